@@ -1,0 +1,3 @@
+"""hace: cross-entropy that knows your taxonomy."""
+
+__version__ = "0.1.0.dev0"

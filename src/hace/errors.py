@@ -1,0 +1,95 @@
+"""The exceptions of hace: one family, so that one `except` catches what a caller can put right.
+
+A message names the argument, the rule, the value and the remedy. The command line prints it as it stands, without a
+traceback. Anything that is *not* a `HaceError` is a bug in hace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
+
+# A list of problems longer than this helps nobody; all of them stay in `HierarchyError.problems`.
+SHOWN_PROBLEMS = 12
+
+# `nearest` compares a name with every known one. Above this count it looks at the first ones only, so that an error
+# about a hierarchy of a million nodes does not take minutes to word.
+COMPARED_NAMES = 20_000
+
+
+class HaceError(ValueError):
+    """Something the caller gave does not fit. The base of all exceptions that hace raises on purpose."""
+
+
+class HierarchyError(HaceError):
+    """A hierarchy that breaks the rules. Carries every problem found, not only the first.
+
+    Args:
+        problems: One problem, or all that were found, each a sentence with the offending ids and the way out.
+
+    Example:
+        >>> error = HierarchyError(["'dog' is its own parent.", "'cat' has an unknown parent 'felid'."])
+        >>> print(error)
+        2 problems:
+          - 'dog' is its own parent.
+          - 'cat' has an unknown parent 'felid'.
+        >>> len(error.problems)
+        2
+    """
+
+    problems: tuple[str, ...]
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__(_listed(self.problems))
+
+    def __reduce__(self) -> tuple[type[HierarchyError], tuple[tuple[str, ...]]]:
+        # The default would rebuild from the joined message and lose the single problems.
+        return type(self), (self.problems,)
+
+
+class FormatError(HaceError):
+    """A file or text that cannot be read: where (path, line or position), what was expected, and what to do."""
+
+
+class DataError(HaceError):
+    """Arrays, labels or scores that do not fit the hierarchy or each other."""
+
+
+class ConfigError(HaceError):
+    """A setting, an option or a combination of them that is not allowed."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known names that look like it.
+
+    Args:
+        name: The name that was not found.
+        known: The names that exist.
+
+    Returns:
+        "" when nothing is close, otherwise a sentence that starts with a space.
+
+    Example:
+        >>> nearest("huskey", ["husky", "dusky", "tabby"])
+        " Did you mean 'husky' or 'dusky'?"
+        >>> nearest("zebra", ["husky", "tabby"])
+        ''
+    """
+    candidates = list(dict.fromkeys(islice(known, COMPARED_NAMES)))
+    folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
+    close = get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)
+    if not close:
+        return ""
+    quoted = [repr(folded[key]) for key in close]
+    return f" Did you mean {' or '.join(quoted)}?"
+
+
+def _listed(problems: tuple[str, ...]) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    lines = [f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems[:SHOWN_PROBLEMS])]
+    if len(problems) > SHOWN_PROBLEMS:
+        lines.append(f"  ... and {len(problems) - SHOWN_PROBLEMS} more.")
+    return "\n".join(lines)
