@@ -1,0 +1,52 @@
+# Every target does its own set-up: a virtual environment in .venv, then its work. Choose the interpreter with
+# `make test PYTHON=python3.12`. Only `make clean` removes anything.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Two test workers with one thread each beat one with two, and one thread is what makes runs repeat bit by bit.
+export OMP_NUM_THREADS := 1
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint bench docs clean help
+
+help:
+	@echo "make demo   a first look: the CIFAR-100 taxonomy, summarised and drawn into hace-demo/"
+	@echo "make test   all tests: slow ones and the examples in the docstrings included"
+	@echo "make lint   formatting, style and types"
+	@echo "make docs   the documentation, into site/"
+	@echo "make bench  all benchmarks, one after another"
+	@echo "make clean  remove what the others made"
+
+# The kernel's source is listed because a change to it needs a new build.
+$(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/kernels/*.c src/hace/kernels/*.h)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python src/hace/_torchvision_guard.py
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/hace hierarchy cifar100
+	@mkdir -p hace-demo
+	$(BIN)/hace hierarchy cifar100 --plot hace-demo/cifar100.html
+	$(BIN)/hace hierarchy cifar100 --plot hace-demo/cifar100.png
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+bench: $(READY)
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find src -name '*.so' -delete
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
