@@ -1,0 +1,247 @@
+"""From ids and edges to a checked, ordered graph.
+
+This is the one gate of :class:`hace.Hierarchy`: it finds every problem of an input, reports them together, and decides the
+node order. Everything behind it may trust what it sees.
+
+The node order is a reversed depth-first postorder in which siblings are visited by the smallest label below them, largest
+first. On a tree that is the depth-first preorder (so a subtree is a contiguous range); on a DAG it puts parents before
+children. It depends on the ids, the edges and the class list only, never on the order of lines in a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hace.errors import HierarchyError, nearest
+
+IntArray = NDArray[np.int64]
+_SHOWN = 5  # ids shown in one problem before "and k more"
+_CYCLE_SHOWN = 20  # nodes of a cycle shown before "..."
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A checked graph in node order."""
+
+    ids: tuple[str, ...]
+    edges: IntArray  # (E, 2) parent, child; sorted by child, then parent
+    leaf_nodes: IntArray  # (n,) node index of each label
+    rooted: bool
+
+
+def as_id(value: object, where: str) -> str:
+    """The id of a node: a non-empty string, or an integer written as one."""
+    if isinstance(value, str):
+        if value:
+            return value
+        raise HierarchyError(f"{where} holds an empty id. Ids must be non-empty strings or integers.")
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return str(int(value))
+    raise HierarchyError(
+        f"{where} holds {value!r} of type {type(value).__name__}. Ids must be strings or integers; "
+        "convert it first, for instance with str()."
+    )
+
+
+def natural_key(text: str) -> tuple[object, ...]:
+    """Sort key that puts "2" before "10" and "class 9" before "class 11"."""
+    parts = re.split(r"([0-9]+)", text)
+    # Digits compare by length and then by text: the same as by value, without the cost of huge integers.
+    return (*((len(p.lstrip("0")), p.lstrip("0")) if i % 2 else p for i, p in enumerate(parts)), text)
+
+
+def listed(ids: Iterable[str]) -> str:
+    """``'a', 'b', 'c' and 7 more`` for messages."""
+    ids = list(ids)
+    shown = ", ".join(repr(i) for i in ids[:_SHOWN])
+    return shown + (f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else "")
+
+
+def assemble(
+    ids: Sequence[str],
+    edges: IntArray,
+    leaves: Sequence[str] | None,
+    rooted: bool | None,
+    problems: Sequence[str] = (),
+) -> Assembly:
+    """Checks a graph over ``ids`` with index pairs ``edges`` (parent, child) and puts it in node order.
+
+    Args:
+        ids: distinct node ids.
+        edges: (E, 2) pairs of positions in ``ids``.
+        leaves: class list in label order, or None for the natural order of the ids.
+        rooted: whether the single top is a root; None decides.
+        problems: what the caller has found already; reported together with what is found here.
+
+    Raises:
+        HierarchyError: with all problems.
+    """
+    found = list(problems)
+    if not ids:
+        raise HierarchyError(found or "The hierarchy is empty: it must have at least one node.")
+    n_nodes = len(ids)
+    found += _edge_problems(ids, edges)
+    is_parent = np.zeros(n_nodes, dtype=bool)
+    is_parent[edges[:, 0]] = True
+    order, leaf_problems = _label_order(ids, is_parent, leaves)
+    found += leaf_problems
+    is_child = np.zeros(n_nodes, dtype=bool)
+    is_child[edges[:, 1]] = True
+    tops = np.flatnonzero(~is_child)
+    one_root = len(tops) == 1 and bool(is_parent[tops[0]])
+    if rooted and not one_root and not found:
+        found.append(
+            f"rooted=True needs exactly one node without parent that has children, got {len(tops)}: "
+            f"{listed(ids[t] for t in tops)}. Leave rooted=None, or add a root with with_root()."
+        )
+    if found:
+        raise HierarchyError(found)
+    node_order = _node_order(ids, edges, order, tops)
+    position = np.empty(n_nodes, dtype=np.int64)
+    position[node_order] = np.arange(n_nodes)
+    edges = position[edges]
+    edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
+    return Assembly(
+        ids=tuple(ids[i] for i in node_order.tolist()),
+        edges=edges,
+        leaf_nodes=position[order],
+        rooted=one_root if rooted is None else rooted,
+    )
+
+
+def _edge_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
+    """Self-loops, edges given twice and cycles."""
+    problems = []
+    loops = edges[:, 0] == edges[:, 1]
+    if loops.any():
+        names = listed(ids[i] for i in np.unique(edges[loops, 0]))
+        problems.append(f"A node cannot be its own parent: {names}. Remove these edges.")
+        edges = edges[~loops]
+    keys, counts = np.unique(edges[:, 0] * len(ids) + edges[:, 1], return_counts=True)
+    if (counts > 1).any():
+        twice = [f"{ids[k // len(ids)]} -> {ids[k % len(ids)]}" for k in keys[counts > 1].tolist()]
+        problems.append(f"Edges given more than once: {listed(twice)}. Give each edge once.")
+    if len(edges):
+        problems += _cycle_problems(ids, edges)
+    return problems
+
+
+def _cycle_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(ids)
+    ones = np.ones(len(edges), dtype=np.int8)
+    graph = csr_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n))
+    count, component = connected_components(graph, directed=True, connection="strong")
+    if count == n:
+        return []
+    sizes = np.bincount(component)
+    problems = []
+    inner = edges[component[edges[:, 0]] == component[edges[:, 1]]]
+    following = dict(inner[::-1].tolist())  # one successor inside the same component for each of its nodes
+    knots = np.flatnonzero(sizes > 1)
+    for knot in knots[:_SHOWN].tolist():
+        walk = [int(np.flatnonzero(component == knot)[0])]
+        while following[walk[-1]] not in walk and len(walk) < _CYCLE_SHOWN:
+            walk.append(following[walk[-1]])
+        closing = following[walk[-1]]
+        steps = [*walk[walk.index(closing) :], closing] if closing in walk else [*walk, "..."]
+        path = " -> ".join(v if isinstance(v, str) else ids[v] for v in steps)
+        problems.append(f"Cycle: {path}. A hierarchy must not have cycles; remove one of these edges.")
+    if len(knots) > _SHOWN:
+        problems.append(f"{len(knots) - _SHOWN:,} more cycles.")
+    return problems
+
+
+def _label_order(
+    ids: Sequence[str], is_parent: NDArray[np.bool_], leaves: Sequence[str] | None
+) -> tuple[IntArray, list[str]]:
+    """Positions of the leaves in label order, and what is wrong with the class list."""
+    childless = np.flatnonzero(~is_parent)
+    if leaves is None:
+        names = [ids[i] for i in childless.tolist()]
+        if all(s.isascii() and s.isdigit() and len(s) < 18 and s[0] != "0" or s == "0" for s in names):
+            return childless[np.argsort(np.array(names, dtype=np.int64), kind="stable")], []
+        ranked = sorted(range(len(names)), key=lambda i: natural_key(names[i]))
+        return childless[np.array(ranked, dtype=np.int64)], []
+    index = {name: i for i, name in enumerate(ids)}
+    problems = []
+    unknown = [c for c in leaves if c not in index]
+    if unknown:
+        hint = nearest(unknown[0], (ids[i] for i in childless.tolist()))
+        problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
+    inner = [c for c in leaves if c in index and is_parent[index[c]]]
+    if inner:
+        problems.append(
+            f"leaves names nodes that have children: {listed(inner)}. Classes must be leaves; to train on labels "
+            'at any level, use a loss with labels="nodes".'
+        )
+    repeated = sorted({c for c, k in _counts(leaves).items() if k > 1}, key=natural_key)
+    if repeated:
+        problems.append(f"leaves repeats {listed(repeated)}. Each class must stand once.")
+    missing = sorted({ids[i] for i in childless.tolist()} - set(leaves), key=natural_key)
+    if missing:
+        problems.append(
+            f"{len(missing):,} nodes have no children and are not in leaves: {listed(missing)}. "
+            "Add them to leaves, or leave out the nodes that are not used (Hierarchy.subset does)."
+        )
+    if problems:
+        return childless, problems
+    return np.array([index[c] for c in leaves], dtype=np.int64), problems
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def _node_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
+    n_nodes = len(ids)
+    first = _smallest_label(n_nodes, edges, leaf_order)
+    rank = first
+    if len(np.unique(edges[:, 1])) < len(
+        edges
+    ):  # a DAG: siblings may share their smallest label; the id decides
+        by_id = np.array(sorted(range(n_nodes), key=lambda i: natural_key(ids[i])), dtype=np.int64)
+        rank = np.empty(n_nodes, dtype=np.int64)
+        rank[by_id] = np.arange(n_nodes)
+        rank[np.lexsort((rank, first))] = np.arange(n_nodes)
+    ordered = edges[np.lexsort((rank[edges[:, 1]], edges[:, 0]))]
+    start = np.searchsorted(ordered[:, 0], np.arange(n_nodes + 1)).tolist()
+    children = ordered[:, 1].tolist()
+    stack = tops[np.argsort(rank[tops], kind="stable")].tolist()
+    seen = bytearray(n_nodes)
+    postorder = []
+    while stack:
+        v = stack.pop()
+        if v < 0:  # all below ~v is done
+            postorder.append(~v)
+        elif not seen[v]:
+            seen[v] = 1
+            stack.append(~v)
+            stack.extend(children[start[v] : start[v + 1]])  # the last one is visited first
+    return np.array(postorder[::-1], dtype=np.int64)
+
+
+def _smallest_label(n_nodes: int, edges: IntArray, leaf_order: IntArray) -> IntArray:
+    """The smallest label below each node: climb from the leaves in label order and stop at what is marked already."""
+    by_child = edges[np.argsort(edges[:, 1], kind="stable")]
+    start = np.searchsorted(by_child[:, 1], np.arange(n_nodes + 1)).tolist()
+    parents = by_child[:, 0].tolist()
+    first = [-1] * n_nodes
+    for label, leaf in enumerate(leaf_order.tolist()):
+        stack = [leaf]
+        while stack:
+            v = stack.pop()
+            if first[v] < 0:
+                first[v] = label
+                stack.extend(parents[start[v] : start[v + 1]])
+    return np.array(first, dtype=np.int64)
