@@ -1,0 +1,218 @@
+"""Losses as loops over the papers' sums, one sample at a time, in float64.
+
+`logits` is a dict output id -> logit: over all nodes where outputs="nodes", over the leaves where
+outputs="leaves". A term of weight 0 counts 0 even at probability 0; positive weight there gives inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, inf, log, nan
+
+from tests.hierarchies import Plain
+
+from . import structure, targets
+from .targets import Row, weight_of
+
+
+def columns(ids: Sequence[str], values: Sequence[float]) -> Row:
+    """Logits of one sample with explicit column ids, as a dict."""
+    assert len(ids) == len(values), (len(ids), len(values))
+    return {v: float(x) for v, x in zip(ids, values, strict=True)}
+
+
+def log_sum_exp(values: Sequence[float]) -> float:
+    """log of a sum of exponentials, -inf when nothing is there."""
+    top = max(values, default=-inf)
+    return top if top in (inf, -inf) else top + log(sum(exp(x - top) for x in values))
+
+
+def node_log_probs(h: Plain, logits: Row) -> Row:
+    """log q*(i), eq. (2): q*(i) is the softmax mass of the outputs at i or below; works for both heads."""
+    total = log_sum_exp(list(logits.values()))
+    log_q = {}
+    for i in h.parents:
+        below = structure.descendants(h, i)
+        log_q[i] = log_sum_exp([z for v, z in logits.items() if v in below]) - total
+    return log_q
+
+
+def own_log_probs(h: Plain, logits: Row) -> Row:
+    """log of the plain softmax, without aggregation."""
+    total = log_sum_exp(list(logits.values()))
+    return {v: z - total for v, z in logits.items()}
+
+
+def leaf_probs(h: Plain, logits: Row) -> Row:
+    """Softmax over the leaf outputs alone."""
+    total = log_sum_exp([logits[c] for c in h.leaves])
+    return {c: exp(logits[c] - total) for c in h.leaves}
+
+
+def cross_entropy_with(row: Row, log_q: Row) -> float:
+    """Eq. (1): -sum_i p(i) log q(i)."""
+    return -sum(p * log_q[v] for v, p in row.items() if p != 0)
+
+
+def ce(
+    h: Plain, logits: Row, label: str, *, label_smoothing: float = 0.0, weight: Row | None = None
+) -> float:
+    """Cross-entropy over leaf outputs, smoothed by eq. (3). An internal label is the sum below it."""
+    row = targets.uniform_smoothing(h, label, label_smoothing)
+    row = {c: mass * weight_of(weight, c) for c, mass in row.items()}
+    return cross_entropy_with(row, node_log_probs(h, logits))
+
+
+def soft_labels(
+    h: Plain,
+    logits: Row,
+    label: str,
+    *,
+    beta: float,
+    convention: str = "lca_height",
+    weight: Row | None = None,
+) -> float:
+    """Cross-entropy over leaf outputs with the LCA soft labels of Bertinetto et al."""
+    row = targets.lca_soft_labels(h, label, beta, convention)
+    row = {c: mass * weight_of(weight, c) for c, mass in row.items()}
+    return cross_entropy_with(row, node_log_probs(h, logits))
+
+
+def hce(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> float:
+    """HCE: -log q*(label) over node outputs, the label anywhere."""
+    return -weight_of(weight, label) * node_log_probs(h, logits)[label]
+
+
+def hace(
+    h: Plain,
+    logits: Row,
+    label: str,
+    *,
+    d: float,
+    label_smoothing: float = 0.0,
+    soft_label_beta: float | None = None,
+    convention: str = "lca_height",
+    weight: Row | None = None,
+    aggregate: bool = True,
+    outputs: str = "nodes",
+) -> float:
+    """HACE: eq. (1) between p* (eqs. 3, 4) and q* (eq. 2), and the ablations.
+
+    aggregate=False compares p* with the plain softmax; outputs="leaves" puts the same p* on a leaf head.
+    """
+    assert set(logits) == set(h.parents if outputs == "nodes" else h.leaves)
+    if not aggregate and outputs == "leaves":
+        raise ValueError("without aggregation a leaf head has nothing to compare with at internal nodes")
+    row = targets.hace_row(
+        h,
+        label,
+        d,
+        label_smoothing=label_smoothing,
+        soft_label_beta=soft_label_beta,
+        convention=convention,
+        weight=weight,
+    )
+    log_q = node_log_probs(h, logits) if aggregate else own_log_probs(h, logits)
+    return cross_entropy_with(row, log_q)
+
+
+def conditionals(h: Plain, logits: Row, label: str) -> list[tuple[str, float]]:
+    """(b_i, log[P(b_i) / P(b_{i+1})]) from the label up; without a root the last one is P(top)/1."""
+    log_q = node_log_probs(h, logits)
+    b = structure.path(h, label)
+    found = []
+    for i, v in enumerate(b):
+        if i + 1 < len(b):
+            found.append((v, log_q[v] - log_q[b[i + 1]]))
+        elif not h.rooted:
+            found.append((v, log_q[v]))
+    return found
+
+
+def hxe(
+    h: Plain,
+    logits: Row,
+    label: str,
+    *,
+    alpha: float,
+    decay: str = "depth",
+    normalize: str = "none",
+    weight: Row | None = None,
+) -> float:
+    """HXE of Bertinetto et al.: -sum_i lambda(b_i) log p(b_i | b_{i+1}); trees and forests only."""
+    lambdas = targets.hxe_lambdas(h, alpha, decay=decay, normalize=normalize)
+    terms = [lambdas[v] * log_p for v, log_p in conditionals(h, logits, label)]
+    return -weight_of(weight, label) * sum(terms)
+
+
+def conditional_log_probs(h: Plain, logits: Row) -> Row:
+    """log P(v) = sum over v's path of the log softmax among siblings; a root has P = 1."""
+    log_p: Row = {}
+    for v in h.parents:
+        log_p[v] = 0.0
+        for w in structure.path(h, v):
+            if h.rooted and not h.parents[w]:
+                continue
+            siblings = [u for u in h.parents if h.parents[u] == h.parents[w]]
+            log_p[v] += logits[w] - log_sum_exp([logits[u] for u in siblings])
+    return log_p
+
+
+def conditional_softmax(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> float:
+    """-log P(label) with a softmax in every group of siblings (YOLO9000); trees and forests only."""
+    return -weight_of(weight, label) * conditional_log_probs(h, logits)[label]
+
+
+def simloss(
+    h: Plain,
+    logits: Row,
+    label: str,
+    *,
+    r: float,
+    convention: str = "lca_height",
+    weight: Row | None = None,
+) -> float:
+    """SimLoss of Kobs et al.: -log sum_c S[y, c] p_c with S = r ** dist(y, c) over the leaves c."""
+    p = leaf_probs(h, logits)
+    similar = sum(float(r) ** structure.distance(h, label, c, convention) * p[c] for c in h.leaves)
+    return weight_of(weight, label) * (inf if similar == 0 else -log(similar))
+
+
+def expected_distance(
+    h: Plain, logits: Row, label: str, *, convention: str = "lca_height", weight: Row | None = None
+) -> float:
+    """sum_c dist(y, c) p_c over the leaves c."""
+    p = leaf_probs(h, logits)
+    total = sum(structure.distance(h, label, c, convention) * p[c] for c in h.leaves)
+    return weight_of(weight, label) * total
+
+
+def soft_target(loss, h: Plain, logits: Row, mixture: Row, **params) -> float:
+    """Rows times table: sum_y t(y) loss(y) for a target that mixes labels, as mixup makes them."""
+    return sum(t * loss(h, logits, y, **params) for y, t in mixture.items() if t != 0)
+
+
+def reduce(
+    losses: Sequence[float],
+    labels: Sequence[str] | None = None,
+    *,
+    reduction: str = "mean",
+    weight: Row | None = None,
+    ignored: Sequence[bool] | None = None,
+) -> float | list[float]:
+    """Reductions as torch has them, over losses in which the weights already stand.
+
+    none: 0 where ignored. mean: divided by the sum of the kept labels' weights, or by the number of samples
+    where the targets are soft (labels=None); nan when that is 0. sum: 0 when nothing is kept.
+    """
+    ignored = [False] * len(losses) if ignored is None else ignored
+    kept = [0.0 if skip else loss for loss, skip in zip(losses, ignored, strict=True)]
+    if reduction == "none":
+        return kept
+    if reduction == "sum":
+        return sum(kept)
+    if labels is None:
+        divisor = float(len(losses))
+    else:
+        divisor = sum(weight_of(weight, y) for y, skip in zip(labels, ignored, strict=True) if not skip)
+    return sum(kept) / divisor if divisor else nan
