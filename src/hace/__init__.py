@@ -1,3 +1,64 @@
-"""hace: cross-entropy that knows your taxonomy."""
+"""Cross-entropy that knows your taxonomy.
+
+Every loss here is one expression, a table of targets against the log-probabilities of the nodes of a hierarchy:
+
+    loss(z, y) = - sum_v T[y, v] * log q*[v]          q* = R softmax(z)
+
+The symbols mean the same in the code, in the documentation and in the papers:
+
+    N       number of nodes of the hierarchy
+    n       number of leaves: the classes, labelled 0 to n - 1
+    z       logits over the outputs, which are the n leaves (label order) or the N nodes (node order)
+    q       softmax(z), the probabilities of the outputs
+    q*      R q, the probabilities of the nodes: a node has its own and that of everything below it
+    p       the target over the leaves: one-hot at the label, or smoothed
+    p*      the target over the nodes, the row T[y]
+    R       reachability, 0/1: R[v, u] = 1 where output u is v or lies below it
+    T       the table of targets, label x node; for HACE T = H V
+    H       horizontal smoothing, n x n: mass that moves to other leaves
+    V       vertical (ancestral) smoothing, n x N: mass that moves up from a leaf to its ancestors
+    d       dilution: the share of arriving mass that a node keeps; 1 - d goes on to its parents
+    eps     label smoothing: the mass spread evenly over all leaves
+    beta    sharpness of soft labels: a leaf at distance D gets mass in proportion to exp(-beta D / max D)
+    alpha   decay of the weights of HXE along the path
+
+`import hace` loads torch, numpy and scipy. Names that need more load it when they are first used.
+"""
 
 __version__ = "0.1.0.dev0"
+
+import importlib
+from typing import Any
+
+from hace import _torchvision_guard
+from hace.environment import show_config
+from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
+from hace.hierarchy import Hierarchy
+
+_torchvision_guard.install()
+
+# Names whose modules need optional packages: name -> module.
+_LAZY: dict[str, str] = {}
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "FormatError",
+    "HaceError",
+    "Hierarchy",
+    "HierarchyError",
+    "__version__",
+    "show_config",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'hace' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value  # the next use finds it without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

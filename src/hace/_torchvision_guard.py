@@ -7,31 +7,35 @@ Declaring the schemas of the two operators is enough for models, data sets and t
 
 This file does that, only in that case, and only at the moment somebody imports torchvision. `import hace` installs
 the hook. Run as a script, the file copies itself into the running interpreter's site-packages with a `.pth` line
-that installs it when Python starts, for programs that import timm before hace. It imports nothing of hace, and torch
-only once torchvision is being imported, so that it costs nothing at start-up.
+that installs it when Python starts, for programs that import timm before hace. So that it costs nothing there, it
+imports only what Python has loaded by then: nothing of hace, no typing, no pathlib, and torch not before torchvision.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from importlib.machinery import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
 COPY = "_hace_torchvision_guard"
-# A failure here must cost the guard, never the start of Python.
+# A failure here may cost the guard, never the start of Python.
 START = f"import sys; exec('try:\\n import {COPY}; {COPY}.install()\\nexcept Exception: pass')\n"
 
 _declared: list[Any] = []  # torch forgets a declaration when its Library object goes
 
 
-def declare(torchvision_folder: Path) -> bool:
-    """Declare the two operators if this torch is CPU-only and the CUDA build of torchvision cannot load beside it.
+def declare(torchvision_folder: str) -> bool:
+    """Declare the two operators if this torch is CPU-only and a CUDA build of torchvision cannot load beside it.
 
     Args:
         torchvision_folder: Where torchvision's `__init__.py` lies.
@@ -43,11 +47,13 @@ def declare(torchvision_folder: Path) -> bool:
 
     if torch.version.cuda or torch.version.hip or hasattr(torch.ops.torchvision, "nms"):
         return False
-    for library in (*torchvision_folder.glob("_C*.so"), *torchvision_folder.glob("_C*.pyd")):
+    libraries = [name for name in os.listdir(torchvision_folder) if name in ("_C.so", "_C.pyd")]
+    for library in libraries:
         try:
-            torch.ops.load_library(str(library))
+            torch.ops.load_library(os.path.join(torchvision_folder, library))
         except OSError as error:
-            if "cuda" in str(error):  # "libcudart.so.13: cannot open shared object file", or libc10_cuda, libtorch_cuda
+            # "libcudart.so.13: cannot open shared object file"; recent versions of torch wrap it in one of their own.
+            if "cuda" in str(error.__cause__ or error):
                 _declared.append(torch.library.Library("torchvision", "DEF"))
                 for schema in SCHEMAS:
                     _declared[-1].define(schema)
@@ -66,12 +72,12 @@ class TorchvisionGuard:
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None or spec.origin is None:
             return spec
-        folder, run = Path(spec.origin).parent, spec.loader.exec_module
+        folder, run = os.path.dirname(spec.origin), spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             try:
                 declare(folder)
-            except Exception:  # torchvision's own message about its own import is the better one
+            except Exception:  # torchvision's own words about its failing import are the better ones
                 pass
             run(module)
 
@@ -82,16 +88,19 @@ class TorchvisionGuard:
 def install() -> None:
     """Put the guard before Python's own finders, once, whichever copy of this file comes first."""
     if not any(getattr(finder, "__name__", "") == TorchvisionGuard.__name__ for finder in sys.meta_path):
-        sys.meta_path.insert(0, TorchvisionGuard)
+        sys.meta_path.insert(0, TorchvisionGuard)  # pyright: ignore[reportArgumentType]
 
 
-def install_at_start(site_packages: Path) -> None:
+def install_at_start(site_packages: str) -> None:
     """Copy this file into a site-packages folder, with a `.pth` file that installs the guard when Python starts."""
-    (site_packages / f"{COPY}.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
-    (site_packages / f"{COPY}.pth").write_text(START, encoding="utf-8")
+    with open(__file__, encoding="utf-8") as source:
+        text = source.read()
+    for name, content in ((f"{COPY}.py", text), (f"{COPY}.pth", START)):
+        with open(os.path.join(site_packages, name), "w", encoding="utf-8") as file:
+            file.write(content)
 
 
 if __name__ == "__main__":
     import sysconfig
 
-    install_at_start(Path(sysconfig.get_path("purelib")))
+    install_at_start(sysconfig.get_path("purelib"))

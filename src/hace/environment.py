@@ -1,0 +1,57 @@
+"""What this installation is made of: the first thing to look at when two machines disagree."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import platform
+from importlib import metadata
+
+import torch
+
+PACKAGES = ("torch", "numpy", "scipy", "networkx", "torchvision", "timm", "torchmetrics", "scikit-learn", "ray")
+
+
+def config() -> dict[str, str]:
+    """Versions, threads and kernel of this installation, as text, in a fixed order.
+
+    Example:
+        >>> list(config())[:3]
+        ['hace', 'python', 'platform']
+    """
+    from hace import __version__
+
+    return {
+        "hace": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: _version(name) for name in PACKAGES},
+        "cuda": torch.version.cuda or "not in this torch",
+        "threads": str(torch.get_num_threads()),
+        "kernel": _kernel_status(),
+    }
+
+
+def show_config() -> None:
+    """Print versions, threads and kernel of this installation. Put the output into every bug report.
+
+    Example:
+        >>> show_config()
+        hace          ...
+        kernel        ...
+    """
+    for name, value in config().items():
+        print(f"{name:<13} {value}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _kernel_status() -> str:
+    if importlib.util.find_spec("hace.kernels") is None:
+        return "none in this version"
+    return importlib.import_module("hace.kernels").status()
