@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from math import exp, log2
+from math import exp, fsum, log2
 
 from tests.hierarchies import Plain
 
@@ -28,7 +28,7 @@ def node_masses(h: Plain, logits: Row, *, leaves_only: bool = False) -> Row:
     """q* of every node: of the whole head, or of the renormalised leaf outputs alone."""
     if leaves_only:
         p = leaf_probs(h, logits)
-        return {v: sum(p[c] for c in structure.leaves_below(h, v)) for v in h.parents}
+        return {v: fsum(p[c] for c in structure.leaves_below(h, v)) for v in h.parents}
     return {v: exp(x) for v, x in node_log_probs(h, logits).items()}
 
 

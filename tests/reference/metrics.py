@@ -113,7 +113,7 @@ def hierarchical_prf(
 ) -> tuple[float, float, float]:
     """Precision, recall, F1 of the ancestor sets (self included, root excluded).
 
-    micro divides the sums; macro is the mean over samples, of F1 too. Answer at the root: precision 1, recall 0.
+    micro divides the sums; macro is the mean over samples, of F1 too. Root answer: precision 1, recall 0.
     """
     triples = []
     for a, y in zip(preds, truths, strict=True):
