@@ -57,6 +57,12 @@ class Plain:
         """The (parent, child) pairs."""
         return [(parent, child) for child, above in self.parents.items() for parent in above]
 
+    def without_root(self) -> Plain:
+        """The same hierarchy with its root taken off: its children stand below the virtual root."""
+        (root,) = self.tops
+        parents = {v: [u for u in above if u != root] for v, above in self.parents.items() if v != root}
+        return Plain(parents, self.leaves, rooted=False)
+
     def build(self) -> Hierarchy:
         """The library's hierarchy of the same shape, label order and root."""
         from hace import Hierarchy
