@@ -44,7 +44,8 @@ bench: $(READY)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: $(READY)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in site/index.html"
 
 clean:
 	rm -rf $(VENV) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks

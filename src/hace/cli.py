@@ -77,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the command and of all subcommands."""
     parser = argparse.ArgumentParser(
-        prog="hace", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="hace",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -9,7 +9,17 @@ from importlib import metadata
 
 import torch
 
-PACKAGES = ("torch", "numpy", "scipy", "networkx", "torchvision", "timm", "torchmetrics", "scikit-learn", "ray")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "networkx",
+    "torchvision",
+    "timm",
+    "torchmetrics",
+    "scikit-learn",
+    "ray",
+)
 
 
 def config() -> dict[str, str]:

@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="have a single root above the tops, or none (default: as in the file)",
     )
-    parser.add_argument("--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)')
+    parser.add_argument(
+        "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
+    )
     parser.add_argument("--plot", metavar="OUT", help="draw it to OUT: .png, .svg or .html")
 
 

@@ -1,0 +1,30 @@
+"""What every test shares: no network, one thread, and real data only where somebody says it lies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """Give the path of a real data set, `real_data("nabirds")`, or skip the test."""
+
+    def path(name: str) -> Path:
+        folder = os.environ.get("HACE_TEST_DATA")
+        if not folder:
+            pytest.skip(f"needs the real data {name!r}: set HACE_TEST_DATA to the folder that holds it")
+        found = Path(folder).resolve() / name
+        if not found.exists():
+            pytest.skip(f"needs the real data {name!r}: {found} does not exist")
+        return found
+
+    return path

@@ -1,0 +1,97 @@
+"""The wheel, built and installed as a user would get it: complete, and working with and without a C compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import hace
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="needs the source tree"),
+]
+
+
+def build(folder: Path, **environment: str) -> Path:
+    """Build a wheel from a copy of the sources, so that nothing lands in the tree and nothing stale gets in."""
+    source = folder / "source"
+    source.mkdir()
+    shutil.copytree(
+        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    done = subprocess.run(
+        [*pip, "--wheel-dir", folder, source],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = folder.glob("hace-*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Install a wheel into a new environment that sees this one's other packages, and give its bin folder.
+
+    A `.pth` line makes the packages importable but does not follow *their* `.pth` files, so the editable install of
+    hace in this environment stays out of sight.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site_packages = subprocess.run(
+        [python, "-c", where], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (Path(site_packages) / "parent.pth").write_text("".join(f"{path}\n" for path in sorted(parents)))
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", wheel], check=True, capture_output=True)
+    return folder / "bin"
+
+
+def output(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    return install(build(folder), folder / "venv")
+
+
+def test_imports_from_site_packages(installed: Path, tmp_path: Path) -> None:
+    path = output(installed / "python", "-c", "import hace; print(hace.__file__)", cwd=tmp_path)
+    assert Path(path.strip()).is_relative_to(installed.parent)
+
+
+def test_command_and_data_files(installed: Path, tmp_path: Path) -> None:
+    assert output(installed / "hace", "--version", cwd=tmp_path) == f"hace {hace.__version__}\n"
+    assert "120" in output(installed / "hace", "hierarchy", "cifar100", cwd=tmp_path)
+
+
+def test_typed_marker_is_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = "import hace, pathlib; print((pathlib.Path(hace.__file__).parent / 'py.typed').exists())"
+    assert output(installed / "python", "-c", code, cwd=tmp_path) == "True\n"
