@@ -1,0 +1,188 @@
+"""Hierarchies that are folders: class folders of images, and the text files of NABirds and FGVC-Aircraft."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hace.errors import FormatError
+from hace.formats.pairs import parse_edges, parse_names
+from hace.formats.places import Places
+from hace.formats.source import Draft, Problems, Source, build, quoted, read_bytes, reason
+from hace.hierarchy import Hierarchy
+
+# The levels from the top down, and the files that list their names.
+FGVC_LEVELS = {"manufacturer": "manufacturers.txt", "family": "families.txt", "variant": "variants.txt"}
+
+
+def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft:
+    """A tree of folders: each folder is a node, one without folders inside is a class.
+
+    The given folder itself is no node. Files do not matter; hidden folders are skipped, links are not
+    followed. Labels follow the plain order of strings, as torchvision's ImageFolder numbers its classes
+    ("class10" before "class2").
+
+    Args:
+        folder: Where to start.
+        problems: Where names that stand at two places are reported.
+        ids: "name", or "path" where names stand at several places.
+    """
+    places = Places()
+    waiting = [(folder, -1)]
+    while waiting:
+        current, below = waiting.pop()
+        try:
+            with os.scandir(current) as entries:
+                inside = sorted(
+                    e.name for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."
+                )
+        except OSError as error:
+            raise FormatError(f"{current}: the folder cannot be read: {reason(error)}.") from error
+        waiting += [(current / name, places.add(name, below)) for name in inside]
+    if not places:
+        raise FormatError(f"{folder}: expected folders of classes, and there are none inside.")
+    draft = places.draft(ids, problems)
+    draft.leaves = sorted({*draft.nodes} - {parent for parent, _ in draft.edges})
+    return draft
+
+
+def scan_nabirds(folder: Path, problems: Problems) -> Draft:
+    """The data set's hierarchy.txt ("child parent" a line) and classes.txt ("id name" a line)."""
+    source = Source(read_bytes(folder / "hierarchy.txt"), str(folder / "hierarchy.txt"))
+    draft = parse_edges(source, order="child parent")
+    source.problems.raise_any()
+    draft.names = parse_names(Source(read_bytes(folder / "classes.txt"), str(folder / "classes.txt")))
+    return draft
+
+
+def scan_fgvc(folder: Path, problems: Problems) -> Draft:
+    """variants.txt and images_{variant,family,manufacturer}_*.txt of the data set, for one split or several.
+
+    Which variant belongs to which family is nowhere written down: it follows from the images, which have a
+    label at each level. families.txt and manufacturers.txt are compared where they exist.
+    """
+    if not (folder / "variants.txt").is_file() and (folder / "data" / "variants.txt").is_file():
+        folder = folder / "data"  # as the data set is unpacked
+    labels = {level: _image_labels(folder, level, problems) for level in FGVC_LEVELS}
+    problems.raise_broken()
+    lists = {level: _listed_names(folder / file, problems) for level, file in FGVC_LEVELS.items()}
+    for level, listed in lists.items():
+        used = set(labels[level].values())
+        for name in sorted(used ^ listed.keys()) if listed else ():
+            words = "has no image" if name in listed else f"is not in {FGVC_LEVELS[level]}"
+            problems.unfit(None, f"the {level} {quoted(name)} {words}.")
+    draft = Draft(leaves=list(lists["variant"]), level_names=list(FGVC_LEVELS), rooted=False)
+    for low, high in (("variant", "family"), ("family", "manufacturer")):
+        above = _mapping(low, labels[low], high, labels[high], problems)
+        for name in sorted(set(labels[low].values()) - above.keys()):
+            problems.unfit(None, f"no image of the {low} {quoted(name)} has a {high}.")
+        for name, upper in above.items():
+            draft.edges.append((f"{high}:{upper}", name if low == "variant" else f"{low}:{name}"))
+            draft.names[f"{high}:{upper}"] = upper
+    problems.raise_any()
+    return draft
+
+
+def nabirds_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hierarchy:
+    """The taxonomy of NABirds: 1,011 nodes, 555 of them classes, with the root "Birds".
+
+    Labels follow the numbers of the classes. Levels have no names: below most orders stand species, below
+    Passeriformes families.
+
+    Args:
+        folder: Holds the data set's hierarchy.txt and classes.txt.
+        root: False removes the root, which leaves 22 orders at the top.
+
+    Raises:
+        FormatError: If a file is missing or broken.
+        HierarchyError: If the files are no hierarchy.
+    """
+    hierarchy = _built(scan_nabirds, folder)
+    return hierarchy if root else hierarchy.without_root()
+
+
+def fgvc_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hierarchy:
+    """The taxonomy of FGVC-Aircraft: 30 manufacturers, 70 families, 100 variants, and a root.
+
+    Names repeat across levels ("Boeing 717" is a family and a variant), so the ids of manufacturers and
+    families are "manufacturer:Boeing" and "family:Boeing 717"; a variant's id is its name. Labels follow
+    variants.txt.
+
+    Args:
+        folder: Holds variants.txt and the images_*.txt files of all three levels, for one split or several;
+            or has them in its folder `data`, as the data set is unpacked.
+        root: Whether a root stands above the manufacturers.
+
+    Raises:
+        FormatError: If files are missing or broken.
+        HierarchyError: If labels contradict each other, with every contradiction.
+    """
+    hierarchy = _built(scan_fgvc, folder)
+    return hierarchy.with_root() if root else hierarchy
+
+
+def _built(scan: Callable[[Path, Problems], Draft], folder: str | os.PathLike[str]) -> Hierarchy:
+    problems = Problems(os.fspath(folder))
+    return build(scan(Path(folder), problems), problems)
+
+
+def _listed_names(file: Path, problems: Problems) -> dict[str, int]:
+    """Name to line, one name a line; the two upper lists may be missing."""
+    if file.name != "variants.txt" and not file.is_file():
+        return {}
+    names: dict[str, int] = {}
+    for number, line in Source(read_bytes(file), str(file)).lines():
+        earlier = names.setdefault(line.strip(), number)
+        if earlier != number:
+            problems.unfit(
+                f"{file.name}, line {number}", f"{quoted(line.strip())} stands on line {earlier} already."
+            )
+    return names
+
+
+def _image_labels(folder: Path, level: str, problems: Problems) -> dict[str, str]:
+    """Image to label, from all splits that are there; lines are "image label"."""
+    files = sorted(folder.glob(f"images_{level}_*.txt"))
+    if not files:
+        problems.broken(None, f"no file images_{level}_*.txt, such as images_{level}_trainval.txt.")
+    labels: dict[str, str] = {}
+    for file in files:
+        for number, image, label in _pairs(Source(read_bytes(file), str(file)), problems):
+            other = labels.setdefault(image, label)
+            if other != label:
+                problems.unfit(
+                    f"{file.name}, line {number}",
+                    f"image {quoted(image)} has the {level} {quoted(label)} here and {quoted(other)} before.",
+                )
+    return labels
+
+
+def _pairs(source: Source, problems: Problems) -> Iterator[tuple[int, str, str]]:
+    for number, line in source.lines():
+        image, _, label = line.strip().partition(" ")
+        if label.strip():
+            yield number, image, label.strip()
+        else:
+            place = f"{Path(source.name).name}, line {number}"
+            problems.broken(place, f"expected an image and its label, got {quoted(line)}.")
+
+
+def _mapping(
+    low: str, low_labels: dict[str, str], high: str, high_labels: dict[str, str], problems: Problems
+) -> dict[str, str]:
+    """Lower name to upper name, through the images that have both."""
+    found: dict[str, str] = {}
+    reported: set[tuple[str, str]] = set()
+    for image, name in low_labels.items():
+        above = high_labels.get(image)
+        if above is None:
+            continue
+        other = found.setdefault(name, above)
+        if other != above and (name, above) not in reported:
+            reported.add((name, above))
+            problems.unfit(
+                f"image {image}",
+                f"the {low} {quoted(name)} has the {high} {quoted(above)} here and {quoted(other)} before.",
+            )
+    return found

@@ -1,0 +1,162 @@
+"""OBO ontologies: the `is_a` hierarchy of the [Term] stanzas.
+
+The reader is our own and small, although obonet exists: files are untrusted here, so a syntax error must name
+its line and any byte string must end in a hierarchy or in hace's own error, and only four tags of a stanza
+matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hace.errors import ConfigError, FormatError
+from hace.formats.source import Draft, Source, quoted, similar
+
+_STANZA = re.compile(r"\[([A-Za-z][\w-]*)\]\s*(!.*)?")
+_TAG = re.compile(r"([^\s:]+):(.*)", re.DOTALL)
+# An id, then optionally {modifiers} and a comment after "!".
+_REFERENCE = re.compile(r"((?:\\.|[^\s\\!{])+)\s*(\{.*\})?\s*(!.*)?", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "W": " "}
+
+
+@dataclass
+class _Term:
+    line: int
+    id: str = ""
+    name: str = ""
+    parents: dict[str, int] = field(default_factory=dict)  # id: line
+    obsolete: bool = False
+
+
+def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Draft:
+    """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out.
+
+    Args:
+        source: The text.
+        prefix: Keeps only the terms whose id starts with it, such as "CL:", and the edges between them.
+        isolated: "keep" or "drop": what happens to terms without parent and child (after `prefix`).
+    """
+    if isolated not in ("keep", "drop"):
+        raise ConfigError(f"isolated must be 'keep' or 'drop', got {isolated!r}.")
+    terms = _terms(source)
+    source.problems.raise_broken()
+    if not terms:
+        raise FormatError(f"{source.name}: no [Term] stanza; expected an OBO ontology.")
+    kept = {term.id: term for term in terms.values() if not term.obsolete and term.id.startswith(prefix)}
+    if not kept:
+        raise FormatError(
+            f"{source.name}: none of the {len(terms):,} terms is left with prefix={prefix!r}; "
+            f"ids look like {quoted(next(iter(terms)))}, and obsolete terms do not count."
+        )
+    draft = Draft(nodes=list(kept), names={term.id: term.name for term in kept.values() if term.name})
+    for term in kept.values():
+        for parent, line in term.parents.items():
+            if parent in kept:
+                draft.edges.append((parent, term.id))
+            elif parent not in terms:
+                if parent.startswith(prefix):
+                    source.problems.unfit(
+                        line,
+                        f"the parent {quoted(parent)} of {quoted(term.id)} is unknown: no [Term] has this id."
+                        f"{similar(parent, terms, source.problems)}",
+                    )
+            elif terms[parent].obsolete:
+                source.problems.unfit(line, f"the parent {quoted(parent)} of {quoted(term.id)} is obsolete.")
+    if isolated == "drop":
+        connected = {end for edge in draft.edges for end in edge}
+        if not connected:
+            raise FormatError(
+                f"{source.name}: no is_a edge is left, so isolated='drop' would drop every term."
+            )
+        draft.nodes = [id for id in draft.nodes if id in connected]
+        draft.names = {id: name for id, name in draft.names.items() if id in connected}
+    return draft
+
+
+def _terms(source: Source) -> dict[str, _Term]:
+    terms: dict[str, _Term] = {}
+    term: _Term | None = None  # None outside of [Term] stanzas
+
+    def close() -> None:
+        if term is None:
+            return
+        if not term.id:
+            source.problems.broken(term.line, "this [Term] has no id.")
+        elif (other := terms.setdefault(term.id, term)) is not term:
+            source.problems.unfit(
+                term.line, f"the id {quoted(term.id)} has a [Term] on line {other.line} already."
+            )
+
+    for number, line in _logical_lines(source):
+        if line.startswith("["):
+            close()
+            stanza = _STANZA.fullmatch(line)
+            if not stanza:
+                source.problems.broken(number, f"expected a stanza such as [Term], got {quoted(line)}.")
+            term = _Term(number) if stanza and stanza[1] == "Term" else None
+        elif not line.startswith("!"):
+            tag = _TAG.fullmatch(line)
+            if not tag:
+                source.problems.broken(number, f"expected 'tag: value', got {quoted(line)}.")
+            elif term is not None:
+                _take_tag(source, term, number, tag[1], tag[2].strip())
+    close()
+    return terms
+
+
+def _take_tag(source: Source, term: _Term, line: int, tag: str, value: str) -> None:
+    if tag in ("id", "is_a"):
+        reference = _REFERENCE.fullmatch(value)
+        if not reference:
+            source.problems.broken(line, f"expected one id after {tag}:, got {quoted(value)}.")
+            return
+        id = _unescaped(reference[1])
+        if tag == "id":
+            if term.id:
+                source.problems.broken(line, f"a second id in one [Term], after {quoted(term.id)}.")
+            term.id = id
+        elif term.parents.setdefault(id, line) != line:
+            source.problems.unfit(
+                line, f"is_a {quoted(id)} stands on line {term.parents[id]} already. Remove one."
+            )
+    elif tag == "name":
+        if term.name:
+            source.problems.broken(line, f"a second name in one [Term], after {quoted(term.name)}.")
+        term.name = _unescaped(_without_comment(value))
+    elif tag == "is_obsolete":
+        word = value.split("!")[0].strip()
+        if word not in ("true", "false"):
+            source.problems.broken(line, f"is_obsolete must be true or false, got {quoted(value)}.")
+        term.obsolete = word == "true"
+
+
+def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """Lines, where one that ends in a backslash goes on in the next."""
+    held: list[str] = []
+    start = 0
+    for number, line in source.lines():
+        if not held:
+            start = number
+        # An even number of backslashes is an escaped one, not a continuation.
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            held.append(line[:-1])
+            continue
+        yield start, "".join([*held, line]).strip()
+        held = []
+    if held:
+        yield start, "".join(held).strip()
+
+
+def _without_comment(value: str) -> str:
+    """The value up to a "!" after a blank. (A regular expression would be quadratic in long blanks.)"""
+    position = value.find("!", 1)
+    while position > 0 and not value[position - 1].isspace():
+        position = value.find("!", position + 1)
+    return value[:position].rstrip() if position > 0 else value
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
