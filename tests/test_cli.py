@@ -169,6 +169,20 @@ def test_hierarchy_converts_to_the_terminal(edges: Path, capsys: pytest.CaptureF
     assert hace.read_hierarchy(again) == hace.read_hierarchy(edges)
 
 
+def test_hierarchy_passes_options_to_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "up.txt").write_text("dog animal\nhusky dog\n")
+    assert (
+        cli.main(["hierarchy", str(tmp_path / "up.txt"), "-o", "order=child parent", "--to", "newick", "-"])
+        == 0
+    )
+    assert capsys.readouterr().out == "((husky)dog)animal;\n"
+
+
+def test_hierarchy_reads_the_folder_of_a_data_set(real_data: Callable[[str], Path], capsys) -> None:
+    assert cli.main(["hierarchy", str(real_data("nabirds"))]) == 0
+    assert "1,011" in capsys.readouterr().out.replace("1011", "1,011")
+
+
 @pytest.mark.parametrize("suffix", command.PLOT_SUFFIXES)
 def test_hierarchy_draws(suffix: str, edges: Path) -> None:
     out = edges.with_name(f"tree{suffix}")
@@ -184,6 +198,9 @@ def test_hierarchy_draws(suffix: str, edges: Path) -> None:
         (["edges.csv", "--to", "jsn", "out.json"], ["jsn", "json"]),
         (["edges.csv", "--to", "json", "nowhere/out.json"], ["nowhere", "Create it first"]),
         (["edges.csv", "--to", "csv", "edges.csv"], ["edges.csv", "is the input itself"]),
+        (["edges.csv", "--option", "ids"], ["NAME=VALUE", "'ids'"]),
+        (["edges.csv", "--option", "format=csv"], ["NAME=VALUE", "'format=csv'"]),
+        (["edges.csv", "--option", "idz=path"], ["idz", "Did you mean 'ids'?"]),
         (["edges.csv", "--plot", "out.gif"], [".png, .svg or .html", "out.gif"]),
         (["edges.csv", "--plot", "."], [".png, .svg or .html"]),
     ],

@@ -15,7 +15,7 @@ import hace
 SOURCE = Path(hace.__file__).parent
 
 # A layer: its modules (a package stands for everything in it), and the layers it may import from.
-HIERARCHY = ("assembly", "distances", "hierarchy", "intake", "summary")
+HIERARCHY = ("assembly", "distances", "hierarchy", "intake", "summary", "transforms")
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "errors": (("errors",), ()),
     "guard": (("_torchvision_guard",), ()),
@@ -24,7 +24,16 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "environment": (("environment",), ("kernels", "front door")),  # the front door only for the version
     "hierarchy": (HIERARCHY, ("errors",)),
     "formats": (("formats",), ("errors", "files", "hierarchy")),
-    "plots": (("plots",), ("errors", "hierarchy")),
+    "plots": (("plots",), ("errors", "files", "hierarchy")),
+    "functional": (("functional",), ("errors", "kernels")),  # tensors only: it knows no hierarchy
+    "layout": (("layout",), ("errors", "hierarchy")),
+    "targets": (("targets",), ("errors", "hierarchy")),
+    "losses": (("losses",), ("errors", "kernels", "hierarchy", "functional", "layout", "targets")),
+    "inference": (
+        ("costs", "inference", "scores"),
+        ("errors", "hierarchy", "functional", "layout", "losses"),
+    ),
+    "metrics": (("metrics",), ("errors", "hierarchy", "functional", "layout", "losses", "inference")),
     "commands": (("commands",), ("errors", "files", "hierarchy", "formats", "plots")),
     "cli": (("cli", "__main__"), ("errors", "front door", "commands")),
 }
@@ -38,7 +47,12 @@ PUBLIC = {
     "Hierarchy",
     "HierarchyError",
     "__version__",
+    "cifar100_hierarchy",
+    "fgvc_hierarchy",
+    "nabirds_hierarchy",
+    "read_hierarchy",
     "show_config",
+    "write_hierarchy",
 }
 
 NOT_AT_IMPORT = {

@@ -33,6 +33,13 @@ from typing import Any
 from hace import _torchvision_guard
 from hace.environment import show_config
 from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
+from hace.formats import (
+    cifar100_hierarchy,
+    fgvc_hierarchy,
+    nabirds_hierarchy,
+    read_hierarchy,
+    write_hierarchy,
+)
 from hace.hierarchy import Hierarchy
 
 _torchvision_guard.install()
@@ -48,7 +55,12 @@ __all__ = [
     "Hierarchy",
     "HierarchyError",
     "__version__",
+    "cifar100_hierarchy",
+    "fgvc_hierarchy",
+    "nabirds_hierarchy",
+    "read_hierarchy",
     "show_config",
+    "write_hierarchy",
 ]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import tempfile
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hace.atomic import atomic_path
 from hace.errors import ConfigError
@@ -27,6 +25,7 @@ examples:
   hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
+  hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
 
 PLOT_SUFFIXES = (".png", ".svg", ".html")
@@ -37,9 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a file, a folder, or the built-in name cifar100")
     parser.add_argument("--format", metavar="FORMAT", help="how to read FILE, where its name does not tell")
     parser.add_argument(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help='an option of the reader; VALUE is text, true, false, or a JSON list ("-o" may repeat)',
+    )
+    parser.add_argument(
         "--root",
         action=argparse.BooleanOptionalAction,
-        help="have a single root above the tops, or none (default: as in the file)",
+        help="add a root above the tops, or take it away (default: as the file or the data set has it)",
     )
     parser.add_argument(
         "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
@@ -49,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read, then write, draw or summarise."""
-    hierarchy = read(args.file, args.format, args.root)
+    from hace.formats import read_hierarchy
+
+    hierarchy = read_hierarchy(args.file, args.format, root=args.root, **reader_options(args.option))
     if args.to:
         write(hierarchy, *args.to, source=args.file)
     if args.plot:
@@ -58,35 +67,30 @@ def run(args: argparse.Namespace) -> None:
         print(hierarchy.summary())
 
 
-def read(file: str, format: str | None = None, root: bool | None = None) -> Hierarchy:
-    """Read a hierarchy, and give it a root or take it away if asked to.
+def reader_options(pairs: list[str]) -> dict[str, Any]:
+    """The options of a reader from words such as "prefix=CL:".
 
-    Args:
-        file: What `hace.read_hierarchy` reads.
-        format: Its format, None to tell from the name.
-        root: True for a root, False for none, None for what the file holds.
-
-    Returns:
-        The hierarchy.
+    Example:
+        >>> reader_options(["prefix=CL:", "internal_labels=false", 'columns=["order", "species"]'])
+        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species']}
     """
-    from hace.formats import read_hierarchy
-
-    hierarchy = read_hierarchy(file, format)
-    if root is None or root == hierarchy.rooted:
-        return hierarchy
-    return hierarchy.with_root() if root else hierarchy.without_root()
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier() or name in ("path", "format", "root"):
+            raise ConfigError(
+                f"--option must be NAME=VALUE with the name of an option of the reader, got {pair!r}."
+            )
+        options[name] = _value(value)
+    return options
 
 
 def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
     """Write a hierarchy to a file, or print it where `out` is "-"."""
-    from hace.formats import write_hierarchy
+    from hace.formats import render_hierarchy, write_hierarchy
 
     if out == "-":
-        with tempfile.TemporaryDirectory() as folder:
-            temporary = Path(folder) / "out"
-            write_hierarchy(hierarchy, temporary, format)
-            with temporary.open(encoding="utf-8") as text:
-                shutil.copyfileobj(text, sys.stdout)
+        print(render_hierarchy(hierarchy, format), end="")
         return
     _refuse_source(out, source)
     with atomic_path(out) as temporary:
@@ -104,6 +108,15 @@ def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
     with atomic_path(out) as temporary:
         draw_hierarchy(hierarchy, temporary)
     print(f"wrote {out}")
+
+
+def _value(text: str) -> Any:
+    """A list, an object, true or false if it reads as JSON; any other text stays text, numbers too: ids are text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | list | dict) else text
 
 
 def _refuse_source(out: str, source: str) -> None:
