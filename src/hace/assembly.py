@@ -1,16 +1,19 @@
 """From ids and edges to a checked, ordered graph.
 
-This is the one gate of :class:`hace.Hierarchy`: it finds every problem of an input, reports them together, and decides the
-node order. Everything behind it may trust what it sees.
+This is the one gate of :class:`hace.Hierarchy`: it finds every problem of an input, reports them together,
+and decides the node order. Everything behind it may trust what it sees.
 
-The node order is a reversed depth-first postorder in which siblings are visited by the smallest label below them, largest
-first. On a tree that is the depth-first preorder (so a subtree is a contiguous range); on a DAG it puts parents before
-children. It depends on the ids, the edges and the class list only, never on the order of lines in a file.
+The node order of a tree or forest is its depth-first preorder (so a subtree is a contiguous range), siblings
+by the smallest label below them. The node order of a DAG is the reversed depth-first postorder that visits
+siblings from the largest such label to the smallest: parents before children, and the same as the preorder
+where the DAG is a tree. It depends on
+    the ids, the edges and the class list only, never on the order of lines in a file.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +41,7 @@ def as_id(value: object, where: str) -> str:
     """The id of a node: a non-empty string, or an integer written as one."""
     if isinstance(value, str):
         if value:
-            return value
+            return str.__str__(value)  # numpy's and other kinds of strings become plain ones
         raise HierarchyError(f"{where} holds an empty id. Ids must be non-empty strings or integers.")
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return str(int(value))
@@ -48,11 +51,18 @@ def as_id(value: object, where: str) -> str:
     )
 
 
-def natural_key(text: str) -> tuple[object, ...]:
+def as_ids(values: Iterable[object], where: str) -> list[str]:
+    """The ids in a list of nodes."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise HierarchyError(f"{where} must be a list of ids. Got {values!r} instead.")
+    return [as_id(value, where) for value in values]
+
+
+def natural_key(text: str) -> tuple[tuple[object, ...], str]:
     """Sort key that puts "2" before "10" and "class 9" before "class 11"."""
-    parts = re.split(r"([0-9]+)", text)
+    parts = re.split(r"([0-9]+)", text)  # text and digits in turn
     # Digits compare by length and then by text: the same as by value, without the cost of huge integers.
-    return (*((len(p.lstrip("0")), p.lstrip("0")) if i % 2 else p for i, p in enumerate(parts)), text)
+    return tuple((len(p.lstrip("0")), p.lstrip("0")) if i % 2 else p for i, p in enumerate(parts)), text
 
 
 def listed(ids: Iterable[str]) -> str:
@@ -86,6 +96,7 @@ def assemble(
         raise HierarchyError(found or "The hierarchy is empty: it must have at least one node.")
     n_nodes = len(ids)
     found += _edge_problems(ids, edges)
+    edges = edges[edges[:, 0] != edges[:, 1]]  # reported; a leaf with a loop is not an inner node for that
     is_parent = np.zeros(n_nodes, dtype=bool)
     is_parent[edges[:, 0]] = True
     order, leaf_problems = _label_order(ids, is_parent, leaves)
@@ -94,23 +105,24 @@ def assemble(
     is_child[edges[:, 1]] = True
     tops = np.flatnonzero(~is_child)
     one_root = len(tops) == 1 and bool(is_parent[tops[0]])
-    if rooted and not one_root and not found:
+    if rooted and not one_root and not found:  # a cycle hides tops
         found.append(
             f"rooted=True needs exactly one node without parent that has children, got {len(tops)}: "
-            f"{listed(ids[t] for t in tops)}. Leave rooted=None, or add a root with with_root()."
+            f"{listed(_at(ids, tops))}. Leave rooted=None, or add a root with with_root()."
         )
     if found:
         raise HierarchyError(found)
-    node_order = _node_order(ids, edges, order, tops)
+    is_forest = len(edges) + len(tops) == n_nodes
+    node_order = _preorder(n_nodes, edges, order, tops) if is_forest else _dag_order(ids, edges, order, tops)
     position = np.empty(n_nodes, dtype=np.int64)
     position[node_order] = np.arange(n_nodes)
     edges = position[edges]
     edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
     return Assembly(
-        ids=tuple(ids[i] for i in node_order.tolist()),
+        ids=tuple(_at(ids, node_order)),
         edges=edges,
         leaf_nodes=position[order],
-        rooted=one_root if rooted is None else rooted,
+        rooted=one_root if rooted is None else bool(rooted),
     )
 
 
@@ -119,13 +131,15 @@ def _edge_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
     problems = []
     loops = edges[:, 0] == edges[:, 1]
     if loops.any():
-        names = listed(ids[i] for i in np.unique(edges[loops, 0]))
+        names = listed(_at(ids, np.unique(edges[loops, 0])))
         problems.append(f"A node cannot be its own parent: {names}. Remove these edges.")
         edges = edges[~loops]
-    keys, counts = np.unique(edges[:, 0] * len(ids) + edges[:, 1], return_counts=True)
-    if (counts > 1).any():
-        twice = [f"{ids[k // len(ids)]} -> {ids[k % len(ids)]}" for k in keys[counts > 1].tolist()]
-        problems.append(f"Edges given more than once: {listed(twice)}. Give each edge once.")
+    keys = np.sort(edges[:, 0] * len(ids) + edges[:, 1])
+    again = keys[1:] == keys[:-1]
+    if again.any():
+        pairs = [divmod(key, len(ids)) for key in dict.fromkeys(keys[1:][again].tolist())]
+        twice = listed(f"{ids[parent]} -> {ids[child]}" for parent, child in pairs)
+        problems.append(f"Edges given more than once: {twice}. Give each edge once.")
     if len(edges):
         problems += _cycle_problems(ids, edges)
     return problems
@@ -136,7 +150,7 @@ def _cycle_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
     from scipy.sparse.csgraph import connected_components
 
     n = len(ids)
-    ones = np.ones(len(edges), dtype=np.int8)
+    ones = np.ones(len(edges))
     graph = csr_matrix((ones, (edges[:, 0], edges[:, 1])), shape=(n, n))
     count, component = connected_components(graph, directed=True, connection="strong")
     if count == n:
@@ -151,8 +165,9 @@ def _cycle_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
         while following[walk[-1]] not in walk and len(walk) < _CYCLE_SHOWN:
             walk.append(following[walk[-1]])
         closing = following[walk[-1]]
-        steps = [*walk[walk.index(closing) :], closing] if closing in walk else [*walk, "..."]
-        path = " -> ".join(v if isinstance(v, str) else ids[v] for v in steps)
+        if closing in walk:
+            walk = [*walk[walk.index(closing) :], closing]
+        path = " -> ".join(ids[v] for v in walk) + ("" if closing in walk else " -> ...")
         problems.append(f"Cycle: {path}. A hierarchy must not have cycles; remove one of these edges.")
     if len(knots) > _SHOWN:
         problems.append(f"{len(knots) - _SHOWN:,} more cycles.")
@@ -165,16 +180,17 @@ def _label_order(
     """Positions of the leaves in label order, and what is wrong with the class list."""
     childless = np.flatnonzero(~is_parent)
     if leaves is None:
-        names = [ids[i] for i in childless.tolist()]
-        if all(s.isascii() and s.isdigit() and len(s) < 18 and s[0] != "0" or s == "0" for s in names):
-            return childless[np.argsort(np.array(names, dtype=np.int64), kind="stable")], []
+        names = _at(ids, childless)
+        numbers = _as_numbers(names)
+        if numbers is not None:  # the same order, a few times faster
+            return childless[np.argsort(numbers)], []
         ranked = sorted(range(len(names)), key=lambda i: natural_key(names[i]))
         return childless[np.array(ranked, dtype=np.int64)], []
     index = {name: i for i, name in enumerate(ids)}
     problems = []
     unknown = [c for c in leaves if c not in index]
     if unknown:
-        hint = nearest(unknown[0], (ids[i] for i in childless.tolist()))
+        hint = nearest(unknown[0], _at(ids, childless))
         problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
     inner = [c for c in leaves if c in index and is_parent[index[c]]]
     if inner:
@@ -182,13 +198,13 @@ def _label_order(
             f"leaves names nodes that have children: {listed(inner)}. Classes must be leaves; to train on labels "
             'at any level, use a loss with labels="nodes".'
         )
-    repeated = sorted({c for c, k in _counts(leaves).items() if k > 1}, key=natural_key)
+    repeated = [c for c, k in Counter(leaves).items() if k > 1]
     if repeated:
         problems.append(f"leaves repeats {listed(repeated)}. Each class must stand once.")
-    missing = sorted({ids[i] for i in childless.tolist()} - set(leaves), key=natural_key)
+    missing = sorted(set(_at(ids, childless)) - set(leaves), key=natural_key)
     if missing:
         problems.append(
-            f"{len(missing):,} nodes have no children and are not in leaves: {listed(missing)}. "
+            f"Nodes without children that are not in leaves: {listed(missing)}. "
             "Add them to leaves, or leave out the nodes that are not used (Hierarchy.subset does)."
         )
     if problems:
@@ -196,30 +212,51 @@ def _label_order(
     return np.array([index[c] for c in leaves], dtype=np.int64), problems
 
 
-def _counts(values: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return counts
+def _at(ids: Sequence[str], positions: NDArray[np.integer]) -> list[str]:
+    return list(map(ids.__getitem__, positions.tolist()))
 
 
-def _node_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
+def _as_numbers(names: Sequence[str]) -> IntArray | None:
+    """The ids as integers, if all of them are integers from 0 on, written in the plain way."""
+    try:
+        numbers = np.array(names, dtype=np.int64)
+    except (ValueError, OverflowError):
+        return None
+    plain = not len(numbers) or (int(numbers.min()) >= 0 and list(map(str, numbers.tolist())) == list(names))
+    return numbers if plain else None
+
+
+def _preorder(n_nodes: int, edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
+    """Node order of a tree or forest."""
+    parent_of = np.full(n_nodes, -1, dtype=np.int64)
+    parent_of[edges[:, 1]] = edges[:, 0]
+    parent = parent_of.tolist()
+    first = [-1] * n_nodes  # the smallest label below each node: the first climb that comes by
+    for label, v in enumerate(leaf_order.tolist()):
+        while v >= 0 and first[v] < 0:
+            first[v] = label
+            v = parent[v]
+    start, children = _children_by(np.array(first), edges)
+    stack = sorted(tops.tolist(), key=first.__getitem__, reverse=True)
+    order: list[int] = []
+    while stack:
+        v = stack.pop()
+        order.append(v)
+        stack += children[start[v] : start[v + 1]][::-1]
+    return np.array(order, dtype=np.int64)
+
+
+def _dag_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
+    """Node order of a DAG: a reversed postorder. Siblings may share their smallest label; then the id decides."""
     n_nodes = len(ids)
     first = _smallest_label(n_nodes, edges, leaf_order)
-    rank = first
-    if len(np.unique(edges[:, 1])) < len(
-        edges
-    ):  # a DAG: siblings may share their smallest label; the id decides
-        by_id = np.array(sorted(range(n_nodes), key=lambda i: natural_key(ids[i])), dtype=np.int64)
-        rank = np.empty(n_nodes, dtype=np.int64)
-        rank[by_id] = np.arange(n_nodes)
-        rank[np.lexsort((rank, first))] = np.arange(n_nodes)
-    ordered = edges[np.lexsort((rank[edges[:, 1]], edges[:, 0]))]
-    start = np.searchsorted(ordered[:, 0], np.arange(n_nodes + 1)).tolist()
-    children = ordered[:, 1].tolist()
-    stack = tops[np.argsort(rank[tops], kind="stable")].tolist()
+    by_rank = sorted(range(n_nodes), key=lambda v: (first[v], natural_key(ids[v])))
+    rank = np.empty(n_nodes, dtype=np.int64)
+    rank[by_rank] = np.arange(n_nodes)
+    start, children = _children_by(rank, edges)
+    stack = sorted(tops.tolist(), key=rank.tolist().__getitem__)
     seen = bytearray(n_nodes)
-    postorder = []
+    postorder: list[int] = []
     while stack:
         v = stack.pop()
         if v < 0:  # all below ~v is done
@@ -227,11 +264,11 @@ def _node_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops:
         elif not seen[v]:
             seen[v] = 1
             stack.append(~v)
-            stack.extend(children[start[v] : start[v + 1]])  # the last one is visited first
+            stack += children[start[v] : start[v + 1]]  # the last one is visited first
     return np.array(postorder[::-1], dtype=np.int64)
 
 
-def _smallest_label(n_nodes: int, edges: IntArray, leaf_order: IntArray) -> IntArray:
+def _smallest_label(n_nodes: int, edges: IntArray, leaf_order: IntArray) -> list[int]:
     """The smallest label below each node: climb from the leaves in label order and stop at what is marked already."""
     by_child = edges[np.argsort(edges[:, 1], kind="stable")]
     start = np.searchsorted(by_child[:, 1], np.arange(n_nodes + 1)).tolist()
@@ -243,5 +280,12 @@ def _smallest_label(n_nodes: int, edges: IntArray, leaf_order: IntArray) -> IntA
             v = stack.pop()
             if first[v] < 0:
                 first[v] = label
-                stack.extend(parents[start[v] : start[v + 1]])
-    return np.array(first, dtype=np.int64)
+                stack += parents[start[v] : start[v + 1]]
+    return first
+
+
+def _children_by(rank: IntArray, edges: IntArray) -> tuple[list[int], list[int]]:
+    """Children of each node v in the order of their rank: ``children[start[v] : start[v + 1]]``."""
+    ordered = edges[np.lexsort((rank[edges[:, 1]], edges[:, 0]))]
+    start = np.searchsorted(ordered[:, 0], np.arange(len(rank) + 1))
+    return start.tolist(), ordered[:, 1].tolist()

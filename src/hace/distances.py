@@ -5,6 +5,7 @@ Works on arrays in node order; :class:`hace.Hierarchy` is the front door.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -23,8 +24,9 @@ _CHUNK = 1 << 22  # (pair, ancestor) entries worked on at once on a DAG
 class TreeLCA:
     """Lowest common ancestors on a tree or forest by range minima over the preorder.
 
-    For u < v in preorder, every node w in (u, v] lies below lca(u, v), so its parent is no smaller; the child of the LCA
-    that leads to v is among them. Hence lca(u, v) = min of parent(w) over w in (u, v]; -1 stands for the virtual root.
+    For u < v in preorder, every node w in (u, v] lies below lca(u, v), so its parent is no smaller; the child
+    of the LCA that leads to v is among them. Hence lca(u, v) = min of parent(w) over w in (u, v]; -1 stands
+    for the virtual root.
     """
 
     def __init__(self, parent_nodes: IntArray) -> None:
@@ -34,6 +36,7 @@ class TreeLCA:
             self._tables.append(np.minimum(last[:-step], last[step:]))
 
     def __call__(self, u: IntArray, v: IntArray) -> IntArray:
+        """Node index of the LCA of each pair, -1 where only the virtual root is above both."""
         low, high = np.minimum(u, v), np.maximum(u, v)
         out = low.copy()  # lca(u, u) = u
         apart = np.flatnonzero(low < high)
@@ -170,10 +173,5 @@ def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
     """Slices of the pairs whose ancestor lists fit in memory together."""
     rows = h._ancestor_rows
     total = np.cumsum(rows.start[u + 1] - rows.start[u])
-    cuts = (
-        np.searchsorted(total, np.arange(_CHUNK, int(total[-1]) + _CHUNK, _CHUNK))
-        if len(u)
-        else np.empty(0, int)
-    )
-    bounds = np.unique(np.r_[0, cuts, len(u)])
-    return [slice(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    cuts = np.flatnonzero(np.diff(total // _CHUNK)) + 1  # where the running sum passes a multiple
+    return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(u)])]

@@ -5,13 +5,17 @@ Nothing is refused here except what cannot be an id; what is wrong is collected 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.assembly import IntArray, as_id, listed
+from hace.assembly import IntArray, as_id, as_ids, listed
 from hace.errors import HierarchyError
+
+# What makes a node of a label path, and what else to try where two places have the same id.
+_OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}
 
 
 class PathTable(NamedTuple):
@@ -28,9 +32,14 @@ def index_edges(
     edges: Iterable[tuple[Any, Any]], nodes: Iterable[Any]
 ) -> tuple[list[str], IntArray, list[str]]:
     """Ids and index pairs of (parent, child) pairs."""
-    index: dict[str, int] = {}
-    for node in nodes:
-        index.setdefault(as_id(node, "nodes"), len(index))
+    known = as_ids(nodes, "nodes")
+    index = {node: i for i, node in enumerate(dict.fromkeys(known))}
+    problems = []
+    if len(index) < len(known):
+        twice = [node for node, k in Counter(known).items() if k > 1]
+        problems.append(
+            f"nodes repeats {listed(twice)}. Each id must stand once (1 and '1' are the same id)."
+        )
     flat: list[int] = []
     for edge in edges:
         if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
@@ -38,7 +47,7 @@ def index_edges(
         for end in edge:
             key = end if type(end) is str and end else as_id(end, "edges")
             flat.append(index.setdefault(key, len(index)))
-    return list(index), _pairs(flat), []
+    return list(index), _pairs(flat), problems
 
 
 def edges_of_parents(
@@ -50,9 +59,10 @@ def edges_of_parents(
     index: dict[str, int] = {}
     problems: list[str] = []
     for node in parents:
-        index.setdefault(as_id(node, "parents"), len(index))
-    if len(index) < len(parents):
-        problems.append("parents has keys that are the same id, such as 1 and '1'. Each id must stand once.")
+        key = as_id(node, "parents")
+        if key in index:
+            problems.append(f"parents has two keys for the id {key!r}. Each id must stand once.")
+        index.setdefault(key, len(index))
     flat: list[int] = []
     unknown: dict[str, str] = {}
     for node, above in parents.items():
@@ -64,7 +74,7 @@ def edges_of_parents(
                 flat += (index[key], child)
             else:
                 unknown.setdefault(key, as_id(node, "parents"))
-    for parent, child in list(unknown.items())[:12]:
+    for parent, child in unknown.items():
         problems.append(
             f"Unknown parent {parent!r} of {child!r}: it is not a key of parents. "
             f"Add {{{parent!r}: None}} if it is a top, or correct it."
@@ -84,7 +94,7 @@ def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[st
     outside = np.flatnonzero((array < -1) | (array >= n))
     problems = [
         f"Unknown parent {int(array[i])} of node {i}: parents must be positions from 0 to {n - 1}, or -1 for a top."
-        for i in outside[:12].tolist()
+        for i in outside.tolist()
     ]
     children = np.flatnonzero((array >= 0) & (array < n))
     return list(map(str, range(n))), np.stack([array[children], children], axis=1), problems
@@ -92,12 +102,12 @@ def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[st
 
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
-    if ids not in ("name", "level", "path"):
+    if ids not in _OTHER_IDS:
         raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r} instead.")
     if hasattr(paths, "itertuples") and hasattr(paths, "columns"):
         level_names = tuple(str(c) for c in paths.columns) if level_names is None else level_names
         paths = paths.itertuples(index=False, name=None)
-    levels = None if level_names is None else tuple(level_names)
+    levels = None if level_names is None else tuple(str(name) for name in level_names)
     problems: list[str] = []
     rows: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(paths, start=1):
@@ -118,16 +128,18 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     index: dict[str, int] = {}
     flat: list[int] = []
     at: list[int] = []  # index of the id that each place got
+    first: list[int] = []  # the place that made each id
     for place, name in enumerate(trie.name):
         key = _place_id(trie, place, name, ids, place in inner, levels)
         if key in index:
-            remedy = 'ids="level" or ids="path"' if ids == "name" else 'ids="path"'
-            where = " and ".join(" / ".join(trie.path(p)) for p in (at.index(index[key]), place))
+            where = " and ".join(" / ".join(trie.path(p)) for p in (first[index[key]], place))
             problems.append(
-                f"{key!r} stands at two places: {where}. Give them different names, or use {remedy}."
+                f"{key!r} stands at two places: {where}. Give them different names{_OTHER_IDS[ids]}."
             )
-        elif place > 0 and trie.parent[place] >= 0:
-            flat += (at[trie.parent[place]], len(index))
+        else:
+            first.append(place)
+            if trie.parent[place] >= 0:
+                flat += (at[trie.parent[place]], len(index))
         at.append(index.setdefault(key, len(index)))
     known = list(index)
     names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}
@@ -180,7 +192,12 @@ def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, .
 
 
 def _cell(value: Any, number: int) -> str | None:
-    if value is None or value == "" or value != value:  # NaN is not equal to itself
+    if value is None or (isinstance(value, str) and not value):
+        return None
+    if (isinstance(value, float) and value != value) or type(value).__name__ in (
+        "NAType",
+        "NaTType",
+    ):  # pandas' own
         return None
     if isinstance(value, float) and value.is_integer():  # integers in a column with gaps
         value = int(value)
