@@ -19,9 +19,11 @@ help:
 	@echo "make bench  all benchmarks, one after another"
 	@echo "make clean  remove what the others made"
 
-# The kernel's source is listed because a change to it needs a new build.
+# The kernel's source is listed because a change to it needs a new build; the old one goes first, lest it outlive a
+# build that fails.
 $(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/kernels/*.c src/hace/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
+	rm -f src/hace/kernels/*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	$(BIN)/python src/hace/_torchvision_guard.py
 	@touch $@

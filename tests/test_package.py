@@ -15,7 +15,7 @@ import hace
 SOURCE = Path(hace.__file__).parent
 
 # A layer: its modules (a package stands for everything in it), and the layers it may import from.
-HIERARCHY = ("assembly", "distances", "hierarchy", "intake", "summary", "transforms")
+HIERARCHY = ("assembly", "distances", "hierarchy", "intake", "structure", "summary", "transforms")
 LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "errors": (("errors",), ()),
     "guard": (("_torchvision_guard",), ()),

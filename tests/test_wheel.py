@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import hace
+from hace import environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,7 +23,7 @@ pytestmark = [
 ]
 
 
-def build(folder: Path, **environment: str) -> Path:
+def build(folder: Path, **variables: str) -> Path:
     """Build a wheel from a copy of the sources, so that nothing lands in the tree and nothing stale gets in."""
     source = folder / "source"
     source.mkdir()
@@ -41,7 +43,7 @@ def build(folder: Path, **environment: str) -> Path:
     ]
     done = subprocess.run(
         [*pip, "--wheel-dir", folder, source],
-        env={**os.environ, **environment},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )
@@ -70,8 +72,8 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 def output(*command: str | Path, cwd: Path) -> str:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -90,6 +92,25 @@ def test_imports_from_site_packages(installed: Path, tmp_path: Path) -> None:
 def test_command_and_data_files(installed: Path, tmp_path: Path) -> None:
     assert output(installed / "hace", "--version", cwd=tmp_path) == f"hace {hace.__version__}\n"
     assert "120" in output(installed / "hace", "hierarchy", "cifar100", cwd=tmp_path)
+
+
+def test_kernel_is_there_if_it_is_here(installed: Path, tmp_path: Path) -> None:
+    code = "from hace.environment import config; print(config()['kernel'])"
+    assert output(installed / "python", "-c", code, cwd=tmp_path).strip() == environment.config()["kernel"]
+
+
+def test_without_a_compiler_the_wheel_has_no_kernel_and_works(tmp_path: Path) -> None:
+    wheel = build(tmp_path, CC="false")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    code = """
+import torch
+from hace import HACELoss, Hierarchy
+h = Hierarchy.from_edges([("dog", "husky"), ("dog", "beagle"), ("cat", "manx"), ("cat", "tabby")])
+z = torch.zeros(2, h.num_nodes, requires_grad=True)
+HACELoss(h)(z, torch.tensor([0, 1])).backward()
+print(bool(z.grad.abs().sum() > 0))
+"""
+    assert output(install(wheel, tmp_path / "venv") / "python", "-c", code, cwd=tmp_path) == "True\n"
 
 
 def test_typed_marker_is_in_the_wheel(installed: Path, tmp_path: Path) -> None:

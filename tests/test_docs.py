@@ -1,0 +1,33 @@
+"""The examples in the README and in the guide run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page build on each other, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for match in BLOCK.finditer(text):
+        line = text[: match.start()].count("\n") + 1
+        exec(compile("\n" * line + match[1], page.name, "exec"), names)
+
+
+def test_the_readme_has_an_example() -> None:
+    assert BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def test_the_citation_names_this_version() -> None:
+    from hace import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
