@@ -126,14 +126,11 @@ def test_a_file_that_may_not_be_read_is_a_message(fake, capsys: pytest.CaptureFi
 
 
 def test_a_reader_that_leaves_early_is_no_error(edges: Path) -> None:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "hace", "hierarchy", str(edges)],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-m", "hace", "hierarchy", str(edges)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=buffered)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
 
