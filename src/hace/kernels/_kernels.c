@@ -1,0 +1,597 @@
+/* The compiled accelerator of hace: losses and aggregation over trees, float32, on the CPU.
+
+   It computes what hace/functional.py computes and is held by the same tests. Plain C, no torch headers: Python passes
+   the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
+
+   Two ideas carry it.
+   1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
+      2K + 1 segments, and one pass from the innermost outward gives the log-sum-exp L_j of every ancestor. Each segment
+      is shifted by its own maximum and sums only grow: nothing cancels, underflows or overflows, whatever the logits.
+   2. Where all nodes matter, one pass over the parents upward gives every subtree's sum, one downward the gradient.
+
+   Scalars are double, rows are float; a sum of many floats is folded into a double every BLOCK terms. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16
+#define BLOCK 512         /* terms summed in float before they go into a double */
+#define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
+#define MIN_WORK 65536    /* logits a thread must have to be worth starting */
+#define MAX_THREADS 256
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EVERY_CPU
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vfloat __attribute__((vector_size(LANES * 4)));
+typedef int32_t vint __attribute__((vector_size(LANES * 4)));
+
+/* ------------------------------------------------------------------------------------------ vectors of 16 floats */
+
+INLINE void load(const float *p, vfloat *v) { memcpy(v, p, sizeof *v); }
+INLINE void store(float *p, const vfloat *v) { memcpy(p, v, sizeof *v); }
+
+INLINE void choose(const vint *mask, const vfloat *yes, const vfloat *no, vfloat *out) {
+    *out = (vfloat)((*mask & (vint)*yes) | (~*mask & (vint)*no));
+}
+
+/* exp(x) for x <= 1: 2^n times a polynomial in the rest (Cephes coefficients); below -87.7 it is 0; NaN stays NaN. */
+INLINE void exponential(vfloat *x) {
+    const vfloat floor_ = (vfloat){0} - 88.0f;
+    vint low = *x < floor_;
+    choose(&low, &floor_, x, x);
+    vfloat n = (*x * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* round to nearest by the magic number */
+    vfloat r = *x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vfloat p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    vint power = (__builtin_convertvector(n, vint) + 127) << 23; /* n = -127 gives the bits of 0 */
+    *x = p * (vfloat)power;
+}
+
+/* log(x) for normal positive x (Cephes coefficients). */
+INLINE void logarithm(vfloat *x) {
+    vint bits = (vint)*x;
+    vint exponent = (bits >> 23) - 127;
+    vfloat m = (vfloat)((bits & 0x007fffff) | 0x3f800000);
+    vint big = m > 1.41421356f;
+    vfloat half = m * 0.5f;
+    choose(&big, &half, &m, &m);
+    vfloat e = __builtin_convertvector(exponent - big, vfloat); /* a true comparison is -1 */
+    vfloat f = m - 1.0f;
+    vfloat p = f * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    vfloat square = f * f;
+    *x = f + (p * f * square - 2.12194440e-4f * e - 0.5f * square) + 0.693359375f * e;
+}
+
+INLINE double total(const vfloat *v) {
+    float lanes[LANES];
+    memcpy(lanes, v, sizeof lanes);
+    double sum = 0;
+    for (int i = 0; i < LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+INLINE float largest(const float *x, int64_t n) {
+    float best = -INFINITY;
+    int64_t i = 0;
+    if (n >= LANES) {
+        vfloat top, v;
+        load(x, &top);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            load(x + i, &v);
+            vint more = v > top;
+            choose(&more, &v, &top, &top);
+        }
+        for (int j = 0; j < LANES; j++)
+            if (((float *)&top)[j] > best) best = ((float *)&top)[j];
+    }
+    for (; i < n; i++)
+        if (x[i] > best) best = x[i];
+    return best;
+}
+
+INLINE int has_nan(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] != x[i]) return 1;
+    return 0;
+}
+
+/* The last, partial vector of a range, filled up with `rest`. */
+INLINE void load_tail(const float *p, int64_t n, float rest, vfloat *v) {
+    float lanes[LANES];
+    for (int i = 0; i < LANES; i++) lanes[i] = i < n ? p[i] : rest;
+    memcpy(v, lanes, sizeof lanes);
+}
+
+/* Sum of exp(x - shift); with out, the terms are stored there. */
+INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
+    double sum = 0;
+    vfloat v;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n, i = start;
+        vfloat partial = {0};
+        for (; i + LANES <= end; i += LANES) {
+            load(x + i, &v);
+            v = v - shift;
+            exponential(&v);
+            partial = partial + v;
+            if (out) store(out + i, &v);
+        }
+        if (i < end) {
+            load_tail(x + i, end - i, -INFINITY, &v);
+            v = v - shift;
+            exponential(&v);
+            partial = partial + v;
+            if (out) memcpy(out + i, &v, (size_t)(end - i) * sizeof(float));
+        }
+        sum += total(&partial);
+    }
+    return sum;
+}
+
+INLINE void scale_by(float *x, int64_t n, double factor) {
+    float f = (float)factor;
+    int64_t i = 0;
+    vfloat v;
+    for (; i + LANES <= n; i += LANES) {
+        load(x + i, &v);
+        v = v * f;
+        store(x + i, &v);
+    }
+    for (; i < n; i++) x[i] *= f;
+}
+
+/* ------------------------------------------------------------------------------------------ the job */
+
+typedef struct {
+    /* the batch */
+    const float *z;         /* (rows, cols) logits */
+    int64_t rows, cols, nodes;
+    const int64_t *target;  /* (rows) table row of each sample, or NULL */
+    const double *weight;   /* (table rows) weight of a label in the mean, or NULL for 1 */
+    int64_t ignore, labels; /* ignored target; number of table rows */
+    int reduction;          /* 0 none, 1 mean, 2 sum */
+    float *loss;            /* (rows) */
+    float *grad;            /* (rows, cols) or NULL */
+    double denominator;
+    /* the table, in rows from the label upward */
+    const int64_t *start, *node;
+    const double *value;
+    /* ranges of the nodes in columns, and the column at each position (NULL: the same) */
+    const int64_t *low, *high, *column;
+    /* all nodes: parents (nodes stands for none) and a dense row of targets, shared (stride 0) or one a sample */
+    const int64_t *parent;
+    const float *dense;
+    int64_t dense_stride;
+    float *log_probs; /* (rows, nodes): aggregation only */
+} Job;
+
+typedef struct {
+    const Job *job;
+    int64_t from, to;
+    int failed;
+} Share;
+
+INLINE double sample_scale(const Job *job, int64_t b, int *skip) {
+    if (!job->target) {
+        *skip = 0;
+    } else {
+        *skip = job->target[b] == job->ignore;
+    }
+    return job->reduction == 1 ? 1.0 / job->denominator : 1.0;
+}
+
+INLINE double minus(double a, double b) { return a == b ? 0.0 : a - b; } /* -inf less -inf is 0 here */
+
+/* ------------------------------------------------------------------------------------------ a label's path */
+
+typedef struct {
+    double shift, log_sum; /* log-sum-exp of a subtree = shift + log_sum */
+} Lse;
+
+INLINE double lse_less(const Lse *a, const Lse *b) { return minus(a->shift, b->shift) + minus(a->log_sum, b->log_sum); }
+
+/* Adds a segment to a running sum (shift, sum) and returns its own shift. */
+INLINE float add_segment(const float *x, int64_t from, int64_t to, float *out, double *shift, double *sum) {
+    if (from >= to) return -INFINITY;
+    float top = largest(x + from, to - from);
+    if (top == -INFINITY) {
+        if (out) memset(out + from, 0, (size_t)(to - from) * sizeof(float));
+        if (has_nan(x + from, to - from)) *sum = NAN;
+        return top;
+    }
+    double part = sum_exp(x + from, to - from, top, out ? out + from : NULL);
+    if (top > *shift) {
+        *sum = *sum * exp(minus(*shift, top)) + part;
+        *shift = top;
+    } else {
+        *sum += part * exp(top - *shift);
+    }
+    return top;
+}
+
+EVERY_CPU static void path_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t cols = job->cols;
+    int64_t longest = 0;
+    for (int64_t b = share->from; b < share->to; b++) {
+        if (job->target[b] == job->ignore) continue;
+        int64_t k = job->start[job->target[b] + 1] - job->start[job->target[b]];
+        if (k > longest) longest = k;
+    }
+    Lse *lse = malloc((size_t)(longest + 1) * sizeof *lse);
+    float *shifts = malloc((size_t)(2 * longest + 2) * sizeof *shifts); /* left and right segment of each step */
+    float *row = job->column ? malloc((size_t)cols * sizeof *row) : NULL;
+    float *terms = job->column && job->grad ? malloc((size_t)cols * sizeof *terms) : NULL;
+    if (!lse || !shifts || (job->column && !row) || (job->column && job->grad && !terms)) {
+        share->failed = 1;
+        goto done;
+    }
+    for (int64_t b = share->from; b < share->to; b++) {
+        int skip;
+        double scale = sample_scale(job, b, &skip);
+        float *grad = job->grad ? job->grad + b * cols : NULL;
+        if (skip) {
+            job->loss[b] = (float)(0.0 * scale); /* nan where the mean has nothing to divide by */
+            if (grad) memset(grad, 0, (size_t)cols * sizeof(float));
+            continue;
+        }
+        const float *x = job->z + b * cols;
+        float *out = grad;
+        if (row) {
+            for (int64_t i = 0; i < cols; i++) row[i] = x[job->column[i]];
+            x = row;
+            out = terms;
+        }
+        const int64_t begin = job->start[job->target[b]];
+        const int64_t k = job->start[job->target[b] + 1] - begin;
+        const int64_t *node = job->node + begin;
+        const double *value = job->value + begin;
+
+        double shift = -INFINITY, sum = 0;
+        int64_t low = job->low[node[0]], high = low;
+        for (int64_t j = 0; j <= k; j++) { /* step k: all that is outside the top's subtree */
+            int64_t next_low = j < k ? job->low[node[j]] : 0, next_high = j < k ? job->high[node[j]] : cols;
+            shifts[2 * j] = add_segment(x, next_low, low, out, &shift, &sum);
+            shifts[2 * j + 1] = add_segment(x, high, next_high, out, &shift, &sum);
+            lse[j] = (Lse){shift, log(sum)};
+            low = next_low;
+            high = next_high;
+        }
+        double loss = 0, mass = 0;
+        for (int64_t j = 0; j < k; j++) {
+            if (value[j] == 0) continue; /* 0 log 0 = 0 */
+            loss -= value[j] * lse_less(&lse[j], &lse[k]);
+            mass += value[j];
+        }
+        job->loss[b] = (float)(loss * scale);
+        if (!grad) continue;
+        /* d loss / d z_i = exp(z_i - L_r) [exp(L_r - L_all) mass - sum_{j >= r} T_j exp(L_r - L_j)], r the innermost node
+           of the path above i; the sum from the top down: above_r = T_r + exp(L_r - L_{r+1}) above_{r+1}. */
+        double above = 0;
+        int64_t outer_low = 0, outer_high = cols;
+        for (int64_t j = k; j >= 0; j--) {
+            if (j < k) above = value[j] + (j + 1 < k ? exp(lse_less(&lse[j], &lse[j + 1])) * above : 0);
+            double inner = exp(lse_less(&lse[j], &lse[k])) * mass - above;
+            int64_t in_low = j > 0 ? job->low[node[j - 1]] : job->low[node[0]];
+            int64_t in_high = j > 0 ? job->high[node[j - 1]] : job->low[node[0]];
+            for (int side = 0; side < 2; side++) {
+                int64_t from = side ? in_high : outer_low, to = side ? outer_high : in_low;
+                Lse own = {shifts[2 * j + side], 0};
+                if (from >= to || own.shift == -INFINITY) continue; /* nothing there, or zeros already */
+                scale_by(out + from, to - from, scale * inner * exp(lse_less(&own, &lse[j])));
+            }
+            outer_low = in_low;
+            outer_high = in_high;
+        }
+        if (row)
+            for (int64_t i = 0; i < cols; i++) grad[job->column[i]] = terms[i];
+    }
+done:
+    free(lse);
+    free(shifts);
+    free(row);
+    free(terms);
+}
+
+/* ------------------------------------------------------------------------------------------ all nodes */
+
+typedef struct {
+    double *sum;    /* (nodes + 1) sum of each subtree in units of exp(shift); the last is the sum of all */
+    double *shift;  /* (nodes + 1) */
+    double *ratio;  /* (nodes + 1) */
+    float *term;    /* (nodes) */
+    float *target;  /* (nodes) */
+} Scratch;
+
+/* Every subtree's sum with one shift a row. Returns 0 where that could underflow. */
+INLINE int quick_sums(const Job *job, const float *x, Scratch *s, float *top) {
+    const int64_t n = job->nodes;
+    *top = largest(x, n);
+    int close = 1;
+    for (int64_t i = 0; i < n; i++) close &= x[i] >= *top - SAFE_RANGE;
+    if (!close || !(fabsf(*top) <= 3e38f)) return 0;
+    sum_exp(x, n, *top, s->term);
+    for (int64_t v = 0; v < n; v++) s->sum[v] = s->term[v];
+    s->sum[n] = 0;
+    for (int64_t v = n - 1; v >= 0; v--) s->sum[job->parent[v]] += s->sum[v];
+    return 1;
+}
+
+/* Every subtree's sum with a shift of its own. */
+INLINE void careful_sums(const Job *job, const float *x, Scratch *s) {
+    const int64_t n = job->nodes;
+    for (int64_t v = 0; v < n; v++) {
+        s->shift[v] = x[v];
+        s->sum[v] = x[v] == -INFINITY ? 0 : 1;
+    }
+    s->shift[n] = -INFINITY;
+    s->sum[n] = 0;
+    for (int64_t v = n - 1; v >= 0; v--) {
+        int64_t p = job->parent[v];
+        if (s->shift[v] > s->shift[p]) {
+            s->sum[p] = s->sum[p] * exp(s->shift[p] - s->shift[v]) + s->sum[v];
+            s->shift[p] = s->shift[v];
+        } else {
+            s->sum[p] += s->sum[v] * exp(minus(s->shift[v], s->shift[p]));
+        }
+        if (x[v] != x[v]) s->sum[p] = NAN;
+    }
+}
+
+INLINE double careful_log(const Scratch *s, int64_t v, int64_t all) {
+    Lse own = {s->shift[v], log(s->sum[v])}, whole = {s->shift[all], log(s->sum[all])};
+    return own.log_sum == -INFINITY ? -INFINITY : lse_less(&own, &whole);
+}
+
+INLINE double quick_row(const Job *job, Scratch *s, const float *t, double scale, float *grad) {
+    const int64_t n = job->nodes;
+    const float log_all = (float)log(s->sum[n]);
+    double loss = 0, mass = 0;
+    vfloat v, w;
+    float lanes[LANES];
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        vfloat partial = {0}, weights = {0};
+        for (int64_t i = start; i < end; i += LANES) {
+            int64_t width = end - i < LANES ? end - i : LANES;
+            for (int j = 0; j < LANES; j++) lanes[j] = j < width ? (float)s->sum[i + j] : 1.0f;
+            memcpy(&v, lanes, sizeof v);
+            logarithm(&v);
+            load_tail(t + i, width, 0.0f, &w);
+            partial = partial + w * (v - log_all);
+            weights = weights + w;
+        }
+        loss -= total(&partial);
+        mass += total(&weights);
+    }
+    if (grad) {
+        for (int64_t i = 0; i < n; i++) s->ratio[i] = t[i] / s->sum[i];
+        s->ratio[n] = 0;
+        for (int64_t i = 0; i < n; i++) s->ratio[i] += s->ratio[job->parent[i]];
+        const double whole = mass / s->sum[n];
+        for (int64_t i = 0; i < n; i++) grad[i] = (float)(scale * (s->term[i] * (whole - s->ratio[i])));
+    }
+    return loss;
+}
+
+INLINE double careful_row(const Job *job, const float *x, Scratch *s, const float *t, double scale, float *grad) {
+    const int64_t n = job->nodes;
+    double loss = 0, mass = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (t[i] == 0) continue;
+        loss -= t[i] * careful_log(s, i, n);
+        mass += t[i];
+    }
+    if (grad) {
+        Lse whole = {s->shift[n], log(s->sum[n])};
+        s->ratio[n] = 0; /* here: sum over u above v of T_u exp(L_v - L_u) */
+        for (int64_t i = 0; i < n; i++) {
+            int64_t p = job->parent[i];
+            Lse own = {s->shift[i], log(s->sum[i])}, up = {s->shift[p], log(s->sum[p])}, at = {x[i], 0};
+            s->ratio[i] = t[i] + (p == n ? 0 : exp(lse_less(&own, &up)) * s->ratio[p]);
+            grad[i] = (float)(scale * (exp(lse_less(&at, &whole)) * mass - exp(lse_less(&at, &own)) * s->ratio[i]));
+        }
+    }
+    return loss;
+}
+
+EVERY_CPU static void dense_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t n = job->nodes;
+    Scratch s = {malloc((size_t)(n + 1) * sizeof(double)), malloc((size_t)(n + 1) * sizeof(double)),
+                 malloc((size_t)(n + 1) * sizeof(double)), malloc((size_t)n * sizeof(float)),
+                 malloc((size_t)n * sizeof(float))};
+    if (!s.sum || !s.shift || !s.ratio || !s.term || !s.target) {
+        share->failed = 1;
+        goto done;
+    }
+    const int shared = job->dense && job->dense_stride == 0;
+    if (shared) memcpy(s.target, job->dense, (size_t)n * sizeof(float));
+    for (int64_t b = share->from; b < share->to; b++) {
+        const float *x = job->z + b * n;
+        float top;
+        if (job->log_probs) {
+            float *out = job->log_probs + b * n;
+            if (quick_sums(job, x, &s, &top)) {
+                const float log_all = (float)log(s.sum[n]);
+                vfloat v;
+                for (int64_t i = 0; i < n; i += LANES) {
+                    float lanes[LANES];
+                    int64_t width = n - i < LANES ? n - i : LANES;
+                    for (int j = 0; j < LANES; j++) lanes[j] = j < width ? (float)s.sum[i + j] : 1.0f;
+                    memcpy(&v, lanes, sizeof v);
+                    logarithm(&v);
+                    v = v - log_all;
+                    memcpy(out + i, &v, (size_t)width * sizeof(float));
+                }
+            } else {
+                careful_sums(job, x, &s);
+                for (int64_t i = 0; i < n; i++) out[i] = (float)careful_log(&s, i, n);
+            }
+            continue;
+        }
+        int skip;
+        double scale = sample_scale(job, b, &skip);
+        float *grad = job->grad ? job->grad + b * n : NULL;
+        if (skip) {
+            job->loss[b] = (float)(0.0 * scale);
+            if (grad) memset(grad, 0, (size_t)n * sizeof(float));
+            continue;
+        }
+        const float *t = shared ? s.target : job->dense + b * job->dense_stride;
+        int64_t begin = 0, end = 0;
+        if (shared) { /* the label's own path on top of the shared row, taken off again below */
+            begin = job->start[job->target[b]];
+            end = job->start[job->target[b] + 1];
+            for (int64_t e = begin; e < end; e++) s.target[job->node[e]] += (float)job->value[e];
+        }
+        double loss;
+        if (quick_sums(job, x, &s, &top)) {
+            loss = quick_row(job, &s, t, scale, grad);
+        } else {
+            careful_sums(job, x, &s);
+            loss = careful_row(job, x, &s, t, scale, grad);
+        }
+        job->loss[b] = (float)(loss * scale);
+        for (int64_t e = begin; e < end; e++) s.target[job->node[e]] = job->dense[job->node[e]];
+    }
+done:
+    free(s.sum);
+    free(s.shift);
+    free(s.ratio);
+    free(s.term);
+    free(s.target);
+}
+
+/* ------------------------------------------------------------------------------------------ threads and Python */
+
+static void *path_thread(void *share) { path_rows(share); return NULL; }
+static void *dense_thread(void *share) { dense_rows(share); return NULL; }
+
+/* Runs a job on up to `threads` threads. Returns 0 when memory ran out. */
+static int run(const Job *job, void *(*work)(void *), int64_t threads) {
+    int64_t most = job->rows * job->cols / MIN_WORK + 1;
+    if (threads > most) threads = most;
+    if (threads > job->rows) threads = job->rows;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    if (threads < 1) threads = 1;
+    Share shares[MAX_THREADS];
+    pthread_t ids[MAX_THREADS];
+    int started[MAX_THREADS], failed = 0;
+    for (int64_t i = 0; i < threads; i++)
+        shares[i] = (Share){job, job->rows * i / threads, job->rows * (i + 1) / threads, 0};
+    for (int64_t i = 1; i < threads; i++) started[i] = pthread_create(&ids[i], NULL, work, &shares[i]) == 0;
+    work(&shares[0]);
+    for (int64_t i = 1; i < threads; i++) {
+        if (started[i]) pthread_join(ids[i], NULL);
+        else work(&shares[i]);
+    }
+    for (int64_t i = 0; i < threads; i++) failed |= shares[i].failed;
+    return !failed;
+}
+
+/* Position of the first target that is neither ignored nor a table row, or -1; sums up the mean's denominator. */
+static int64_t check_targets(Job *job) {
+    job->denominator = 0;
+    for (int64_t b = 0; b < job->rows; b++) {
+        int64_t y = job->target ? job->target[b] : 0;
+        if (job->target && y == job->ignore) continue;
+        if (job->target && (y < 0 || y >= job->labels)) return b;
+        job->denominator += job->target && job->weight ? job->weight[y] : 1.0;
+    }
+    return -1;
+}
+
+static PyObject *finish(Job *job, void *(*work)(void *), int64_t threads) {
+    int64_t bad = check_targets(job);
+    if (bad >= 0) return PyLong_FromLongLong(bad);
+    int done;
+    Py_BEGIN_ALLOW_THREADS
+    done = run(job, work, threads);
+    Py_END_ALLOW_THREADS
+    return done ? PyLong_FromLong(-1) : PyErr_NoMemory();
+}
+
+#define POINTER(T, i) ((T)(uintptr_t)PyLong_AsUnsignedLongLong(args[i]))
+#define NUMBER(i) PyLong_AsLongLong(args[i])
+
+static int arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
+    if (given == wanted) return 1;
+    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", name, wanted, given);
+    return 0;
+}
+
+static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("path_loss", count, 17)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3),
+               .grad = POINTER(float *, 4), .target = POINTER(const int64_t *, 5), .ignore = NUMBER(6),
+               .weight = POINTER(const double *, 7), .reduction = (int)NUMBER(8), .labels = NUMBER(9),
+               .start = POINTER(const int64_t *, 10), .node = POINTER(const int64_t *, 11),
+               .value = POINTER(const double *, 12), .low = POINTER(const int64_t *, 13),
+               .high = POINTER(const int64_t *, 14), .column = POINTER(const int64_t *, 15)};
+    int64_t threads = NUMBER(16);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, path_thread, threads);
+}
+
+static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("dense_loss", count, 17)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .loss = POINTER(float *, 3), .grad = POINTER(float *, 4), .target = POINTER(const int64_t *, 5),
+               .ignore = NUMBER(6), .weight = POINTER(const double *, 7), .reduction = (int)NUMBER(8),
+               .labels = NUMBER(9), .start = POINTER(const int64_t *, 10), .node = POINTER(const int64_t *, 11),
+               .value = POINTER(const double *, 12), .parent = POINTER(const int64_t *, 13),
+               .dense = POINTER(const float *, 14), .dense_stride = NUMBER(15)};
+    int64_t threads = NUMBER(16);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, dense_thread, threads);
+}
+
+static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("node_log_probs", count, 6)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .log_probs = POINTER(float *, 3), .parent = POINTER(const int64_t *, 4)};
+    int64_t threads = NUMBER(5);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, dense_thread, threads);
+}
+
+static PyMethodDef methods[] = {
+    {"path_loss", (PyCFunction)(void (*)(void))path_loss, METH_FASTCALL,
+     "Losses (and gradients) of samples whose table row lies on one path of a tree."},
+    {"dense_loss", (PyCFunction)(void (*)(void))dense_loss, METH_FASTCALL,
+     "Losses (and gradients) of samples whose table row may touch every node of a tree."},
+    {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
+     "log q* of every node of a tree."},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled losses over trees.", -1, methods,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }
