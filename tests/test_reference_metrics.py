@@ -153,6 +153,9 @@ def test_operating_curve_by_hand():
         ANIMALS, [MASS, MASS], ["husky", "persian"], [0.4], ORDER, constrained=False
     )
     assert everywhere == [(1.0, 0.5)]
+    assert decisions.operating_area(everywhere) == close(
+        0.75
+    )  # (0, 1), the root for everybody, is always there
     assert decisions.operating_points(
         ONE_LEAF, [{"root": 1, "only": 1}], ["only"], [0.5], ONE_LEAF.nodes
     ) == [(1, 1)]
