@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hace.errors import ConfigError, FormatError, nearest
+from hace.atomic import atomic_path
+from hace.errors import ConfigError, FormatError, HierarchyError, nearest
 from hace.formats.builtin import cifar100_hierarchy
 from hace.formats.folders import fgvc_hierarchy, nabirds_hierarchy, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_json, render_dot, render_json, render_mermaid
@@ -180,7 +180,12 @@ def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
         raise ConfigError(
             f"format must be one of {', '.join(writers)}, got {format!r}.{nearest(str(format), writers)}"
         )
-    return FORMATS[format].render(hierarchy)  # pyright: ignore[reportOptionalCall]
+    text = FORMATS[format].render(hierarchy)  # pyright: ignore[reportOptionalCall]
+    if "\0" in text:
+        raise HierarchyError(
+            f"An id or name holds a zero character, which {format} cannot hold. Write it as json."
+        )
+    return text
 
 
 def write_hierarchy(hierarchy: Hierarchy, path: str | os.PathLike[str], format: str | None = None) -> None:
@@ -196,7 +201,7 @@ def write_hierarchy(hierarchy: Hierarchy, path: str | os.PathLike[str], format: 
         format: A name in `FORMATS`; without it the suffix decides.
 
     Raises:
-        ConfigError: If the format is unknown, or the suffix does not tell it.
+        ConfigError: If the format is unknown, the suffix does not tell it, or the path cannot be a file.
         HierarchyError: If the format cannot hold this hierarchy.
         FormatError: If the file cannot be written.
     """
@@ -214,20 +219,10 @@ def write_hierarchy(hierarchy: Hierarchy, path: str | os.PathLike[str], format: 
         raise FormatError(
             f"{os.fspath(path)}: a name holds half a surrogate pair, which UTF-8 cannot hold."
         ) from error
-    target = os.path.realpath(path)  # a link goes on pointing to its file
-    temporary = os.path.join(os.path.dirname(target), f".hace-{secrets.token_hex(8)}.tmp")
     try:
-        try:
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-            raise
-    except (OSError, ValueError) as error:
+        with atomic_path(Path(path)) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
         raise FormatError(f"{os.fspath(path)}: cannot be written: {reason(error)}.") from error
 
 

@@ -39,7 +39,7 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
                 )
         except OSError as error:
             raise FormatError(f"{current}: the folder cannot be read: {reason(error)}.") from error
-        waiting += [(current / name, places.add(name, below)) for name in inside]
+        waiting += [(current / name, places.add(name, below)) for name in inside][::-1]
     if not places:
         raise FormatError(f"{folder}: expected folders of classes, and there are none inside.")
     draft = places.draft(ids, problems)

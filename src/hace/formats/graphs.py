@@ -60,9 +60,9 @@ def _own(source: Source, content: dict[str, Any]) -> Draft:
         )
 
     def strings(value: Any, where: str) -> list[str]:
-        if isinstance(value, list) and all(isinstance(v, str) and v for v in value):
+        if isinstance(value, list) and all(isinstance(v, str) for v in value):
             return value
-        raise FormatError(f"{source.name}: {where} must be a list of non-empty strings, got {quoted(value)}.")
+        raise FormatError(f"{source.name}: {where} must be a list of strings, got {quoted(value)}.")
 
     draft = Draft(leaves=strings(content.get("leaves"), "leaves"), rooted=content.get("rooted"))
     if not isinstance(draft.rooted, bool):

@@ -49,10 +49,10 @@ def parse_names(source: Source) -> dict[str, str]:
     names: dict[str, str] = {}
     first_line: dict[str, int] = {}
     for number, line in source.lines():
-        id, _, name = line.strip().replace("\t", " ", 1).partition(" ")
+        id, *rest = line.split(maxsplit=1)
         earlier = first_line.setdefault(id, number)
         if earlier != number:
             source.problems.unfit(number, f"the id {quoted(id)} has a name on line {earlier} already.")
-        names[id] = name.strip() or id
+        names[id] = rest[0].strip() if rest else id
     source.problems.raise_any()
     return names

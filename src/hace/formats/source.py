@@ -132,16 +132,16 @@ def _decoded(data: bytes, name: str, encoding: str) -> str:
         )
     try:
         return data.decode(encoding)
-    except LookupError as error:
-        raise ConfigError(
-            f"encoding must be the name of a text encoding such as 'utf-8', got {encoding!r}."
-        ) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise FormatError(
             f"{name}, line {line}: expected {encoding.upper()}, and byte {error.start} "
             f"(0x{data[error.start]:02x}) does not fit. Save the file as {encoding.upper()}, or pass its own "
             "encoding, for instance encoding='latin-1'."
+        ) from error
+    except (LookupError, ValueError) as error:
+        raise ConfigError(
+            f"encoding must be the name of a text encoding such as 'utf-8', got {encoding!r}."
         ) from error
 
 

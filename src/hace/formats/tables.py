@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -264,17 +265,20 @@ def _paths(source: Source, table: _Table, levels: list[str], label: str | None, 
 
 def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
     """Columns id, parent, name, label; a node with several parents has a row for each of them."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(_ID_COLUMNS)
+    rows: list[tuple[str, ...]] = [_ID_COLUMNS]
     parents: list[list[int]] = [[] for _ in range(hierarchy.num_nodes)]
     for parent, child in hierarchy.edges.tolist():
         parents[child].append(parent)
     for v, label in enumerate(hierarchy.labels.tolist()):
         for parent in parents[v] or [-1]:
             above = hierarchy.nodes[parent] if parent >= 0 else ""
-            writer.writerow((hierarchy.nodes[v], above, hierarchy.names[v], "" if label < 0 else label))
-    return out.getvalue()
+            rows.append((hierarchy.nodes[v], above, hierarchy.names[v], "" if label < 0 else str(label)))
+    special = re.compile(f'[{delimiter}"\\r\\n]')
+
+    def cell(text: str) -> str:  # csv.writer leaves a lone carriage return bare in some versions of Python
+        return '"' + text.replace('"', '""') + '"' if special.search(text) else text
+
+    return "".join(delimiter.join(map(cell, row)) + "\n" for row in rows)
 
 
 def render_tsv(hierarchy: Hierarchy) -> str:

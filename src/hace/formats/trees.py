@@ -72,7 +72,7 @@ _TOKEN = re.compile(r"[(),:;]|'[^']*(?:''[^']*)*'|[^\s()\[\]':;,]+")
 _BLANKS = re.compile(r"\s*")
 _BRACKET = re.compile(r"[\[\]]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
-_PLAIN = re.compile(r"[^\s()\[\]':;,_]+")
+_PLAIN = re.compile(r"[^\s()\[\]':;,_\ufeff]+")
 
 
 def parse_newick(source: Source, *, ids: str = "name", internal_labels: bool = True) -> Draft:

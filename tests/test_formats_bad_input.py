@@ -1,0 +1,397 @@
+"""What cannot be read ends in hace's own error, which says where and what to do; and it ends soon."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hace.errors import FormatError, HaceError, HierarchyError
+from hace.formats import FORMATS, fgvc_hierarchy, nabirds_hierarchy, parse_hierarchy, read_hierarchy
+from hace.formats.source import MAX_BYTES
+
+READERS = [name for name, kind in FORMATS.items() if kind.parse]
+
+# ---------------------------------------------------------------- not a text at all
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("data", [b"", b" \r\n\t \n", b"\xef\xbb\xbf"])
+def test_empty_file(name: str, data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tree"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"tree: the file is empty; expected a hierarchy"):
+        read_hierarchy(path, name)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_binary_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tree"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    with pytest.raises(
+        FormatError, match=r"tree: this is a binary file \(a zero at byte 8\); expected a text"
+    ):
+        read_hierarchy(path, name)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_wrong_encoding(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tree"
+    path.write_bytes("Vögel\nEulen".encode("latin-1"))
+    words = r"tree, line 1: expected UTF-8, and byte 1 \(0xf6\) does not fit. Save .* encoding='latin-1'"
+    with pytest.raises(FormatError, match=words):
+        read_hierarchy(path, name)
+    path.write_text("Vögel", encoding="utf-16")
+    with pytest.raises(FormatError, match=r"starts with the mark of UTF-16.*encoding='utf-16'"):
+        read_hierarchy(path, name)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"tree.json: cannot be read: No such file or directory"):
+        read_hierarchy(tmp_path / "tree.json")
+    with pytest.raises(FormatError, match=r"cannot be read: embedded null byte"):
+        read_hierarchy("a\0b")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FormatError, match=r"pipe: not a regular file"):  # would wait for ever
+        read_hierarchy(tmp_path / "pipe")
+    with open(tmp_path / "huge.csv", "wb") as file:
+        file.truncate(MAX_BYTES + 1)  # a sparse file: no bytes on the disk
+    with pytest.raises(
+        FormatError, match=r"huge.csv: 1,073,741,825 bytes, and a hierarchy may have .* at most"
+    ):
+        read_hierarchy(tmp_path / "huge.csv")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FormatError, match=r"empty: expected folders of classes, and there are none inside"):
+        read_hierarchy(tmp_path / "empty")
+
+
+# ---------------------------------------------------------------- broken text: FormatError with the place
+
+BROKEN = [
+    ("edges", "a b\na b c\nd", {}, r"line 2: expected two ids \(parent child\), got 3.*line 3: .* got 1"),
+    ("edges", "a b\n\n\na\t\n", {}, r"line 4: expected two ids"),
+    ("edges", "a\tb\tc", {}, r"line 1: expected two ids .*got 3: 'a\\tb\\tc'"),
+    ("csv", "x,y\n1,2\n", {},
+     r"line 1: expected the columns id and parent, or parent and child. Columns found: 'x', 'y'"),
+    ("csv", "id,up\n1,\n", {"columns": {"parent": "upp"}}, r"or the names you gave: 'upp'. Columns found: 'id', 'up'"),
+    ("csv", "id,parent\n1,\n", {"columns": {"name": "nom"}}, r"line 1: no column 'nom'. Columns found: 'id', 'parent'"),
+    ("csv", "kind,breed\na,b\n", {"columns": ["kind", "bred"]},
+     r"no column 'bred'. Columns found: 'kind', 'breed'. Did you mean 'breed'"),
+    ("csv", "kind,breed\na,b\n", {"columns": ["kind"], "label": "nr"}, r"no column 'nr'"),
+    ("csv", "id,id,parent\n1,1,\n", {}, r"line 1: columns that stand twice: 'id'"),
+    ("csv", "id,parent\n1\n2,1,3\n", {}, r"line 2: expected 2 columns .*got 1.*line 3: expected 2 columns .*got 3"),
+    ("csv", 'id,parent\n"1,\n', {}, r"line 2: not a valid row: unexpected end of data"),
+    ("csv", 'id,parent\n1,"x"y\n', {}, r"line 2: not a valid row"),
+    ("csv", "id,parent\n,x\n", {}, r"line 2: the id is empty"),
+    ("csv", "parent,child\na,\n", {}, r"line 2: expected a parent and a child, got 'a' and ''"),
+    ("csv", 'id,parent,label\n"a\nb",,0\nc,,x\n', {}, r"line 4: the label must be a number from 0, got 'x'"),
+    ("csv", "a,b,c\n1,2,3\n1,,4\n", {"columns": ["a", "b", "c"]},
+     r"line 3: a gap: the column 'b' is empty, and '4' stands below it"),
+    ("csv", "a,b,c\n1,2,3\n,,4\n", {"columns": ["a", "b"]}, r"line 3: the row has no names"),
+    ("tsv", "id,parent\n1,\n", {}, r"Columns found: 'id,parent'"),
+    ("json", '{"name": "a",}', {}, r"line 1, column 14: not valid JSON: "),
+    ("json", '{"name": "a", "name": "b"}', {}, r"the key 'name' stands twice in one object"),
+    ("json", '{"name": NaN}', {}, r"NaN is not a value of JSON"),
+    ("json", '{"name": ' + "1" * 5000 + "}", {}, r"not valid JSON: "),
+    ("json", "[]", {}, r"the JSON holds no node"),
+    ("json", "3", {}, r"expected a node .*got 3 at the top"),
+    ("json", '{"nodes": [], "links": []}', {},
+     r"a node at the top needs a name or an id .*keys found: 'nodes', 'links'"),
+    ("json", '{"name": "a", "children": [{"name": ""}]}', {}, r"a node below 'a' needs a name"),
+    ("json", '{"name": "a", "children": {"name": "b"}}', {}, r"children of 'a' must be a list"),
+    ("json", '{"format": "hace-hierarchy/2"}', {}, r"expected format 'hace-hierarchy/1', got 'hace-hierarchy/2'"),
+    ("json", '{"format": "hace-hierarchy/1"}', {}, r"leaves must be a list of strings, got None"),
+    ("json", '{"format": "hace-hierarchy/1", "leaves": [], "rooted": 1}', {}, r"rooted must be true or false, got 1"),
+    ("json", '{"format": "hace-hierarchy/1", "leaves": [], "rooted": true}', {}, r"nodes must be a list, got None"),
+    ("json", '{"format": "hace-hierarchy/1", "leaves": [], "rooted": true, "nodes": [{"id": 3}]}', {},
+     r"nodes\[0\] must have an id and a name"),
+    ("indented", "a\n  b\n\tc\n", {}, r"line 3: indents with tabs, and line 2 with spaces"),
+    ("indented", "a\n    b\n  c\n", {}, r"line 3: an indentation of 2 is none of those above it \(0, 4\)"),
+    ("indented", "  a\nb\n", {}, r"line 2: an indentation of 0 is none of those above it \(2\)"),
+    ("indented", "a\n-- b\n---\n", {}, r"line 3: a line of dashes without a name"),
+    ("newick", "(a,b", {}, r"line 1, column 1: the text ends, and this '\(' was never closed by '\)'"),
+    ("newick", "(a,\n(b)", {}, r"line 1, column 1: the text ends, and this '\('"),
+    ("newick", "(a,b)c", {}, r"line 1, column 7: the text ends, and a tree must end with ';'"),
+    ("newick", "[only a comment]", {}, r"a tree must end with ';'"),
+    ("newick", "(a,\n b))c;", {}, r"line 2, column 4: expected ';', got '\)'"),
+    ("newick", "a,b;", {}, r"line 1, column 2: expected ';', got ','"),
+    ("newick", "((a,b);", {}, r"line 1, column 7: expected '\)', got ';'"),
+    ("newick", "(a,,b);", {}, r"column 4: expected '\(' or the label of a leaf, got ','"),
+    ("newick", "(a,'')b;", {}, r"column 4: expected '\(' or the label of a leaf"),
+    ("newick", ";", {}, r"column 1: expected '\(' or the label of a leaf, got ';'"),
+    ("newick", "(a b);", {}, r"column 4: expected ',', '\)' or ';' \(a label with blanks .* single quotes\), got 'b'"),
+    ("newick", "(a)(b);", {}, r"column 4: expected .*got '\('"),
+    ("newick", "(a:x,b);", {}, r"column 4: expected a branch length after ':', got 'x'"),
+    ("newick", "(a:1:2,b);", {}, r"column 5: expected ',', '\)' or ';', got ':'"),
+    ("newick", "(a,'b);", {}, r"column 4: a quoted label that never ends"),
+    ("newick", "(a,b)[c;", {}, r"column 6: a comment '\[' that never ends"),
+    ("newick", "(a,b)];", {}, r"column 6: a '\]' outside of any comment"),
+    ("obo", "[Term]\nid: a\n[Term\nid: b\n", {}, r"line 3: expected a stanza such as \[Term\], got '\[Term'"),
+    ("obo", "[Term]\nid: a\nrubbish\n", {}, r"line 3: expected 'tag: value', got 'rubbish'"),
+    ("obo", "[Term]\nname: a\n", {}, r"line 1: this \[Term\] has no id"),
+    ("obo", "[Term]\nid: a\nid: b\n", {}, r"line 3: a second id in one \[Term\], after 'a'"),
+    ("obo", "[Term]\nid: a\nname: b\nname: c\n", {}, r"line 4: a second name in one \[Term\], after 'b'"),
+    ("obo", "[Term]\nid: a\nis_a: b c\n", {}, r"line 3: expected one id after is_a:, got 'b c'"),
+    ("obo", "[Term]\nid:\n", {}, r"line 2: expected one id after id:, got ''"),
+    ("obo", "[Term]\nid: a\nis_obsolete: perhaps\n", {}, r"line 3: is_obsolete must be true or false, got 'perhaps'"),
+    ("obo", "format-version: 1.2\n", {}, r"no \[Term\] stanza; expected an OBO ontology"),
+    ("obo", "[Term]\nid: a\n", {"prefix": "CL:"}, r"none of the 1 terms is left with prefix='CL:'; ids look like 'a'"),
+    ("obo", "[Term]\nid: a\n", {"isolated": "drop"}, r"isolated='drop' would drop every term"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "options", "words"), BROKEN)
+def test_broken_text(name: str, text: str, options: dict, words: str, tmp_path: Path) -> None:
+    (tmp_path / "tree").write_text(text)
+    with pytest.raises(FormatError, match=f"(?s)tree.*{words}"):
+        read_hierarchy(tmp_path / "tree", name, **options)
+
+
+# ---------------------------------------------------------------- well formed, and no hierarchy: HierarchyError
+
+OWN = '{"format": "hace-hierarchy/1", "leaves": ["a"], "rooted": false, "nodes": '
+
+UNFIT = [
+    ("edges", "a b\nb c\na b\n", {}, r"line 3: the edge 'a' -> 'b' stands on line 1 already"),
+    ("edges", "a b\nb c\nc a\n", {}, r"Cycle: \w -> \w -> \w -> \w"),
+    ("edges", "a b\nb b\n", {}, r"own parent: 'b'"),
+    ("edges", "a b\n", {"leaves": ["a"]}, r"have children: 'a'"),
+    ("edges", "a b\n", {"leaves": ["a"]}, r"not in leaves: 'b'"),
+    ("edges", "a b\na c\n", {"leaves": ["b", "c", "b"]}, r"leaves repeats 'b'"),
+    ("edges", "a b\n", {"names": {"x": "y"}}, r"names has entries .*'x'"),
+    ("csv", "parent,child\na,b\na,b\n", {}, r"line 3: the edge 'a' -> 'b' stands on line 2 already"),
+    ("csv", "id,parent\na,\nb,aa\n", {}, r"line 3: the parent 'aa' of 'b' is unknown: no row has it.*Did you mean 'a'"),
+    ("csv", "id,parent\na,\nb,a\nb,a\n", {}, r"line 4: the id 'b' stands below 'a' on line 3 already"),
+    ("csv", "id,parent\na,\na,\n", {}, r"line 3: the id 'a' stands on line 2 already"),
+    ("csv", "id,parent\na,\nb,\nb,a\n", {}, r"line 4: the id 'b' stands with and without a parent \(line 3\)"),
+    ("csv", "id,parent,name\na,,x\nb,,y\nc,a,z\nc,b,w\n", {},
+     r"line 5: the id 'c' has another name or label on line 4"),
+    ("csv", "id,parent,label\na,,0\nb,,0\n", {}, r"line 3: the label 0 of 'b' belongs to 'a' already \(line 2\)"),
+    ("csv", "id,parent,label\na,,0\nb,,2\n", {}, r"line 3: labels must run from 0 without a gap, and 1 is missing"),
+    ("csv", "id,parent,label\na,,0\nb,a,1\n", {}, r"have children: 'a'"),
+    ("csv", "id,parent,label\na,,0\nb,,\n", {}, r"not in leaves: 'b'"),
+    ("csv", "a,b\nx,y\ny,z\n", {"columns": ["a", "b"]}, r"'y' stands at two places: x / y and y"),
+    ("csv", "n,a\n0,x\n1,x\n", {"columns": ["a"], "label": "n"}, r"line 3: 'x' has the label 1 here and 0 above"),
+    ("csv", "n,a\n0,x\n0,y\n", {"columns": ["a"], "label": "n"}, r"line 3: the label 0 of 'y' belongs to 'x' already"),
+    ("json", '{"name": "a", "children": [{"name": "a"}]}', {},
+     r"the name 'a' stands twice: a leaf below 'a' here, and an internal node at the top. .* ids='path'"),
+    ("json", '{"id": 1, "children": [{"id": "1"}]}', {}, r"the id '1' stands twice"),
+    ("json", OWN + '[{"id": "a"}, {"id": "a"}]}', {}, r"the id 'a' stands at nodes\[0\] and nodes\[1\]"),
+    ("json", OWN + '[{"id": "a", "parents": ["b"]}]}', {}, r"the parent 'b' of 'a' is unknown"),
+    ("indented", "fish\n  ray\nbird\n  owl\n    fish\n", {},
+     r"line 5: the name 'fish' stands twice: a leaf below 'owl' here, and an internal node at the top \(line 1\). "
+     r"Give each its own name, or pass ids='path'"),
+    ("indented", "a\n  b\n  b\n", {"ids": "path"}, r"line 3: the name 'a/b' stands twice.*Give each its own name\."),
+    ("newick", "((a,b)c,\n(a)d)e;", {}, r"line 2, column 2: the name 'a' stands twice: .*\(line 1, column 3\)"),
+    ("obo", "[Term]\nid: a\n\n[Term]\nid: a\n", {}, r"line 4: the id 'a' has a \[Term\] on line 1 already"),
+    ("obo", "[Term]\nid: a\nis_a: b\n", {}, r"line 3: the parent 'b' of 'a' is unknown: no \[Term\] has this id"),
+    ("obo", "[Term]\nid: a\nis_a: b\n[Term]\nid: b\nis_obsolete: true\n", {},
+     r"line 3: the parent 'b' of 'a' is obsolete"),
+    ("obo", "[Term]\nid: a\nis_a: b\nis_a: b\n[Term]\nid: b\n", {}, r"line 4: is_a 'b' stands on line 3 already"),
+    ("obo", "[Term]\nid: a\nis_a: a\n", {}, r"own parent: 'a'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "options", "words"), UNFIT)
+def test_no_hierarchy(name: str, text: str, options: dict, words: str, tmp_path: Path) -> None:
+    (tmp_path / "tree").write_text(text)
+    with pytest.raises(HierarchyError, match=f"tree.*{words}") as caught:
+        read_hierarchy(tmp_path / "tree", name, **options)
+    assert all(problem.startswith(str(tmp_path / "tree")) for problem in caught.value.problems)
+
+
+def test_all_problems_come_together() -> None:
+    with pytest.raises(HierarchyError) as caught:
+        parse_hierarchy("a b\na b\nc d\nd c\ne e", "edges")
+    words = " ".join(caught.value.problems)
+    assert len(caught.value.problems) == 3
+    assert "line 2: the edge 'a' -> 'b'" in words
+    assert "Cycle: c -> d -> c" in words or "Cycle: d -> c -> d" in words
+    assert "own parent: 'e'" in words
+
+
+def test_many_problems_are_counted_and_a_few_shown() -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_hierarchy("x\n" * 5000, "edges")
+    lines = str(caught.value).split("\n")
+    assert lines[0] == "5000 problems:"
+    assert len(lines) == 14
+    assert lines[-1] == "  ... and 4988 more."
+
+
+def test_values_are_cut_to_a_readable_length() -> None:
+    with pytest.raises(FormatError) as caught:
+        parse_hierarchy("x" * 100_000, "edges")
+    assert len(str(caught.value)) < 300
+
+
+# ---------------------------------------------------------------- files of data sets
+
+
+def write_all(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+NABIRDS = {
+    "hierarchy.txt": "1 0\n2 0\n3 1\n",
+    "classes.txt": "0 Birds\n1 Ducks, Geese\n2 Owl\n3 Teal (Male)\n",
+}
+FGVC = {
+    "variants.txt": "737-400\nA320\n",
+    "families.txt": "737\nA320\n",
+    "images_variant_test.txt": "01 737-400\n02 A320\n03 A320\n",
+    "images_family_test.txt": "01 737\n02 A320\n",
+    "images_manufacturer_test.txt": "01 Boeing\n02 Airbus Industries\n",
+}
+
+
+def test_small_nabirds(tmp_path: Path) -> None:
+    h = read_hierarchy(write_all(tmp_path / "birds", NABIRDS))
+    assert h.leaves == ("2", "3")
+    assert h.names == ("Birds", "Owl", "Ducks, Geese", "Teal (Male)")
+
+
+def test_small_fgvc(tmp_path: Path) -> None:
+    h = fgvc_hierarchy(write_all(tmp_path / "planes", FGVC))
+    assert h.path("A320") == ("A320", "family:A320", "manufacturer:Airbus Industries", "root")
+    assert h.leaves == ("737-400", "A320")
+    write_all(tmp_path / "unpacked", {})
+    write_all(tmp_path / "unpacked" / "data", FGVC)
+    assert read_hierarchy(tmp_path / "unpacked") == h
+    one = {name: text.split("\n")[0] for name, text in FGVC.items()}
+    single = fgvc_hierarchy(write_all(tmp_path / "one", one), root=False)
+    assert (single.num_nodes, single.rooted) == (3, False)  # one manufacturer is no root
+
+
+@pytest.mark.parametrize(
+    ("read", "files", "error", "words"),
+    [
+        (nabirds_hierarchy, {"hierarchy.txt": None}, FormatError, r"hierarchy.txt: cannot be read: No such file"),
+        (nabirds_hierarchy, {"classes.txt": None}, FormatError, r"classes.txt: cannot be read: No such file"),
+        (nabirds_hierarchy, {"hierarchy.txt": "1 0\n1"}, FormatError, r"hierarchy.txt, line 2: expected two ids"),
+        (nabirds_hierarchy, {"hierarchy.txt": "1 0\n1 0"}, HierarchyError,
+         r"hierarchy.txt, line 2: .* on line 1 already"),
+        (nabirds_hierarchy, {"classes.txt": "0 a\n0 b"}, HierarchyError, r"classes.txt, line 2: the id '0' has a name"),
+        (nabirds_hierarchy, {"classes.txt": "9 a"}, HierarchyError, r"names has entries .*'9'"),
+        (fgvc_hierarchy, {"variants.txt": None}, FormatError, r"variants.txt: cannot be read: No such file"),
+        (fgvc_hierarchy, {"variants.txt": "737-400\nA320\nA320"}, HierarchyError,
+         r"variants.txt, line 3: 'A320' stands"),
+        (fgvc_hierarchy, {"images_family_test.txt": None}, FormatError, r"no file images_family_\*.txt"),
+        (fgvc_hierarchy, {"images_family_test.txt": "01"}, FormatError,
+         r"images_family_test.txt, line 1: expected an image and its label, got '01'"),
+        (fgvc_hierarchy, {"families.txt": "737"}, HierarchyError, r"the family 'A320' is not in families.txt"),
+        (fgvc_hierarchy, {"variants.txt": "737-400\nA320\nTu-154"}, HierarchyError, r"variant 'Tu-154' has no image"),
+        (fgvc_hierarchy, {"images_variant_val.txt": "01 A320"}, HierarchyError,
+         r"images_variant_val.txt, line 1: image '01' has the variant 'A320' here and '737-400' before"),
+        (fgvc_hierarchy, {"images_family_val.txt": "03 737"}, HierarchyError,
+         r"image 03: the variant 'A320' has the family '737' here and 'A320' before"),
+        (fgvc_hierarchy, {"images_manufacturer_test.txt": "01 Boeing"}, HierarchyError,
+         r"no image of the family 'A320' has a manufacturer"),
+    ],
+)  # fmt: skip
+def test_broken_data_sets(
+    read: Callable, files: dict[str, str | None], error: type[HaceError], words: str, tmp_path: Path
+) -> None:
+    good = NABIRDS if read is nabirds_hierarchy else FGVC
+    changed = {name: text for name, text in {**good, **files}.items() if text is not None}
+    with pytest.raises(error, match=f"(?s){words}"):
+        read(write_all(tmp_path / "data", changed))
+
+
+# ---------------------------------------------------------------- hostile input
+
+TOKENS = {
+    "edges": ["a", "b", " ", "\t", "\n", "\r"],
+    "indented": ["a", "b", " ", "  ", "\t", "\n", "-", "-- ", "\r"],
+    "newick": ["(", ")", ",", ";", ":", "1", "a", "'", "[", "]", " ", "node1"],
+    "csv": ["id,parent,name,label\n", "parent,child\n", "a", "b", ",", '"', "\n", "\r", "0", "1"],
+    "tsv": ["id\tparent\tname\tlabel\n", "parent\tchild\n", "a", "b", "\t", '"', "\n", "0", "1"],
+    "json": [OWN + "[", '{"id": "a", "parents": [', "]", "}", "{", "[", '"name"',
+             '"children"', ":", ",", '"a"', "1", "null", "NaN", '"\\ud800"', "-1e999"],
+    "obo": ["[Term]\n", "[Typedef]\n", "id: a\n", "id: b\n", "is_a: a\n", "is_a: b ! x\n", "name: n\n",
+            "\\", "!", "{", "\n", "is_obsolete: true\n", ":"],
+}  # fmt: skip
+OPTIONS = {
+    "edges": {"order": "child parent"},
+    "indented": {"ids": "path"},
+    "newick": {"ids": "path", "internal_labels": False},
+    "csv": {"columns": ["a", "b"], "label": "0", "ids": "level"},
+    "tsv": {"columns": ["parent", "child"]},
+    "json": {"ids": "path"},
+    "obo": {"prefix": "a", "isolated": "drop"},
+}
+
+
+def refusal(read: Callable, *arguments: object, **options: object) -> str | None:
+    """The words of our own error, or None. Any other exception is a failure of the test."""
+    try:
+        read(*arguments, **options)
+    except HaceError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(st.data())
+def test_any_bytes_parse_or_raise_our_error(name: str, data: st.DataObject) -> None:
+    soup = st.lists(st.sampled_from(TOKENS[name]), max_size=30).map("".join)
+    start = st.sampled_from(["", *TOKENS[name][:2]])
+    text = data.draw(
+        st.one_of(st.binary(), st.text(), st.builds(str.__add__, start, soup), soup), label="input"
+    )
+    for options in ({}, OPTIONS[name]):
+        words = refusal(parse_hierarchy, text, name, **options)
+        assert words is None or re.match(r"text|\d+ problems:", words)
+
+
+@given(st.sampled_from([*NABIRDS, *FGVC]), st.one_of(st.binary(), st.text("0123 ab\n").map(str.encode)))
+def test_any_bytes_in_a_data_set(tmp_path_factory: pytest.TempPathFactory, file: str, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    write_all(folder, NABIRDS if file in NABIRDS else FGVC)
+    (folder / file).write_bytes(data)
+    words = refusal(read_hierarchy, folder)
+    assert words is None or str(folder) in words
+
+
+HUGE = 100_000
+HOSTILE = {
+    "open brackets": ("newick", "(" * HUGE, False),
+    "a chain in newick": ("newick", "(" * HUGE + "a" + ")" * HUGE + ";", True),
+    "a flat tree": ("newick", "(" + ",".join(f"a{i}" for i in range(HUGE)) + ");", True),
+    "open comments": ("newick", "[" * HUGE, False),
+    "quotes": ("newick", "'" * (2 * HUGE + 1), False),
+    "a chain of edges": ("edges", "".join(f"{i} {i + 1}\n" for i in range(HUGE)), True),
+    "one long cycle": ("edges", "".join(f"{i} {(i + 1) % HUGE}\n" for i in range(HUGE)), False),
+    "one edge many times": ("edges", "a b\n" * HUGE, False),
+    "deep indentation": ("indented", "".join(" " * i + f"x{i}\n" for i in range(3000)), True),
+    "many names that repeat": ("indented", "a\n" * HUGE, False),
+    "deep json": ("json", "[" * HUGE, False),
+    "deep nested json": ("json", '{"name": "a", "children": [' * HUGE, False),
+    "a wide table": ("csv", "id,parent" + ",x" * HUGE + "\n1,", False),
+    "a long cell": ("csv", "id,parent\n" + "x" * 200_000 + ",", False),
+    "unknown parents": ("csv", "id,parent\n" + "".join(f"{i},a{i}\n" for i in range(HUGE // 4)), False),
+    "terms without end": ("obo", "[Term]\n" * HUGE, False),
+    "a name of blanks": ("obo", "[Term]\nid: a\nname: x" + " " * HUGE + "y\n", True),
+    "long continuation": ("obo", "[Term]\nid: a\ncomment: x" + "\\\n" * HUGE, True),
+    "modifiers": ("obo", "[Term]\nid: a\nis_a: a " + "{}" * HUGE, False),
+}
+
+
+@pytest.mark.timeout(60)  # each takes about a second; without a bound they would take hours
+@pytest.mark.parametrize(("name", "text", "parses"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_sizes(name: str, text: str, parses: bool) -> None:
+    assert (refusal(parse_hierarchy, text, name) is None) == parses
+
+
+def test_paths_as_ids_do_not_fill_the_memory() -> None:
+    text = "(" * HUGE + "a" + ")" * HUGE + ";"
+    with pytest.raises(FormatError, match=r"too deep for ids='path', which would take [\d,]+ characters"):
+        parse_hierarchy(text, "newick", ids="path")
