@@ -31,6 +31,7 @@ import importlib
 from typing import Any
 
 from hace import _torchvision_guard
+from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
 from hace.environment import show_config
 from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
 from hace.formats import (
@@ -40,7 +41,10 @@ from hace.formats import (
     read_hierarchy,
     write_hierarchy,
 )
+from hace.head import leaf_logits, node_log_probs
 from hace.hierarchy import Hierarchy
+from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
+from hace.registry import LOSSES, build_loss
 
 _torchvision_guard.install()
 
@@ -48,16 +52,28 @@ _torchvision_guard.install()
 _LAZY: dict[str, str] = {}
 
 __all__ = [
+    "LOSSES",
+    "ConditionalSoftmaxLoss",
     "ConfigError",
+    "CrossEntropyLoss",
     "DataError",
+    "ExpectedDistanceLoss",
     "FormatError",
+    "HACELoss",
+    "HCELoss",
+    "HXELoss",
     "HaceError",
     "Hierarchy",
     "HierarchyError",
+    "SimLoss",
+    "SoftLabelLoss",
     "__version__",
+    "build_loss",
     "cifar100_hierarchy",
     "fgvc_hierarchy",
+    "leaf_logits",
     "nabirds_hierarchy",
+    "node_log_probs",
     "read_hierarchy",
     "show_config",
     "write_hierarchy",

@@ -1,0 +1,160 @@
+"""The numerics, on tensors alone: log-probabilities of nodes and the cross-entropy of a table, in log space.
+
+Every loss of hace is one expression (the paper's eq. 1 and 2),
+
+    loss(z, y) = - sum_v T[y, v] log q*[v],        q* = R softmax(z),
+
+with logits z over the outputs, the 0/1 reachability R and a table T. There is no epsilon inside a logarithm and no
+clamp: a subtree's sum is kept as ``exp(shift) * sum`` with the largest logit of that subtree as its shift, so that
+sums only grow and differences of logits are taken before anything is rounded. Values and gradients stay finite and
+right at logits of 1e4.
+
+All functions are ordinary PyTorch: they differentiate twice, compile and export. The compiled kernel
+(:mod:`hace.kernels`) computes the same for the common case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Levels(NamedTuple):
+    """A tree cut into levels, the top one first: what the passes over it need.
+
+    ``nodes`` holds the node indices level by level, ``parents`` the position of each one's parent within the level
+    above (0 in the first level), ``widths`` the number of nodes of each level, and ``places`` where each node
+    went: its position in ``nodes``.
+    """
+
+    nodes: Tensor
+    parents: Tensor
+    places: Tensor
+    widths: tuple[int, ...]
+
+
+def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
+    r"""Cross-entropy of rows that lie on one path of a tree: - sum_j T_j log q*[b_j].
+
+    The subtrees of a path are nested ranges of columns. Level 0 is the innermost range, level j what range j adds
+    to range j - 1, level K the rest. One log-sum-exp a level, accumulated outward, is all that is needed.
+
+    Args:
+        z: (B, C) logits, columns in preorder.
+        low, high: (B, K) ranges [low, high) of the path's nodes, each within the next. Repeat the last to fill up.
+        value: (B, K) entries T_j of the table's row.
+
+    Returns:
+        (B,) losses.
+    """
+    batch, columns = z.shape
+    depth = low.shape[1]
+    edges = torch.cat([low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), columns)], dim=1)
+    level = torch.arange(depth + 1, device=z.device)
+    segment = torch.arange(batch, device=z.device)[:, None] * (depth + 1) + torch.cat(
+        [level.flip(0), level[1:]]
+    )
+    member = torch.repeat_interleave(segment.flatten(), edges.diff(dim=1).flatten(), output_size=z.numel())
+    shift, total = _group_sum_exp(z.flatten(), member, batch * (depth + 1))
+    wide = _wide(z)
+    # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
+    lse = torch.logcumsumexp((shift.to(wide) + _safe_log(total.to(wide))).view(batch, depth + 1), dim=1)
+    inside, everything = lse[:, :-1], lse[:, -1:]
+    return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
+
+
+def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
+    """- sum_v T[b, v] log q*[b, v], where 0 log 0 = 0.
+
+    Example:
+        >>> log_probs = torch.tensor([[0.0, -1.0, -torch.inf]])
+        >>> table_cross_entropy(log_probs, torch.tensor([[0.5, 0.5, 0.0]]))
+        tensor([0.5000])
+    """
+    used = table != 0
+    return -(table * log_probs.masked_fill(~used, 0.0)).sum(dim=-1)
+
+
+def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
+    """log q* of every node of a tree or forest, by one pass from the deepest level up.
+
+    Args:
+        z: (B, N) logits in node order; -inf where a node has no output of its own.
+
+    Returns:
+        (B, N) log-probabilities in node order.
+    """
+    columns = z.t()[levels.nodes]  # (N, B): a node's logits are contiguous
+    parts = columns.split(levels.widths)
+    parents = levels.parents.split(levels.widths)
+    shifts = [part.detach() for part in parts]
+    for k in range(len(parts) - 1, 0, -1):
+        shifts[k - 1] = _group_max(shifts[k - 1], parents[k], shifts[k])
+    shifts = [_finite(s) for s in shifts]
+    sums = [(part - shift).exp() for part, shift in zip(parts, shifts, strict=True)]
+    for k in range(len(parts) - 1, 0, -1):
+        carried = sums[k] * (shifts[k] - shifts[k - 1][parents[k]]).exp()
+        sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
+    top = shifts[0].amax(dim=0)
+    everything = (sums[0] * (shifts[0] - top).exp()).sum(dim=0).log()
+    return ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))[levels.places].t()
+
+
+def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
+    """log q* of every node of a DAG from its (ancestor, descendant) pairs, each node with itself among them."""
+    nodes = z.shape[1]
+    columns = z.t()
+    terms = columns[descendant]  # (pairs, B)
+    shift = _finite(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
+    sums = torch.zeros_like(columns).index_add(0, ancestor, (terms - shift[ancestor]).exp())
+    top = _finite(columns.detach().amax(dim=0))
+    everything = (columns - top).exp().sum(dim=0).log()
+    return ((shift - top) + (_safe_log(sums) - everything)).t().reshape(-1, nodes)
+
+
+def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) -> Tensor:
+    """log softmax within groups of siblings; 0 at the ``fixed`` nodes (a root, whose probability is 1)."""
+    columns = z.t()
+    shift = _group_max(columns.new_full((num_groups, z.shape[0]), -torch.inf), group, columns.detach())
+    shift = _finite(shift)[group]
+    sums = columns.new_zeros(num_groups, z.shape[0]).index_add(0, group, (columns - shift).exp())
+    out = (columns - shift) - _safe_log(sums)[group]
+    return out.masked_fill(fixed[:, None], 0.0).t()
+
+
+def sum_down(x: Tensor, levels: Levels) -> Tensor:
+    """(B, N) sum of x over each node and everything above it, by one pass from the top level down."""
+    parts = list(x.t()[levels.nodes].split(levels.widths))
+    parents = levels.parents.split(levels.widths)
+    for k in range(1, len(parts)):
+        parts[k] = parts[k] + parts[k - 1][parents[k]]
+    return torch.cat(parts)[levels.places].t()
+
+
+def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """(shift, sum) with log-sum-exp of group g = shift[g] + log(sum[g]); an empty group has sum 0."""
+    shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
+    shift = _finite(shift)
+    return shift, x.new_zeros(groups).scatter_add(0, member, (x - shift.gather(0, member)).exp())
+
+
+def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
+    """Row g of ``start``, or a row of that group that is larger, column by column."""
+    return start.scatter_reduce(0, group[:, None].expand_as(rows), rows, "amax")
+
+
+def _finite(shift: Tensor) -> Tensor:
+    """-inf replaced by 0: where all logits are -inf, any shift serves, but -inf less -inf would be nan."""
+    return shift.masked_fill(shift == -torch.inf, 0.0)
+
+
+def _safe_log(x: Tensor) -> Tensor:
+    """log(x) with log(0) = -inf, whose gradient is 0 and not nan."""
+    positive = x != 0
+    return torch.where(positive, torch.where(positive, x, 1.0).log(), -torch.inf)
+
+
+def _wide(z: Tensor) -> torch.dtype:
+    return torch.float32 if z.device.type == "mps" else torch.float64

@@ -1,0 +1,430 @@
+"""The losses. Each is a table builder with an equation, and a dozen lines here.
+
+All keep the contract of :class:`torch.nn.CrossEntropyLoss`; :class:`hace.contract.HierarchicalLoss` lists the
+arguments that they share: ``labels``, ``weight``, ``ignore_index`` and ``reduction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace import functional, kernels, targets
+from hace.contract import HierarchicalLoss, check_choice, check_number, is_number
+from hace.errors import ConfigError, HierarchyError
+from hace.head import Outputs
+from hace.hierarchy import Hierarchy
+from hace.leaf_distances import LeafDistances, padded
+
+_CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
+
+
+class TableLoss(HierarchicalLoss):
+    r"""Cross-entropy of a table: the one equation behind every loss of the paper.
+
+    .. math:: \ell(z, y) = -\sum_v T[y, v] \log q^*[v], \qquad q^* = R \operatorname{softmax}(z)
+
+    Args:
+        table: rows of T by label, weights included.
+        aggregate: whether R aggregates; without it, q* is softmax(z) itself.
+        soft_label_beta, distance: spread each label over the classes first; then ``table`` is what a class's mass
+        becomes. hierarchy, outputs, kwargs: see :class:`hace.contract.HierarchicalLoss`.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        table: Callable[[np.ndarray, np.ndarray], targets.Table],
+        *,
+        outputs: Outputs,
+        aggregate: bool = True,
+        soft_label_beta: float | None = None,
+        distance: str = "lca_height",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hierarchy, outputs=outputs, **kwargs)
+        self.aggregate = aggregate
+        nodes = self.label_nodes.numpy()
+        weight = np.ones(hierarchy.num_nodes)
+        if self.label_weight is not None:
+            weight[nodes] = self.label_weight.numpy()
+        built = table(nodes, weight)
+        self.longest = int(np.diff(built.start).max())
+        self.constant("start", built.start)
+        self.constant("node", built.node)
+        self.constant("value", built.value)
+        self.constant("shared", built.shared)
+        self.soften = None
+        if soft_label_beta is not None:
+            self.soften = LeafDistances(hierarchy, nodes, distance)
+            self.sharpness = soft_label_beta / max(hierarchy.max_distance(distance), 1)
+
+    # ------------------------------------------------------------------ the table, by name
+
+    def table(self, *, dense: bool = False) -> Tensor:
+        """T, the paper's ancestral label smoothing matrix (labels, N): sparse CSR by default, dense on request."""
+        rows = torch.arange(self.num_labels, device=self.label_nodes.device)
+        if dense:
+            return self._dense_rows(torch.eye(self.num_labels, dtype=torch.float64, device=rows.device))
+        if self.soften is not None or self.shared is not None:
+            return self.table(dense=True).to_sparse_csr()
+        matrix = targets.Table(
+            self.start.cpu().numpy(), self.node.cpu().numpy(), self.value.cpu().numpy()
+        ).matrix(self.hierarchy.num_nodes)
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data),
+            matrix.shape,
+        ).to(rows.device)
+
+    # ------------------------------------------------------------------ class labels
+
+    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+        if not self._kernel_serves(z) or self.soften is not None or z.shape[0] == 0:
+            return super()._reduced(z, target)
+        rows = kernels.Rows(
+            *(target.contiguous(), self.start, self.node, self.value),
+            *(self.head.low, self.head.high, self.head.column, self.head.parent),
+            *(self.shared, self.label_weight, self.ignore_index, self.reduction),
+        )
+        if self.shared is not None:
+            rows = rows._replace(low=None, high=None, column=None)
+        return kernels.tree_loss(z, rows, partial(super()._reduced, target=target))
+
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses."""
+        if self.soften is not None:
+            return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
+        place, real = padded(rows, self.start, torch.arange(len(self.node), device=z.device), self.longest)
+        node, value = self.node[place], torch.where(real, self.value[place], 0.0)
+        if self.aggregate and self.hierarchy.is_tree and self.shared is None:
+            return functional.path_cross_entropy(
+                self.head.preorder(z), self.head.low[node], self.head.high[node], value
+            )
+        log_probs = self._log_probs(z)
+        losses = functional.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
+        if self.shared is not None:
+            losses = losses + functional.table_cross_entropy(log_probs, self.shared.to(z.dtype))
+        return losses
+
+    # ------------------------------------------------------------------ soft targets
+
+    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
+        return self._dense_losses(z, self._dense_rows(target))
+
+    def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
+        if self._kernel_serves(z) and self.head.outputs == "nodes" and not dense.requires_grad and len(z):
+            rows = kernels.Rows(*(None,) * 7, self.head.parent, dense, None, self.ignore_index, "none")
+            return kernels.tree_loss(
+                z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
+            )
+        return functional.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
+
+    def _dense_rows(self, target: Tensor) -> Tensor:
+        """(B, labels) masses of labels -> (B, N) masses of nodes: target times T."""
+        dense = self._climb(target if self.soften is None else self._soften(target))
+        if self.shared is not None:
+            dense = dense + target.sum(dim=1, keepdim=True) * self.shared.to(dense.dtype)
+        return dense
+
+    def _climb(self, mass: Tensor) -> Tensor:
+        """(B, labels) masses of labels -> (B, N): each label's mass along its sparse row."""
+        row = torch.repeat_interleave(
+            torch.arange(self.num_labels, device=mass.device), self.start.diff(), output_size=len(self.node)
+        )
+        entries = mass.index_select(1, row) * self.value.to(mass.dtype)
+        return entries.new_zeros(len(mass), self.hierarchy.num_nodes).index_add(1, self.node, entries)
+
+    def _soft_labels(self, rows: Tensor) -> Tensor:
+        """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised."""
+        closeness = (-self.sharpness * self.soften(rows)).exp()
+        if self.labels == "nodes":  # y itself has its share where it is not a class
+            full = closeness.new_zeros(len(rows), self.num_labels).index_copy(
+                1, self.head.leaf_nodes, closeness
+            )
+            closeness = full.scatter(1, rows[:, None], 1.0)
+        return closeness / closeness.sum(dim=1, keepdim=True)
+
+    def _soften(self, target: Tensor) -> Tensor:
+        """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""
+        if not torch.compiler.is_compiling() and bool(((target != 0).sum(dim=1) <= 1).all()):
+            label = target.argmax(dim=1)
+            return target.gather(1, label[:, None]) * self._soft_labels(label).to(target.dtype)
+        mass = torch.zeros_like(target)
+        for part in torch.arange(self.num_labels, device=target.device).split(_CLASS_CHUNK):
+            with torch.autocast(target.device.type, enabled=False):
+                mass = mass + target[:, part] @ self._soft_labels(part).to(target.dtype)
+        return mass
+
+    # ------------------------------------------------------------------ inside
+
+    def _log_probs(self, z: Tensor) -> Tensor:
+        """(B, N) log q*, or log softmax(z) without aggregation (0 at nodes without an output: no table looks there)."""
+        if self.aggregate:
+            return self.head.aggregate(z)
+        return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
+
+    def _kernel_serves(self, z: Tensor) -> bool:
+        served = (
+            self.aggregate
+            and self.hierarchy.is_tree
+            and (self.shared is None or self.head.outputs == "nodes")
+        )
+        return served and kernels.usable(z)
+
+
+class HACELoss(TableLoss):
+    r"""Hierarchy-aware cross-entropy, HACE: the paper's loss.
+
+    .. math::
+        \ell(z, y) = -\sum_v p^*(v) \log q^*(v), \qquad
+        q^*(v) = \sum_{i \in D(v)} \operatorname{softmax}(z)_i \quad\text{(eq. 2)}, \qquad p^* = T[y], \quad T = H V
+
+    H smooths horizontally: one-hot, uniform (eq. 3) or LCA soft labels. V smooths along the ancestors (eq. 4): a
+    node keeps d of the mass that arrives and passes 1 - d on to its parents in equal shares; a node without parent
+    keeps all.
+
+    Symbols: z logits over all N nodes; D(v) the node v and everything below it; d dilution; eps label smoothing;
+    beta sharpness of the soft labels.
+
+    Args:
+        hierarchy: the taxonomy: a tree, a forest or a DAG.
+        dilution: d in (0, 1]. The paper uses 0.2, 0.5 and 0.7. At 1 no mass leaves the label.
+        label_smoothing: eps in [0, 1), the paper uses 0.1. Not together with ``soft_label_beta``.
+        soft_label_beta: beta > 0 of LCA soft labels, the paper uses 10 and 30: exp(-beta dist(y, c) / max dist),
+        normalised. distance: distance of the soft labels; see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"nodes"``: the head has N columns. ``"leaves"``: HACE's table on a head with n columns (an
+        ablation). aggregate: False leaves out the prediction aggregation: ancestral smoothing only (an ablation).
+        labels, weight, ignore_index, reduction: see :class:`hace.contract.HierarchicalLoss`.
+
+    Shape:
+        - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
+        - target: () , (B,) or (B, d1, ...) labels; or soft targets with n (N with ``labels="nodes"``) in place of C
+        - output: scalar, or the shape of the labels with ``reduction="none"``
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> loss = HACELoss(h, dilution=0.5, label_smoothing=0.1)
+        >>> model = torch.nn.Linear(8, loss.num_outputs)
+        >>> value = loss(model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0]))
+        >>> value.backward()
+
+    Reference: Chan, D'Ascenzo and Cultrera di Montesano, "When Labels Have Structure: Improving Image
+    Classification with Hierarchy-Aware Cross-Entropy" (2026), eq. 1 to 5.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        dilution: float = 0.5,
+        label_smoothing: float = 0.0,
+        soft_label_beta: float | None = None,
+        *,
+        distance: str = "lca_height",
+        outputs: Outputs = "nodes",
+        aggregate: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
+        _check_smoothing(label_smoothing, soft_label_beta)
+        if not aggregate and outputs == "leaves":
+            raise ConfigError(
+                "aggregate=False needs outputs='nodes': a head over leaves has no columns for "
+                "the inner nodes of the table."
+            )
+        super().__init__(
+            hierarchy,
+            lambda rows, weight: targets.smoothed(
+                hierarchy,
+                targets.ancestral_table(hierarchy, rows, dilution),
+                rows,
+                dilution,
+                label_smoothing,
+                weight,
+            ),
+            outputs=outputs,
+            aggregate=aggregate,
+            soft_label_beta=soft_label_beta,
+            distance=distance,
+            **kwargs,
+        )
+        self.dilution, self.label_smoothing, self.soft_label_beta = dilution, label_smoothing, soft_label_beta
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        shown = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
+        return shown if self.soft_label_beta is None else {**shown, "soft_label_beta": self.soft_label_beta}
+
+
+class HCELoss(HACELoss):
+    r"""Hierarchical cross-entropy, HCE: aggregation without smoothing.
+
+    .. math:: \ell(z, y) = -\log q^*(y), \qquad y \text{ at any level}
+
+    It is HACE at d = 1. With labels at the leaves only it equals cross-entropy over N outputs; it is made for
+    labels at every level (``labels="nodes"``).
+
+    Args:
+        hierarchy: the taxonomy.
+        kwargs: see :class:`hace.contract.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_edges([("cell", "T cell"), ("T cell", "CD4 T cell"), ("T cell", "CD8 T cell")])
+        >>> loss = HCELoss(h, labels="nodes")
+        >>> target = torch.tensor([h.index("T cell"), h.index("CD8 T cell")])
+        >>> loss(torch.zeros(2, loss.num_outputs), target)
+        tensor(0.8370)
+
+    Reference: Cultrera di Montesano et al. (2026), hierarchical cross-entropy for cell-type annotation.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
+        super().__init__(hierarchy, 1.0, **kwargs)
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        return {}
+
+
+class CrossEntropyLoss(HACELoss):
+    r"""Standard cross-entropy over the leaves (SCE), with uniform label smoothing.
+
+    .. math:: \ell(z, y) = -\sum_c \big[(1 - \varepsilon) 1[c = y] + \varepsilon / n\big] \log
+    \operatorname{softmax}(z)_c
+
+    A label at an inner node (``labels="nodes"``) asks for the probability of all classes below it.
+
+    Args:
+        hierarchy: the taxonomy; it decides the order of the columns only.
+        label_smoothing: eps in [0, 1), the paper uses 0.1 (eq. 3).
+        kwargs: see :class:`hace.contract.HierarchicalLoss`.
+
+    Example:
+        >>> loss = CrossEntropyLoss(Hierarchy.flat(["cat", "dog"]))
+        >>> loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
+        tensor(0.6931)
+    """
+
+    def __init__(self, hierarchy: Hierarchy, label_smoothing: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(hierarchy, 1.0, label_smoothing, outputs="leaves", **kwargs)
+        self.aggregate = self.labels == "nodes"  # labels at the leaves ask for nothing above them
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        return {"label_smoothing": self.label_smoothing}
+
+
+class SoftLabelLoss(HACELoss):
+    r"""Cross-entropy with LCA soft labels over the leaves.
+
+    .. math:: \ell(z, y) = -\sum_c s_y(c) \log \operatorname{softmax}(z)_c, \qquad
+        s_y(c) \propto \exp(-\beta \operatorname{dist}(y, c) / \max \operatorname{dist})
+
+    As beta grows it becomes cross-entropy.
+
+    Args:
+        hierarchy: the taxonomy.
+        beta: sharpness > 0; the paper uses 10 and 30, its authors 4 to 30.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        kwargs: see :class:`hace.contract.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> SoftLabelLoss(h, beta=10)(torch.zeros(1, 3), torch.tensor([0]))
+        tensor(1.0986)
+
+    Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 5.
+    """
+
+    def __init__(
+        self, hierarchy: Hierarchy, beta: float = 10.0, *, distance: str = "lca_height", **kwargs: Any
+    ) -> None:
+        check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
+        super().__init__(hierarchy, 1.0, 0.0, beta, distance=distance, outputs="leaves", **kwargs)
+        self.aggregate = self.labels == "nodes"
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        return {"beta": self.soft_label_beta}
+
+
+class HXELoss(TableLoss):
+    r"""Hierarchical cross-entropy over conditionals, HXE.
+
+    .. math:: \ell(z, y) = -\sum_i \lambda(b_i) \log \frac{P(b_i)}{P(b_{i+1})}
+
+    along the path from the label b_0 = y to the top, where P aggregates a softmax over the leaves. At alpha = 0 it
+    is cross-entropy. Trees and forests only.
+
+    Args:
+        hierarchy: the taxonomy, without nodes of several parents.
+        alpha: decay >= 0; the paper uses 0.2 and 0.5.
+        decay: ``"depth"``: lambda(v) = exp(-alpha (depth(v) - 1)), smaller toward the leaves, as both published
+        codes have it.
+            ``"height"``: lambda(v) = exp(-alpha height(v)), smaller toward the root, as the paper's words have it.
+        normalize: None, or ``"tree"``: lambda divided by its sum over all nodes, as in the published code. That
+        divides the
+            loss, and so the learning rate, by hundreds.
+        kwargs: see :class:`hace.contract.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> HXELoss(h, alpha=0.0)(torch.zeros(1, 3), torch.tensor([0]))
+        tensor(1.0986)
+
+    Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 2 to 4.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        alpha: float = 0.2,
+        *,
+        decay: Literal["depth", "height"] = "depth",
+        normalize: Literal["tree"] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_number("alpha", alpha, "a number >= 0", is_number(alpha) and alpha >= 0)
+        check_choice("decay", decay, ("depth", "height"))
+        check_choice("normalize", normalize, (None, "tree"))
+        require_tree(hierarchy, "HXELoss")
+
+        def table(rows: np.ndarray, weight: np.ndarray) -> targets.Table:
+            built = targets.hxe_table(hierarchy, rows, alpha, decay, normalize)
+            return built._replace(value=built.value * np.repeat(weight[rows], np.diff(built.start)))
+
+        super().__init__(hierarchy, table, outputs="leaves", **kwargs)
+        self.alpha, self.decay, self.normalize = alpha, decay, normalize
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        return {"alpha": self.alpha, "decay": self.decay, "normalize": self.normalize}
+
+
+def require_tree(hierarchy: Hierarchy, loss: str) -> None:
+    """Refuses a DAG where a loss needs one path from each label to the top."""
+    if isinstance(hierarchy, Hierarchy) and not hierarchy.is_tree:
+        raise HierarchyError(
+            f"{loss} needs a tree or forest, with at most one parent for each node. Got {hierarchy!r}. "
+            "HACELoss and HCELoss take DAGs."
+        )
+
+
+def _check_smoothing(label_smoothing: object, soft_label_beta: object) -> None:
+    fits = is_number(label_smoothing) and 0 <= label_smoothing < 1  # type: ignore[operator]
+    check_number("label_smoothing", label_smoothing, "in [0, 1)", fits)
+    if soft_label_beta is None:
+        return
+    fits = is_number(soft_label_beta) and soft_label_beta > 0  # type: ignore[operator]
+    check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
+    if label_smoothing:
+        raise ConfigError(
+            "label_smoothing and soft_label_beta are both given. Horizontal smoothing is one or the other."
+        )
