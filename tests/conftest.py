@@ -8,10 +8,13 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+hypothesis.settings.register_profile("hace", deadline=None)  # the machine may be busy
+hypothesis.settings.load_profile("hace")
 
 
 @pytest.fixture(scope="session")

@@ -324,7 +324,11 @@ class Hierarchy(Structure):
     # ------------------------------------------------------------------ new hierarchies from this one
 
     def without_root(self) -> Hierarchy:
-        """The same hierarchy with its root taken away; depths, levels and distances stay as they are."""
+        """The same hierarchy with its root taken away; depths, levels and distances stay as they are.
+
+        One exception: a DAG may have an edge from the root to a node that has other parents too. Such a short cut
+        goes with the root, so ``"edges"`` distances over it become longer; the other two stay.
+        """
         return _transforms.without_root(self)
 
     def with_root(self, id: Any = "root") -> Hierarchy:

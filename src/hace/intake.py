@@ -104,6 +104,10 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
     if ids not in _OTHER_IDS:
         raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r} instead.")
+    if isinstance(level_names, str):
+        raise HierarchyError(
+            f"level_names must be a list of names, one a column. Got {level_names!r} instead."
+        )
     if hasattr(paths, "itertuples") and hasattr(paths, "columns"):
         level_names = tuple(str(c) for c in paths.columns) if level_names is None else level_names
         paths = paths.itertuples(index=False, name=None)

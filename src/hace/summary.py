@@ -23,7 +23,7 @@ def summarize(h: Hierarchy) -> str:
     unary = np.flatnonzero(children == 1)
     several = np.flatnonzero(parents > 1)
     repeated = {name: k for name, k in Counter(h.names).items() if k > 1}
-    top = f"root {h.tops[0]!r}" if h.rooted else f"{len(h.tops):,} tops, no root"
+    top = f"root {h.tops[0]!r}" if h.rooted else f"{len(h.tops):,} top{'s' * (len(h.tops) > 1)}, no root"
     lines = [
         repr(h)[1:-1],
         f"  {inner:,} inner nodes, {h.num_edges:,} edges, {top}",
