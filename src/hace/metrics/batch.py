@@ -1,0 +1,173 @@
+"""A batch of truths and what a model says about them; every derived quantity is computed once, when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace import scores as _scores
+from hace.assembly import IntArray
+from hace.decisions import Decisions
+from hace.errors import DataError
+from hace.hierarchy import Hierarchy
+from hace.inference import all_levels, rank_leaves
+from hace.metrics.relations import Relations, relations
+
+
+class Batch:
+    """Truths and answers as node indices, with log q* where the model gave scores. Made by :func:`as_batch`."""
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        truth: IntArray,
+        *,
+        log_q: Tensor | None = None,
+        answers: IntArray | None = None,
+        confidence: np.ndarray | None = None,
+    ) -> None:
+        self.hierarchy = hierarchy
+        self.truth = truth
+        self._log_q = log_q
+        self._answers = answers
+        self._confidence = confidence
+        self._ranking: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @property
+    def relations(self) -> Relations:
+        """How nodes of the hierarchy stand to each other."""
+        return relations(self.hierarchy)
+
+    @property
+    def log_q(self) -> Tensor:
+        """(B, N) log q* of the nodes."""
+        if self._log_q is None:
+            raise DataError(
+                "This metric needs scores over leaves or nodes. Got answers (integers or Decisions) instead."
+            )
+        return self._log_q
+
+    @cached_property
+    def log_p(self) -> Tensor:
+        """(B, n) log-probabilities of the leaves."""
+        return _scores.leaf_log_probs(self.log_q, self.hierarchy)
+
+    def ranking(self, k: int) -> IntArray:
+        """(B, k) the best leaves, as node indices."""
+        if self._ranking is None or self._ranking.shape[1] < k:
+            self._ranking = self.hierarchy.leaf_nodes[rank_leaves(self.log_p, k).cpu().numpy()]
+        return self._ranking[:, :k]
+
+    @property
+    def answers(self) -> IntArray:
+        """(B,) the answers: those given, otherwise the most probable leaf; -1 is no answer."""
+        if self._answers is None:
+            return self.ranking(1)[:, 0]
+        if self._answers.ndim != 1:
+            raise DataError(f"This metric needs one answer a sample. Got {self._answers.shape[1]} instead.")
+        return self._answers
+
+    @property
+    def answers_at_levels(self) -> IntArray:
+        """(B, H) an answer for every level: those given, otherwise the most probable node of each."""
+        if self._answers is None:
+            return self.levels.nodes.cpu().numpy()
+        depth = self.hierarchy.max_depth
+        if self._answers.ndim != 2 or self._answers.shape[1] != depth:
+            raise DataError(
+                f"This metric needs an answer for each of the levels 1 to {depth}: shape (samples, {depth})."
+            )
+        return self._answers
+
+    @cached_property
+    def confidence(self) -> np.ndarray:
+        """(B,) the probability of each answer."""
+        if self._confidence is not None:
+            return self._confidence
+        labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(self.log_p.device)
+        return self.log_p.gather(1, labels).squeeze(1).double().exp().cpu().numpy()
+
+    @cached_property
+    def levels(self) -> Decisions:
+        """(B, H) the most probable node of every level. Trees and forests only."""
+        return all_levels(self.log_q, self.hierarchy)
+
+    @cached_property
+    def correct_at_levels(self) -> np.ndarray:
+        """(B, H) whether the answer at each level is where the truth stands at that level."""
+        return self.answers_at_levels == self.carried(self.truth)
+
+    def carried(self, nodes: IntArray) -> IntArray:
+        """(B, H) nodes carried to every level 1 to the deepest."""
+        levels = _scores.level_numbers(self.hierarchy)
+        return (
+            np.stack([self.relations.level(k)[nodes] for k in levels], axis=-1)
+            if levels
+            else nodes[:, None][:, :0]
+        )
+
+    @cached_property
+    def distances(self) -> dict[str, IntArray]:
+        """A place for the distances of answers and truths by convention, which several metrics share."""
+        return {}
+
+    def distance(self, convention: str) -> IntArray:
+        """(B,) distance of each answer to its truth."""
+        if convention not in self.distances:
+            self.distances[convention] = self.relations.distance(self.answers, self.truth, convention)
+        return self.distances[convention]
+
+
+def as_batch(
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    *,
+    labels: str = "leaves",
+    kind: str = "logits",
+    outputs: str = "auto",
+    subset: Iterable[Any] | None = None,
+) -> Batch:
+    """Check predictions and truths, of the kinds that all metrics take.
+
+    Args:
+        preds: scores, floating point, (B, n) or (B, N); or answers: integers (see ``labels``) or :class:`Decisions`.
+        target: (B,) the truths.
+        hierarchy: the hierarchy.
+        labels: what integers are, in ``preds`` and ``target``: ``"leaves"``, labels, or ``"nodes"``, node indices, of
+            which -1 in ``preds`` is no answer. Decisions are nodes in either case.
+        kind, outputs, subset: see :func:`hace.scores.log_q`.
+
+    Raises:
+        DataError: what does not fit.
+    """
+    truth = _scores.as_nodes(target, hierarchy, "target", of=labels)
+    if truth.dim() != 1:
+        raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)} instead.")
+    if isinstance(preds, Decisions):
+        if preds.hierarchy != hierarchy:
+            raise DataError("preds were decided over another hierarchy. Use the one they were made with.")
+        answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
+        batch = Batch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
+    else:
+        values = torch.as_tensor(preds).detach()
+        if values.is_floating_point():
+            log_q = _scores.log_q(values, hierarchy, kind=kind, outputs=outputs, subset=subset)
+            batch = Batch(hierarchy, truth.numpy(), log_q=log_q)
+        else:
+            answers = _scores.as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
+            batch = Batch(hierarchy, truth.numpy(), answers=answers.numpy())
+        preds = values
+    if len(preds) != len(truth):
+        raise DataError(
+            f"preds and target must have one row a sample. Got {len(preds)} and {len(truth)} rows."
+        )
+    return batch

@@ -1,0 +1,118 @@
+"""Calibration: does an answer given with confidence 0.8 hold in 80 % of the cases? Per level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.metrics.batch import as_batch
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Sums by bin of confidence: the reliability diagram, and the expected calibration error (ECE) that follows from it.
+
+    There are M equal bins [i/M, (i+1)/M), and one more for a confidence of exactly 1 (torchmetrics has the same).
+
+    Attributes:
+        counts: (M + 1,) samples in each bin.
+        confidence_sums: (M + 1,) their confidences, added up.
+        correct_sums: (M + 1,) how many of them are right.
+    """
+
+    counts: np.ndarray
+    confidence_sums: np.ndarray
+    correct_sums: np.ndarray
+
+    @property
+    def ece(self) -> float:
+        """Sum over bins of share * |accuracy - mean confidence|; nan without samples."""
+        total = self.counts.sum()
+        return float(np.abs(self.correct_sums - self.confidence_sums).sum() / total) if total else np.nan
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(M + 1,) share of right answers in each bin, nan where it is empty."""
+        return _ratio(self.correct_sums, self.counts)
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """(M + 1,) mean confidence in each bin, nan where it is empty."""
+        return _ratio(self.confidence_sums, self.counts)
+
+    def __add__(self, other: Reliability) -> Reliability:
+        return Reliability(
+            self.counts + other.counts,
+            self.confidence_sums + other.confidence_sums,
+            self.correct_sums + other.correct_sums,
+        )
+
+
+def reliability(confidence: Any, correct: Any, bins: int = 15) -> Reliability:
+    """The reliability diagram of answers with a confidence.
+
+    Args:
+        confidence: (S,) probabilities.
+        correct: (S,) whether each answer is right.
+        bins: M.
+
+    Example:
+        >>> round(reliability([0.9, 0.8, 0.6], [True, True, False], bins=5).ece, 3)
+        0.3
+    """
+    if bins < 1:
+        raise ConfigError(f"bins must be at least 1. Got {bins} instead.")
+    confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if confidence.shape != correct.shape or confidence.ndim != 1:
+        raise DataError(
+            f"confidence and correct must be one-dimensional and equally long. Got {confidence.shape} and {correct.shape}."
+        )
+    at = bin_of(confidence, bins)
+    return Reliability(
+        np.bincount(at, minlength=bins + 1).astype(np.float64),
+        np.bincount(at, weights=confidence, minlength=bins + 1),
+        np.bincount(at, weights=correct, minlength=bins + 1),
+    )
+
+
+def bin_of(confidence: np.ndarray, bins: int) -> np.ndarray:
+    """The bin of each confidence, 0 to M; rounding may carry a sum of probabilities a little over 1."""
+    edges = np.arange(bins + 1) / bins
+    return np.clip(np.searchsorted(edges, np.minimum(confidence, 1.0), side="right") - 1, 0, bins)
+
+
+def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
+    """ECE (l1) of answers with a confidence; see :func:`reliability`."""
+    return reliability(confidence, correct, bins).ece
+
+
+def level_calibration(
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    *,
+    bins: int = 15,
+    labels: str = "leaves",
+    kind: str = "logits",
+    outputs: str = "auto",
+) -> list[Reliability]:
+    """The reliability diagram of every level 1 to the deepest: confidence is the mass of the level's most probable node.
+
+    Args:
+        preds: scores; see :func:`hace.metrics.batch.as_batch` for all arguments but ``bins``.
+        target, hierarchy, labels, kind, outputs: likewise.
+        bins: the number of bins.
+    """
+    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    confidence = batch.levels.probabilities.double().cpu().numpy()
+    correct = batch.correct_at_levels
+    return [reliability(confidence[:, k], correct[:, k], bins) for k in range(confidence.shape[1])]
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    out = np.full(part.shape, np.nan)
+    return np.divide(part, whole, out=out, where=whole > 0)

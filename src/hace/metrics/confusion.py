@@ -1,0 +1,204 @@
+"""Where mistakes go: which classes are taken for which, how far up the two meet, and accuracy class by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.assembly import IntArray
+from hace.hierarchy import Hierarchy
+from hace.metrics.batch import Batch, as_batch
+from hace.metrics.relations import relations
+from hace.scores import level_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """A summary of mistakes, without an n x n matrix.
+
+    Attributes:
+        hierarchy: the hierarchy.
+        samples, mistakes: how many.
+        pairs: (K, 3) truth, answer (node indices, -1 no answer) and how often, most frequent first.
+        by_level: (H + 1,) mistakes by the depth of the lowest common ancestor (LCA) of truth and answer: at 0 they share
+            nothing but the root, at the deepest levels they are siblings.
+        meeting: (K, 2) LCA (node index, -1 virtual root) and how many mistakes meet there, most frequent first.
+    """
+
+    hierarchy: Hierarchy
+    samples: int
+    mistakes: int
+    pairs: IntArray
+    by_level: IntArray
+    meeting: IntArray
+
+    def pair_columns(self) -> dict[str, list]:
+        """The pairs as a table: truth, answer, their names, count, share of mistakes, the LCA and its level."""
+        h = self.hierarchy
+        truth, answer, count = self.pairs.T
+        lca = relations(h).lca(answer, truth)
+        return {
+            "truth": _ids(h, truth),
+            "truth_name": _names(h, truth),
+            "answer": _ids(h, answer),
+            "answer_name": _names(h, answer),
+            "count": count.tolist(),
+            "share_of_mistakes": (count / max(self.mistakes, 1)).tolist(),
+            "lca": _ids(h, lca),
+            "lca_level": np.append(h.depths, 0)[lca].tolist(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """:meth:`pair_columns` as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.pair_columns())
+
+
+def confusion(
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    *,
+    labels: str = "leaves",
+    kind: str = "logits",
+    outputs: str = "auto",
+) -> Confusion:
+    """Where mistakes go.
+
+    Args:
+        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> c = confusion([1, 1, 2, 0], [0, 0, 0, 0], h)
+        >>> c.by_level.tolist(), c.pair_columns()["answer"], c.pair_columns()["count"]
+        ([1, 2, 0], ['beagle', 'cat'], [2, 1])
+    """
+    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return summarise_mistakes(hierarchy, batch.answers, batch.truth)
+
+
+def summarise_mistakes(hierarchy: Hierarchy, answers: IntArray, truth: IntArray) -> Confusion:
+    """:func:`confusion` of node indices."""
+    wrong = answers != truth
+    pairs, count = np.unique(np.stack([truth[wrong], answers[wrong]], axis=1), axis=0, return_counts=True)
+    lca = relations(hierarchy).lca(pairs[:, 1], pairs[:, 0])
+    depth = np.append(hierarchy.depths, 0)[lca]
+    by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1).astype(np.int64)
+    places, at = np.unique(lca, return_inverse=True)
+    meeting = np.stack(
+        [places, np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)], axis=1
+    )
+    pairs = np.column_stack([pairs, count])
+    return Confusion(
+        hierarchy,
+        len(truth),
+        int(wrong.sum()),
+        pairs[np.argsort(-pairs[:, 2], kind="stable")],
+        by_level,
+        meeting[np.argsort(-meeting[:, 1], kind="stable")],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTable:
+    """Accuracy of every node of a level.
+
+    Attributes:
+        hierarchy: the hierarchy.
+        level: the level.
+        nodes: (C,) the nodes of the level and the leaves that end above it, in node order.
+        counts: (C,) samples whose truth is carried to the node.
+        correct: (C,) how many of their answers are, too.
+    """
+
+    hierarchy: Hierarchy
+    level: int
+    nodes: IntArray
+    counts: IntArray
+    correct: IntArray
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(C,) nan where there are no samples."""
+        out = np.full(len(self.nodes), np.nan)
+        return np.divide(self.correct, self.counts, out=out, where=self.counts > 0)
+
+    def columns(self) -> dict[str, list]:
+        """A table: id, name, level, samples, accuracy."""
+        h = self.hierarchy
+        return {
+            "id": _ids(h, self.nodes),
+            "name": _names(h, self.nodes),
+            "level": h.depths[self.nodes].tolist(),
+            "samples": self.counts.tolist(),
+            "accuracy": self.accuracy.tolist(),
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """:meth:`columns` as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+
+def class_accuracy(
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    level: int | str,
+    *,
+    labels: str = "leaves",
+    kind: str = "logits",
+    outputs: str = "auto",
+) -> ClassTable:
+    """Accuracy of every node of a level, over the samples whose truth stands there. Trees and forests only.
+
+    Args:
+        level: a depth or a level's name.
+        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> class_accuracy([1, 1, 2], [0, 2, 2], h, level=1).columns()["accuracy"]
+        [1.0, 0.5]
+    """
+    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return class_table(batch, hierarchy.level_index(level))
+
+
+def class_table(batch: Batch, level: int) -> ClassTable:
+    """:func:`class_accuracy` of a batch."""
+    h = batch.hierarchy
+    counts, correct = class_counts(batch, level)
+    nodes = level_choices(h, level)
+    return ClassTable(h, level, nodes, counts[nodes], correct[nodes])
+
+
+def class_counts(batch: Batch, level: int) -> tuple[IntArray, IntArray]:
+    """(N,) samples and right answers by the node to which the truth is carried."""
+    h = batch.hierarchy
+    level_numbers(h)
+    carried = batch.relations.level(level)
+    truth, hit = carried[batch.truth], carried[batch.answers] == carried[batch.truth]
+    return np.bincount(truth, minlength=h.num_nodes), np.bincount(truth[hit], minlength=h.num_nodes)
+
+
+def level_choices(hierarchy: Hierarchy, level: int) -> IntArray:
+    """The nodes of a level and the leaves that end above it, in node order."""
+    depths = hierarchy.depths
+    return np.flatnonzero((depths == level) | ((hierarchy.labels >= 0) & (depths < level)))
+
+
+def _ids(h: Hierarchy, nodes: IntArray) -> list:
+    return [None if v < 0 else h.nodes[v] for v in nodes.tolist()]
+
+
+def _names(h: Hierarchy, nodes: IntArray) -> list:
+    return [None if v < 0 else h.names[v] for v in nodes.tolist()]

@@ -1,0 +1,199 @@
+"""The equations: a metric is a ratio of two sums over samples.
+
+    value = sum_i numerator_i / sum_i denominator_i
+
+A measure turns a batch into the two columns. Everything else, plain function, streaming class, report and bootstrap, adds
+columns up and divides once, so no sample is dropped and no split into batches matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from hace.distances import check_convention
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.metrics.batch import Batch
+from hace.scores import level_numbers
+
+Columns = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
+AVERAGES = ("micro", "macro")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One or more ratios of sums.
+
+    Attributes:
+        names: (M,) what each ratio is called.
+        columns: from a batch to numerators and denominators, (B, M) each.
+        empty: the value of 0 / 0 where there are samples. Without samples every value is nan.
+    """
+
+    names: tuple[str, ...]
+    columns: Callable[[Batch], Columns]
+    empty: float = np.nan
+
+    def divide(self, numerator: np.ndarray, denominator: np.ndarray, samples: int) -> np.ndarray:
+        """(..., M) values from sums."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = np.where(denominator == 0, self.empty, numerator / denominator)
+        return value if samples else np.full_like(value, np.nan)
+
+    def value(self, batch: Batch) -> np.ndarray:
+        """(M,) values of one batch."""
+        numerator, denominator = self.columns(batch)
+        return self.divide(numerator.sum(axis=0), denominator.sum(axis=0), len(batch))
+
+
+def mean_of(column: np.ndarray) -> Columns:
+    """Columns of a plain mean; a column (B,) counts as (B, 1)."""
+    column = column.reshape(len(column), -1).astype(np.float64)
+    return column, np.ones_like(column)
+
+
+def level_titles(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """What the levels 1 to the deepest are called."""
+    return hierarchy.level_names or tuple(f"level {k}" for k in level_numbers(hierarchy))
+
+
+# ---------------------------------------------------------------------- leaves
+
+
+def top_k(hierarchy: Hierarchy, k: int = 1) -> Measure:
+    """Share of samples whose truth is among the k most probable leaves."""
+    return Measure((f"top-{_rank(hierarchy, k)}",), partial(_top_k, k=k))
+
+
+def _top_k(batch: Batch, k: int) -> Columns:
+    if k == 1:
+        return mean_of(batch.answers == batch.truth)
+    return mean_of((batch.ranking(k) == batch.truth[:, None]).any(axis=1))
+
+
+def severity(hierarchy: Hierarchy, convention: str = "lca_height") -> Measure:
+    """Mean distance of answer and truth over the mistakes alone; nan without mistakes."""
+    check_convention(convention)
+    return Measure(("severity",), partial(_severity, convention=convention))
+
+
+def _severity(batch: Batch, convention: str) -> Columns:
+    wrong = (batch.answers != batch.truth)[:, None].astype(np.float64)
+    return batch.distance(convention)[:, None] * wrong, wrong
+
+
+def distance_at(hierarchy: Hierarchy, k: int = 1, convention: str = "lca_height") -> Measure:
+    """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k."""
+    check_convention(convention)
+    return Measure((f"HD@{_rank(hierarchy, k)}",), partial(_distance_at, k=k, convention=convention))
+
+
+def _distance_at(batch: Batch, k: int, convention: str) -> Columns:
+    if k == 1:
+        return mean_of(batch.distance(convention))
+    ranking = batch.ranking(k)
+    truth = np.broadcast_to(batch.truth[:, None], ranking.shape)
+    distance = batch.relations.distance(ranking.ravel(), truth.ravel(), convention).reshape(ranking.shape)
+    total = distance.sum(axis=1, keepdims=True).astype(np.float64)
+    return total, np.full_like(total, k)
+
+
+def _rank(hierarchy: Hierarchy, k: int) -> int:
+    if not 1 <= k <= hierarchy.num_leaves:
+        raise DataError(f"k must be from 1 to the number of leaves, {hierarchy.num_leaves}. Got {k} instead.")
+    return k
+
+
+# ---------------------------------------------------------------------- levels
+
+
+def level_accuracy(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose answer and truth are carried to the same node, for every level."""
+    return Measure(level_titles(hierarchy), _level_accuracy)
+
+
+def _level_accuracy(batch: Batch) -> Columns:
+    return mean_of(batch.carried(batch.answers) == batch.carried(batch.truth))
+
+
+def level_choice(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose most probable node of a level is the truth's, for every level."""
+    return Measure(level_titles(hierarchy), _level_choice)
+
+
+def _level_choice(batch: Batch) -> Columns:
+    return mean_of(batch.correct_at_levels)
+
+
+def full_path(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose answers at all levels are the truth's."""
+    level_numbers(hierarchy)
+    return Measure(("full-path accuracy",), _full_path)
+
+
+def _full_path(batch: Batch) -> Columns:
+    return mean_of(batch.correct_at_levels.all(axis=1))
+
+
+def inconsistency(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose answers at the levels do not lie on one path."""
+    level_numbers(hierarchy)
+    return Measure(("tree inconsistency",), _inconsistency)
+
+
+def _inconsistency(batch: Batch) -> Columns:
+    answers = batch.answers_at_levels
+    broken = np.zeros(len(answers), dtype=bool)
+    for k in range(1, answers.shape[1]):
+        broken |= batch.relations.level(k)[answers[:, k]] != answers[:, k - 1]
+    return mean_of(broken)
+
+
+# ---------------------------------------------------------------------- precision and recall
+
+
+def hierarchical_prf(hierarchy: Hierarchy, average: str = "micro") -> Measure:
+    """Precision, recall and F1 of ancestor sets, the node itself included and the root excluded."""
+    return Measure(_prf_names("h", average), partial(_hierarchical_prf, average=average), empty=1.0)
+
+
+def _hierarchical_prf(batch: Batch, average: str) -> Columns:
+    counts = batch.relations.ancestor_counts
+    shared = batch.relations.shared_ancestors(batch.answers, batch.truth)
+    return prf_columns(shared, counts[batch.answers], counts[batch.truth], average)
+
+
+def information_prf(hierarchy: Hierarchy, average: str = "macro") -> Measure:
+    """Precision, recall and F1 in bits: information of the best common ancestor over that of answer and truth."""
+    return Measure(_prf_names("i", average), partial(_information_prf, average=average), empty=1.0)
+
+
+def _information_prf(batch: Batch, average: str) -> Columns:
+    bits = batch.relations.information
+    shared = batch.relations.shared_information(batch.answers, batch.truth)
+    return prf_columns(shared, bits[batch.answers], bits[batch.truth], average)
+
+
+def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, average: str) -> Columns:
+    """Columns of precision, recall and F1 from each sample's shared, claimed and true amount.
+
+    micro: shared / claimed, shared / true and F1 = 2PR / (P + R) = 2 shared / (claimed + true), each a ratio of sums.
+    macro: the mean of the samples' ratios; a sample that claims nothing has precision 1, F1 of two zeros is 0.
+    """
+    parts = np.stack([shared, shared, 2 * shared], axis=1).astype(np.float64)
+    wholes = np.stack([claimed, true, claimed + true], axis=1).astype(np.float64)
+    if average == "micro":
+        return parts, wholes
+    each = np.ones_like(parts)
+    np.divide(parts, wholes, out=each, where=wholes > 0)
+    return mean_of(each)
+
+
+def _prf_names(letter: str, average: str) -> tuple[str, ...]:
+    if average not in AVERAGES:
+        raise ConfigError(f"average must be 'micro' or 'macro'. Got {average!r} instead.")
+    return tuple(f"{letter}{what} ({average})" for what in ("Precision", "Recall", "F1"))

@@ -1,0 +1,131 @@
+"""How answers stand to truths in a hierarchy: node indices in, one number a pair out. -1 is the virtual root: no answer."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from hace.assembly import IntArray
+from hace.distances import check_convention, lca_nodes, virtual_height
+from hace.hierarchy import Hierarchy
+
+FloatArray = np.ndarray
+
+_relations: WeakKeyDictionary[Hierarchy, Relations] = WeakKeyDictionary()
+
+
+def relations(hierarchy: Hierarchy) -> Relations:
+    """The relations of a hierarchy; the same object on every call, so that its tables are made once."""
+    if hierarchy not in _relations:
+        _relations[hierarchy] = Relations(hierarchy)
+    return _relations[hierarchy]
+
+
+class Relations:
+    """Distances, common ancestors and information of pairs of nodes, in bulk and without an n x n matrix."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = ref(hierarchy)  # it is the key of a weak dictionary, so its value must not hold it
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The hierarchy, which lives as long as somebody asks."""
+        hierarchy = self._hierarchy()
+        assert hierarchy is not None
+        return hierarchy
+
+    @cached_property
+    def _reach(self) -> IntArray:
+        """Sorted keys ancestor * N + descendant of a DAG."""
+        ancestor, descendant = self.hierarchy.reachability()
+        return ancestor * self.hierarchy.num_nodes + descendant
+
+    @cached_property
+    def information(self) -> FloatArray:
+        """(N + 1,) I(v) = -log2(share of the leaves under v) in bits; 0 for the virtual root, in the last place."""
+        h = self.hierarchy
+        if h.is_tree:
+            before = np.concatenate([[0], np.cumsum(h.labels >= 0)])
+            count = before[h.subtree_ends] - before[:-1]
+        else:
+            ancestor, descendant = h.reachability()
+            count = np.bincount(ancestor[h.labels[descendant] >= 0], minlength=h.num_nodes)
+        return np.append(np.log2(h.num_leaves) - np.log2(count), 0.0)
+
+    @cached_property
+    def ancestor_counts(self) -> IntArray:
+        """(N + 1,) the number of ancestors of each node, itself included and the root excluded."""
+        h = self.hierarchy
+        if h.is_tree:
+            return np.append(h.depths, 0)
+        _, descendant = h.reachability()
+        return np.append(np.bincount(descendant, minlength=h.num_nodes) - int(h.rooted), 0)
+
+    def level(self, level: int) -> IntArray:
+        """(N + 1,) each node carried to a level; -1, no answer, stays -1 in the last place. Trees and forests only."""
+        return np.append(self.hierarchy.level_nodes(level), -1)
+
+    def is_above(self, answer: IntArray, truth: IntArray) -> np.ndarray:
+        """Whether each answer is the truth or an ancestor of it; no answer is above everything."""
+        h = self.hierarchy
+        if h.is_tree:
+            inside = (answer <= truth) & (truth < np.append(h.subtree_ends, 0)[answer])
+        else:
+            wanted = answer * h.num_nodes + truth
+            place = np.minimum(np.searchsorted(self._reach, wanted), len(self._reach) - 1)
+            inside = self._reach[place] == wanted
+        return inside | (answer < 0)
+
+    def lca(self, answer: IntArray, truth: IntArray) -> IntArray:
+        """Lowest common ancestor of each pair, -1 where only the virtual root is above both."""
+        out = np.full(answer.shape, -1, dtype=np.int64)
+        real = answer >= 0
+        out[real] = lca_nodes(self.hierarchy, answer[real], truth[real])
+        return out
+
+    def distance(self, answer: IntArray, truth: IntArray, convention: str) -> IntArray:
+        """Distance of each pair by a named convention; no answer stands at the virtual root."""
+        h = self.hierarchy
+        check_convention(convention)
+        real = answer >= 0
+        out = np.empty(answer.shape, dtype=np.int64)
+        out[real] = h.distances(answer[real], truth[real], convention, labels="nodes")
+        if not real.all():
+            out[~real] = self._distance_of_the_virtual_root(truth[~real], convention)
+        return out
+
+    def _distance_of_the_virtual_root(self, truth: IntArray, convention: str) -> IntArray:
+        h = self.hierarchy
+        if convention == "lca_height":
+            return np.full(truth.shape, virtual_height(h))
+        if convention == "lca_depth":
+            return np.full(truth.shape, h.max_depth)
+        root = "".join(sorted(h.nodes, key=len)[-1:]) + "*"  # an id that no node has
+        rooted = h.with_root(root)
+        places = np.array([rooted.index(h.nodes[v]) for v in truth.tolist()], dtype=np.int64)
+        return rooted.distances(np.array([rooted.index(root)]), places, "edges", labels="nodes")
+
+    def shared_ancestors(self, answer: IntArray, truth: IntArray) -> IntArray:
+        """The number of common ancestors of each pair, themselves included and the root excluded."""
+        h = self.hierarchy
+        if h.is_tree:
+            return self.ancestor_counts[self.lca(answer, truth)]
+        pair, _ = self._common(answer, truth)
+        counts = np.bincount(pair, minlength=len(answer))
+        return np.maximum(counts - int(h.rooted), 0)
+
+    def shared_information(self, answer: IntArray, truth: IntArray) -> FloatArray:
+        """I of the most specific common ancestor of each pair."""
+        if self.hierarchy.is_tree:
+            return self.information[self.lca(answer, truth)]
+        out = np.zeros(len(answer))
+        pair, node = self._common(answer, truth)
+        np.maximum.at(out, pair, self.information[node])
+        return out
+
+    def _common(self, answer: IntArray, truth: IntArray) -> tuple[IntArray, IntArray]:
+        real = np.flatnonzero(answer >= 0)
+        pair, node, _ = self.hierarchy._ancestor_rows.common(answer[real], truth[real])
+        return real[pair], node
