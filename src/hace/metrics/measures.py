@@ -52,7 +52,7 @@ class Measure:
 
 def mean_of(column: np.ndarray) -> Columns:
     """Columns of a plain mean; a column (B,) counts as (B, 1)."""
-    column = column.reshape(len(column), -1).astype(np.float64)
+    column = (column[:, None] if column.ndim == 1 else column).astype(np.float64)
     return column, np.ones_like(column)
 
 
