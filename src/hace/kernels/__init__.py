@@ -14,18 +14,20 @@ Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from hace.errors import DataError
 
+_kernels: Any
 try:
-    from hace.kernels import _kernels
+    _kernels = importlib.import_module("hace.kernels._kernels")
 except ImportError as error:  # not built: no compiler at install time
     _kernels, _reason = None, f"not built ({error})"
 else:
@@ -71,7 +73,7 @@ class Rows(NamedTuple):
     ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
     it is one row (N,) that all samples share and their sparse row is added to, or a row (B, N) for each sample
     (then ``target`` is None). Without it only the path counts, whose nodes have the column ranges ``low`` to
-    ``high``; ``column`` says which column stands at which position (None: the same).
+    ``high``; ``column`` says which column stands at which position and ``place`` the reverse (None: the same).
     """
 
     target: Tensor | None
@@ -81,6 +83,7 @@ class Rows(NamedTuple):
     low: Tensor | None
     high: Tensor | None
     column: Tensor | None
+    place: Tensor | None
     parent: Tensor
     dense: Tensor | None
     weight: Tensor | None
@@ -98,7 +101,7 @@ def tree_loss(z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor
     if torch.compiler.is_compiling():
         needed = torch.is_grad_enabled() and z.requires_grad
         return _tree_loss_op(z, *rows, needed)[0]
-    return _TreeLoss.apply(z, rows, pure)  # type: ignore[return-value]
+    return _TreeLoss.apply(z, rows, pure)
 
 
 def node_log_probs(z: Tensor, parent: Tensor) -> Tensor:
@@ -109,7 +112,7 @@ def node_log_probs(z: Tensor, parent: Tensor) -> Tensor:
     out = torch.empty_like(z)
     _kernels.node_log_probs(
         z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), torch.get_num_threads()
-    )  # type: ignore[union-attr]
+    )
     return out
 
 
@@ -127,11 +130,11 @@ class _TreeLoss(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             (grad,) = torch.autograd.grad(ctx.pure(z), z, outer[0], create_graph=True)
             return grad, None, None
-        # The gradient was made with the loss; it is handed over once and made again if the graph is kept and used
-        # twice.
+        # The gradient was made with the loss. It is handed over once, and made again if the graph is used twice.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
             grad = _compute(z, ctx.rows, True)[1]
+        assert grad is not None
         if not _all_ones(outer[0]):
             grad = grad.mul_(outer[0][:, None])
         return grad, None, None
@@ -154,15 +157,14 @@ def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | N
     )
     threads = torch.get_num_threads()
     if rows.dense is None:
-        bad = _kernels.path_loss(
-            *common, _address(rows.low), _address(rows.high), _address(rows.column), threads
-        )  # type: ignore[union-attr]
+        ranges = (_address(t) for t in (rows.low, rows.high, rows.column, rows.place))
+        bad = _kernels.path_loss(*common, *ranges, threads)
     else:
         stride = 0 if rows.dense.ndim == 1 else columns
         dense = rows.dense.to(torch.float32).contiguous()
         bad = _kernels.dense_loss(*common, rows.parent.data_ptr(), dense.data_ptr(), stride, threads)
-    if bad >= 0:
-        raise_bad_target(rows.target[bad].item(), len(rows.start) - 1, rows.ignore_index)
+    if bad >= 0 and rows.target is not None and start is not None:
+        raise_bad_target(rows.target[bad].item(), len(start) - 1, rows.ignore_index)
     return loss, grad
 
 
@@ -191,6 +193,7 @@ def _tree_loss_op(
     low: Tensor | None,
     high: Tensor | None,
     column: Tensor | None,
+    place: Tensor | None,
     parent: Tensor,
     dense: Tensor | None,
     weight: Tensor | None,
@@ -198,7 +201,8 @@ def _tree_loss_op(
     reduction: str,
     with_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    rows = Rows(target, start, node, value, low, high, column, parent, dense, weight, ignore_index, reduction)
+    ranges = (low, high, column, place)
+    rows = Rows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
     loss, grad = _compute(z, rows, with_grad)
     return loss, z.new_empty(0) if grad is None else grad
 

@@ -179,8 +179,9 @@ typedef struct {
     /* the table, in rows from the label upward */
     const int64_t *start, *node;
     const double *value;
-    /* ranges of the nodes in columns, and the column at each position (NULL: the same) */
-    const int64_t *low, *high, *column;
+    /* ranges of the nodes in preorder positions, and the column at each position (NULL: the same) */
+    const int64_t *low, *high;
+    const int32_t *column, *place; /* (cols) and its inverse */
     /* all nodes: parents (nodes stands for none) and a dense row of targets, shared (stride 0) or one a sample */
     const int64_t *parent;
     const float *dense;
@@ -307,7 +308,7 @@ EVERY_CPU static void path_rows(Share *share) {
             outer_high = in_high;
         }
         if (row)
-            for (int64_t i = 0; i < cols; i++) grad[job->column[i]] = terms[i];
+            for (int64_t i = 0; i < cols; i++) grad[i] = terms[job->place[i]];
     }
 done:
     free(lse);
@@ -318,172 +319,257 @@ done:
 
 /* ------------------------------------------------------------------------------------------ all nodes */
 
+/* Eight samples are worked on side by side: a node's eight sums are one vector and one cache line, so the passes over
+   the parents, whose steps wait for each other, take eight samples forward at once. Logits within SAFE_RANGE of their
+   row's maximum share one shift; a row beyond that goes the careful way, where every subtree has a shift of its own. */
+
+#define GROUP 8
+#define TILE 64 /* nodes whose results are written row by row before going on */
+
+typedef double vrows __attribute__((vector_size(GROUP * 8)));
+
 typedef struct {
-    double *sum;    /* (nodes + 1) sum of each subtree in units of exp(shift); the last is the sum of all */
-    double *shift;  /* (nodes + 1) */
-    double *ratio;  /* (nodes + 1) */
-    float *term;    /* (nodes) */
-    float *target;  /* (nodes) */
+    vrows *sum;   /* (nodes + 1) sum of each subtree in units of exp(top); the last is the sum of all */
+    vrows *ratio; /* (nodes + 1) sum over a node and all above it of target / sum */
+    float *term;  /* (GROUP, nodes) exp(logit - top) */
+    double *shift, *own, *above; /* (nodes + 1) the careful way, made when first needed */
 } Scratch;
 
-/* Every subtree's sum with one shift a row. Returns 0 where that could underflow. */
-INLINE int quick_sums(const Job *job, const float *x, Scratch *s, float *top) {
-    const int64_t n = job->nodes;
-    *top = largest(x, n);
-    int close = 1;
-    for (int64_t i = 0; i < n; i++) close &= x[i] >= *top - SAFE_RANGE;
-    if (!close || !(fabsf(*top) <= 3e38f)) return 0;
-    sum_exp(x, n, *top, s->term);
-    for (int64_t v = 0; v < n; v++) s->sum[v] = s->term[v];
-    s->sum[n] = 0;
-    for (int64_t v = n - 1; v >= 0; v--) s->sum[job->parent[v]] += s->sum[v];
-    return 1;
+INLINE int within_range(const float *x, int64_t n, float top) {
+    const float least = top - SAFE_RANGE;
+    int close = fabsf(top) <= 3e38f;
+    for (int64_t start = 0; close && start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        for (int64_t i = start; i < end; i++) close &= x[i] >= least;
+    }
+    return close;
 }
 
-/* Every subtree's sum with a shift of its own. */
+/* log(sum / sum of all) of two nodes for all eight samples. */
+INLINE void two_logs(const vrows *sum, int64_t v, int64_t n, const vfloat *log_all, vfloat *out) {
+    const int64_t w = v + 1 < n ? v + 1 : v;
+    float lanes[LANES];
+    for (int r = 0; r < GROUP; r++) lanes[r] = (float)sum[v][r];
+    for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = (float)sum[w][r];
+    memcpy(out, lanes, sizeof lanes);
+    logarithm(out);
+    *out = *out - *log_all;
+}
+
+INLINE void sum_subtrees(const Job *job, const float *const *x, const int *quick, int count, Scratch *s) {
+    const int64_t n = job->nodes;
+    const float *term[GROUP];
+    for (int r = 0; r < GROUP; r++) {
+        term[r] = s->term + (r < count ? r : 0) * n; /* a group that is not full repeats its first sample */
+        if (r >= count) continue;
+        float *out = s->term + r * n;
+        if (quick[r]) sum_exp(x[r], n, largest(x[r], n), out);
+        else for (int64_t v = 0; v < n; v++) out[v] = 1.0f;
+    }
+    for (int64_t v = 0; v < n; v++)
+        for (int r = 0; r < GROUP; r++) s->sum[v][r] = term[r][v];
+    s->sum[n] = (vrows){0};
+    for (int64_t v = n - 1; v >= 0; v--) s->sum[job->parent[v]] += s->sum[v];
+}
+
+/* Every subtree's sum with a shift of its own, for one sample. */
 INLINE void careful_sums(const Job *job, const float *x, Scratch *s) {
     const int64_t n = job->nodes;
     for (int64_t v = 0; v < n; v++) {
         s->shift[v] = x[v];
-        s->sum[v] = x[v] == -INFINITY ? 0 : 1;
+        s->own[v] = x[v] == -INFINITY ? 0 : 1;
     }
     s->shift[n] = -INFINITY;
-    s->sum[n] = 0;
+    s->own[n] = 0;
     for (int64_t v = n - 1; v >= 0; v--) {
         int64_t p = job->parent[v];
         if (s->shift[v] > s->shift[p]) {
-            s->sum[p] = s->sum[p] * exp(s->shift[p] - s->shift[v]) + s->sum[v];
+            s->own[p] = s->own[p] * exp(s->shift[p] - s->shift[v]) + s->own[v];
             s->shift[p] = s->shift[v];
         } else {
-            s->sum[p] += s->sum[v] * exp(minus(s->shift[v], s->shift[p]));
+            s->own[p] += s->own[v] * exp(minus(s->shift[v], s->shift[p]));
         }
-        if (x[v] != x[v]) s->sum[p] = NAN;
+        if (x[v] != x[v]) s->own[p] = NAN;
     }
 }
 
+INLINE Lse careful_lse(const Scratch *s, int64_t v) { return (Lse){s->shift[v], log(s->own[v])}; }
+
 INLINE double careful_log(const Scratch *s, int64_t v, int64_t all) {
-    Lse own = {s->shift[v], log(s->sum[v])}, whole = {s->shift[all], log(s->sum[all])};
+    Lse own = careful_lse(s, v), whole = careful_lse(s, all);
     return own.log_sum == -INFINITY ? -INFINITY : lse_less(&own, &whole);
 }
 
-INLINE double quick_row(const Job *job, Scratch *s, const float *t, double scale, float *grad) {
+/* One sample the careful way: its targets are t plus the sparse row. Returns the loss. */
+INLINE double careful_row(const Job *job, const float *x, int64_t b, Scratch *s, double scale, float *grad) {
     const int64_t n = job->nodes;
-    const float log_all = (float)log(s->sum[n]);
+    const float *t = job->dense + b * job->dense_stride;
+    careful_sums(job, x, s);
+    for (int64_t v = 0; v < n; v++) s->above[v] = t[v];
+    if (job->target)
+        for (int64_t e = job->start[job->target[b]]; e < job->start[job->target[b] + 1]; e++)
+            s->above[job->node[e]] += job->value[e];
     double loss = 0, mass = 0;
-    vfloat v, w;
-    float lanes[LANES];
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t end = start + BLOCK < n ? start + BLOCK : n;
-        vfloat partial = {0}, weights = {0};
-        for (int64_t i = start; i < end; i += LANES) {
-            int64_t width = end - i < LANES ? end - i : LANES;
-            for (int j = 0; j < LANES; j++) lanes[j] = j < width ? (float)s->sum[i + j] : 1.0f;
-            memcpy(&v, lanes, sizeof v);
-            logarithm(&v);
-            load_tail(t + i, width, 0.0f, &w);
-            partial = partial + w * (v - log_all);
-            weights = weights + w;
-        }
-        loss -= total(&partial);
-        mass += total(&weights);
+    for (int64_t v = 0; v < n; v++) {
+        if (s->above[v] == 0) continue;
+        loss -= s->above[v] * careful_log(s, v, n);
+        mass += s->above[v];
     }
-    if (grad) {
-        for (int64_t i = 0; i < n; i++) s->ratio[i] = t[i] / s->sum[i];
-        s->ratio[n] = 0;
-        for (int64_t i = 0; i < n; i++) s->ratio[i] += s->ratio[job->parent[i]];
-        const double whole = mass / s->sum[n];
-        for (int64_t i = 0; i < n; i++) grad[i] = (float)(scale * (s->term[i] * (whole - s->ratio[i])));
+    if (!grad) return loss;
+    Lse whole = careful_lse(s, n);
+    for (int64_t v = 0; v < n; v++) { /* above_v = T_v + exp(L_v - L_parent) above_parent */
+        int64_t p = job->parent[v];
+        Lse own = careful_lse(s, v), up = careful_lse(s, p), at = {x[v], 0};
+        if (p < n) s->above[v] += exp(lse_less(&own, &up)) * s->above[p];
+        double inside = x[v] == -INFINITY ? 0 : exp(lse_less(&at, &own)) * s->above[v];
+        grad[v] = (float)(scale * (exp(lse_less(&at, &whole)) * mass - inside));
     }
     return loss;
 }
 
-INLINE double careful_row(const Job *job, const float *x, Scratch *s, const float *t, double scale, float *grad) {
+INLINE void group_log_probs(const Job *job, int64_t b, const int *quick, int count, const Scratch *s, const vfloat *log_all) {
     const int64_t n = job->nodes;
-    double loss = 0, mass = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (t[i] == 0) continue;
-        loss -= t[i] * careful_log(s, i, n);
-        mass += t[i];
-    }
-    if (grad) {
-        Lse whole = {s->shift[n], log(s->sum[n])};
-        s->ratio[n] = 0; /* here: sum over u above v of T_u exp(L_v - L_u) */
-        for (int64_t i = 0; i < n; i++) {
-            int64_t p = job->parent[i];
-            Lse own = {s->shift[i], log(s->sum[i])}, up = {s->shift[p], log(s->sum[p])}, at = {x[i], 0};
-            s->ratio[i] = t[i] + (p == n ? 0 : exp(lse_less(&own, &up)) * s->ratio[p]);
-            grad[i] = (float)(scale * (exp(lse_less(&at, &whole)) * mass - exp(lse_less(&at, &own)) * s->ratio[i]));
+    for (int64_t v = 0; v < n; v += 2) {
+        vfloat logs;
+        two_logs(s->sum, v, n, log_all, &logs);
+        const float *lanes = (const float *)&logs;
+        for (int r = 0; r < count; r++) {
+            float *out = job->log_probs + (b + r) * n;
+            if (!quick[r]) continue;
+            out[v] = lanes[r];
+            if (v + 1 < n) out[v + 1] = lanes[GROUP + r];
         }
     }
-    return loss;
+}
+
+/* The eight samples' losses over the dense part of their targets, and the mass of it. */
+INLINE void group_losses(const Job *job, const float *const *t, const Scratch *s, const vfloat *log_all, vrows *loss, vrows *mass) {
+    const int64_t n = job->nodes;
+    *loss = *mass = (vrows){0};
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        vfloat partial = {0}, weights = {0};
+        for (int64_t v = start; v < end; v += 2) {
+            vfloat logs;
+            float lanes[LANES];
+            const int both = v + 1 < end;
+            for (int r = 0; r < GROUP; r++) lanes[r] = t[r][v];
+            for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = both ? t[r][v + 1] : 0.0f;
+            vfloat w;
+            memcpy(&w, lanes, sizeof w);
+            two_logs(s->sum, v, n, log_all, &logs);
+            partial = partial + w * logs;
+            weights = weights + w;
+        }
+        for (int r = 0; r < GROUP; r++) {
+            (*loss)[r] -= (double)((float *)&partial)[r] + ((float *)&partial)[GROUP + r];
+            (*mass)[r] += (double)((float *)&weights)[r] + ((float *)&weights)[GROUP + r];
+        }
+    }
+}
+
+INLINE void group_gradients(const Job *job, int64_t b, const float *const *t, const int *quick, int count, Scratch *s,
+                            const vrows *mass, double scale) {
+    const int64_t n = job->nodes;
+    for (int64_t v = 0; v < n; v++) {
+        vrows row;
+        for (int r = 0; r < GROUP; r++) row[r] = t[r][v];
+        s->ratio[v] = row / s->sum[v];
+    }
+    if (job->target)
+        for (int r = 0; r < count; r++) {
+            if (!quick[r]) continue;
+            const int64_t y = job->target[b + r];
+            for (int64_t e = job->start[y]; e < job->start[y + 1]; e++)
+                s->ratio[job->node[e]][r] += job->value[e] / s->sum[job->node[e]][r];
+        }
+    s->ratio[n] = (vrows){0};
+    for (int64_t v = 0; v < n; v++) s->ratio[v] += s->ratio[job->parent[v]];
+    const vrows whole = *mass / s->sum[n];
+    for (int64_t start = 0; start < n; start += TILE) {
+        int64_t end = start + TILE < n ? start + TILE : n;
+        for (int r = 0; r < count; r++) {
+            if (!quick[r]) continue;
+            float *grad = job->grad + (b + r) * n;
+            const float *term = s->term + r * n;
+            for (int64_t v = start; v < end; v++) grad[v] = (float)(scale * term[v] * (whole[r] - s->ratio[v][r]));
+        }
+    }
+}
+
+INLINE int careful_scratch(Scratch *s, int64_t n) {
+    if (!s->shift) s->shift = malloc((size_t)(n + 1) * sizeof(double));
+    if (!s->own) s->own = malloc((size_t)(n + 1) * sizeof(double));
+    if (!s->above) s->above = malloc((size_t)(n + 1) * sizeof(double));
+    return s->shift && s->own && s->above;
 }
 
 EVERY_CPU static void dense_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes;
-    Scratch s = {malloc((size_t)(n + 1) * sizeof(double)), malloc((size_t)(n + 1) * sizeof(double)),
-                 malloc((size_t)(n + 1) * sizeof(double)), malloc((size_t)n * sizeof(float)),
-                 malloc((size_t)n * sizeof(float))};
-    if (!s.sum || !s.shift || !s.ratio || !s.term || !s.target) {
+    const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
+    Scratch s = {.term = malloc((size_t)(GROUP * n) * sizeof(float))};
+    if (posix_memalign((void **)&s.sum, 64, (size_t)(n + 1) * sizeof(vrows))) s.sum = NULL;
+    if (job->grad && posix_memalign((void **)&s.ratio, 64, (size_t)(n + 1) * sizeof(vrows))) s.ratio = NULL;
+    if (!s.sum || !s.term || (job->grad && !s.ratio)) {
         share->failed = 1;
         goto done;
     }
-    const int shared = job->dense && job->dense_stride == 0;
-    if (shared) memcpy(s.target, job->dense, (size_t)n * sizeof(float));
-    for (int64_t b = share->from; b < share->to; b++) {
-        const float *x = job->z + b * n;
-        float top;
+    for (int64_t b = share->from; b < share->to; b += GROUP) {
+        const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
+        const float *x[GROUP], *t[GROUP];
+        int quick[GROUP];
+        for (int r = 0; r < GROUP; r++) {
+            int64_t i = b + (r < count ? r : 0);
+            x[r] = job->z + i * n;
+            t[r] = job->dense ? job->dense + i * job->dense_stride : NULL;
+            quick[r] = r < count && !(job->target && job->target[i] == job->ignore);
+            if (quick[r]) quick[r] = within_range(x[r], n, largest(x[r], n));
+        }
+        sum_subtrees(job, x, quick, count, &s);
+        vfloat log_all;
+        for (int r = 0; r < LANES; r++) ((float *)&log_all)[r] = (float)log(s.sum[n][r % GROUP]);
+        vrows loss = {0}, mass = {0};
         if (job->log_probs) {
-            float *out = job->log_probs + b * n;
-            if (quick_sums(job, x, &s, &top)) {
-                const float log_all = (float)log(s.sum[n]);
-                vfloat v;
-                for (int64_t i = 0; i < n; i += LANES) {
-                    float lanes[LANES];
-                    int64_t width = n - i < LANES ? n - i : LANES;
-                    for (int j = 0; j < LANES; j++) lanes[j] = j < width ? (float)s.sum[i + j] : 1.0f;
-                    memcpy(&v, lanes, sizeof v);
-                    logarithm(&v);
-                    v = v - log_all;
-                    memcpy(out + i, &v, (size_t)width * sizeof(float));
-                }
-            } else {
-                careful_sums(job, x, &s);
-                for (int64_t i = 0; i < n; i++) out[i] = (float)careful_log(&s, i, n);
-            }
-            continue;
-        }
-        int skip;
-        double scale = sample_scale(job, b, &skip);
-        float *grad = job->grad ? job->grad + b * n : NULL;
-        if (skip) {
-            job->loss[b] = (float)(0.0 * scale);
-            if (grad) memset(grad, 0, (size_t)n * sizeof(float));
-            continue;
-        }
-        const float *t = shared ? s.target : job->dense + b * job->dense_stride;
-        int64_t begin = 0, end = 0;
-        if (shared) { /* the label's own path on top of the shared row, taken off again below */
-            begin = job->start[job->target[b]];
-            end = job->start[job->target[b] + 1];
-            for (int64_t e = begin; e < end; e++) s.target[job->node[e]] += (float)job->value[e];
-        }
-        double loss;
-        if (quick_sums(job, x, &s, &top)) {
-            loss = quick_row(job, &s, t, scale, grad);
+            group_log_probs(job, b, quick, count, &s, &log_all);
         } else {
-            careful_sums(job, x, &s);
-            loss = careful_row(job, x, &s, t, scale, grad);
+            group_losses(job, t, &s, &log_all, &loss, &mass);
+            for (int r = 0; r < count && job->target; r++) {
+                if (!quick[r]) continue;
+                const int64_t y = job->target[b + r];
+                for (int64_t e = job->start[y]; e < job->start[y + 1]; e++) {
+                    loss[r] -= job->value[e] * log(s.sum[job->node[e]][r] / s.sum[n][r]);
+                    mass[r] += job->value[e];
+                }
+            }
+            if (job->grad) group_gradients(job, b, t, quick, count, &s, &mass, scale);
         }
-        job->loss[b] = (float)(loss * scale);
-        for (int64_t e = begin; e < end; e++) s.target[job->node[e]] = job->dense[job->node[e]];
+        for (int r = 0; r < count; r++) {
+            float *grad = job->grad ? job->grad + (b + r) * n : NULL;
+            const int ignored = job->target && job->target[b + r] == job->ignore;
+            if (!quick[r] && !ignored && !careful_scratch(&s, n)) {
+                share->failed = 1;
+                goto done;
+            }
+            if (job->log_probs) {
+                if (quick[r]) continue;
+                careful_sums(job, x[r], &s);
+                for (int64_t v = 0; v < n; v++) job->log_probs[(b + r) * n + v] = (float)careful_log(&s, v, n);
+            } else if (ignored) {
+                job->loss[b + r] = (float)(0.0 * scale); /* nan where the mean has nothing to divide by */
+                if (grad) memset(grad, 0, (size_t)n * sizeof(float));
+            } else {
+                job->loss[b + r] = (float)(scale * (quick[r] ? loss[r] : careful_row(job, x[r], b + r, &s, scale, grad)));
+            }
+        }
     }
 done:
     free(s.sum);
-    free(s.shift);
     free(s.ratio);
     free(s.term);
-    free(s.target);
+    free(s.shift);
+    free(s.own);
+    free(s.above);
 }
 
 /* ------------------------------------------------------------------------------------------ threads and Python */
@@ -546,14 +632,15 @@ static int arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
 
 static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_loss", count, 17)) return NULL;
+    if (!arguments("path_loss", count, 18)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3),
                .grad = POINTER(float *, 4), .target = POINTER(const int64_t *, 5), .ignore = NUMBER(6),
                .weight = POINTER(const double *, 7), .reduction = (int)NUMBER(8), .labels = NUMBER(9),
                .start = POINTER(const int64_t *, 10), .node = POINTER(const int64_t *, 11),
                .value = POINTER(const double *, 12), .low = POINTER(const int64_t *, 13),
-               .high = POINTER(const int64_t *, 14), .column = POINTER(const int64_t *, 15)};
-    int64_t threads = NUMBER(16);
+               .high = POINTER(const int64_t *, 14), .column = POINTER(const int32_t *, 15),
+               .place = POINTER(const int32_t *, 16)};
+    int64_t threads = NUMBER(17);
     if (PyErr_Occurred()) return NULL;
     return finish(&job, path_thread, threads);
 }
