@@ -220,15 +220,24 @@ def test_hierarchy_refuses_in_words(
     assert [path.name for path in edges.parent.iterdir()] == ["edges.csv"]
 
 
-def test_a_failed_write_leaves_the_old_file(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = edges.with_name("tree.json")
+@pytest.mark.parametrize("arguments", [["--to", "json", "out.json"], ["--plot", "out.svg"]])
+def test_a_failed_write_leaves_the_old_file(
+    arguments: list[str], edges: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(edges.parent)
+    out = Path(arguments[-1])
     out.write_text("precious")
 
-    def fail(hierarchy: hace.Hierarchy, path: Path, format: str) -> None:
+    def draw(hierarchy: hace.Hierarchy, path: Path) -> None:
         path.write_text("half a")
         raise ConfigError("the disk is full")
 
-    monkeypatch.setattr("hace.formats.write_hierarchy", fail)
-    assert cli.main(["hierarchy", str(edges), "--to", "json", str(out)]) == 2
+    def replace(source: Path, target: Path) -> None:
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr("hace.plots.draw_hierarchy", draw)
+    monkeypatch.setattr(os, "replace", replace)
+    assert cli.main(["hierarchy", str(edges), *arguments]) == 2
+    assert capsys.readouterr().err == "hace: the disk is full\n"
     assert out.read_text() == "precious"
-    assert sorted(path.name for path in edges.parent.iterdir()) == ["edges.csv", "tree.json"]
+    assert sorted(path.name for path in edges.parent.iterdir()) == sorted(["edges.csv", out.name])

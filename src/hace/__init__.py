@@ -22,15 +22,15 @@ The symbols mean the same in the code, in the documentation and in the papers:
     beta    sharpness of soft labels: a leaf at distance D gets mass in proportion to exp(-beta D / max D)
     alpha   decay of the weights of HXE along the path
 
-`import hace` loads torch, numpy and scipy. Names that need more load it when they are first used.
+`import hace` loads torch and numpy. What needs more loads it when it is first used.
 """
 
 __version__ = "0.1.0.dev0"
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hace import _torchvision_guard
+from hace import _torchvision_guard, metrics
 from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
 from hace.environment import show_config
 from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
@@ -43,13 +43,18 @@ from hace.formats import (
 )
 from hace.head import leaf_logits, node_log_probs
 from hace.hierarchy import Hierarchy
+from hace.inference import predict
 from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
 from hace.registry import LOSSES, build_loss
 
+if TYPE_CHECKING:
+    from hace.comparison import compare
+    from hace.evaluation import evaluate
+
 _torchvision_guard.install()
 
-# Names whose modules need optional packages: name -> module.
-_LAZY: dict[str, str] = {}
+# Names whose modules load more than torch and numpy: name -> module.
+_LAZY = {"compare": "hace.comparison", "evaluate": "hace.evaluation"}
 
 __all__ = [
     "LOSSES",
@@ -70,10 +75,14 @@ __all__ = [
     "__version__",
     "build_loss",
     "cifar100_hierarchy",
+    "compare",
+    "evaluate",
     "fgvc_hierarchy",
     "leaf_logits",
+    "metrics",
     "nabirds_hierarchy",
     "node_log_probs",
+    "predict",
     "read_hierarchy",
     "show_config",
     "write_hierarchy",

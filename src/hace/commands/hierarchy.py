@@ -93,8 +93,7 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
         print(render_hierarchy(hierarchy, format), end="")
         return
     _refuse_source(out, source)
-    with atomic_path(out) as temporary:
-        write_hierarchy(hierarchy, temporary, format)
+    write_hierarchy(hierarchy, out, format)
     print(f"wrote {out}")
 
 
