@@ -90,7 +90,6 @@ class Head(TableModule):
             self.constant("low", np.arange(h.num_nodes))
             self.constant("high", h.subtree_ends)
             self.constant("column", None)
-            self.constant("place", None)
             return
         before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node
         column = h.labels[h.labels >= 0]
@@ -98,7 +97,6 @@ class Head(TableModule):
         self.constant("high", before[h.subtree_ends])
         same = bool((np.diff(column) > 0).all())
         self.constant("column", None if same else column.astype(np.int32))
-        self.constant("place", None if same else np.argsort(column).astype(np.int32))
 
     @property
     def levels(self) -> functional.Levels:

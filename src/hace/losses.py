@@ -22,6 +22,7 @@ from hace.hierarchy import Hierarchy
 from hace.leaf_distances import LeafDistances, padded
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
+_ONE_HOT = 1e4  # a sharpness that leaves exactly nothing at distance 1
 
 
 class TableLoss(HierarchicalLoss):
@@ -62,7 +63,9 @@ class TableLoss(HierarchicalLoss):
         self.soften = None
         if soft_label_beta is not None:
             self.soften = LeafDistances(hierarchy, nodes, distance)
-            self.sharpness = soft_label_beta / max(hierarchy.max_distance(distance), 1)
+            widest = hierarchy.max_distance(distance)
+            # With one class there is nothing to spread over: only what is at distance 0 keeps its mass.
+            self.sharpness = soft_label_beta / widest if widest else _ONE_HOT
 
     # ------------------------------------------------------------------ the table, by name
 
@@ -94,7 +97,7 @@ class TableLoss(HierarchicalLoss):
             *(self.shared, self.label_weight, self.ignore_index, self.reduction),
         )
         if self.shared is not None:
-            rows = rows._replace(low=None, high=None, column=None)
+            rows = rows._replace(low=None, high=None)
         return kernels.tree_loss(z, rows, partial(super()._reduced, target=target))
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
@@ -154,7 +157,8 @@ class TableLoss(HierarchicalLoss):
 
     def _soften(self, target: Tensor) -> Tensor:
         """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""
-        if not torch.compiler.is_compiling() and bool(((target != 0).sum(dim=1) <= 1).all()):
+        learnt = target.requires_grad or torch.compiler.is_compiling()  # no look at values, no zero left out
+        if not learnt and bool(((target != 0).sum(dim=1) <= 1).all()):
             label = target.argmax(dim=1)
             return target.gather(1, label[:, None]) * self._soft_labels(label).to(target.dtype)
         mass = torch.zeros_like(target)

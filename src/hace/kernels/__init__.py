@@ -73,7 +73,7 @@ class Rows(NamedTuple):
     ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
     it is one row (N,) that all samples share and their sparse row is added to, or a row (B, N) for each sample
     (then ``target`` is None). Without it only the path counts, whose nodes have the column ranges ``low`` to
-    ``high``; ``column`` says which column stands at which position and ``place`` the reverse (None: the same).
+    ``high``; ``column`` says which column stands at which position (None: the same).
     """
 
     target: Tensor | None
@@ -83,7 +83,6 @@ class Rows(NamedTuple):
     low: Tensor | None
     high: Tensor | None
     column: Tensor | None
-    place: Tensor | None
     parent: Tensor
     dense: Tensor | None
     weight: Tensor | None
@@ -157,7 +156,7 @@ def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | N
     )
     threads = torch.get_num_threads()
     if rows.dense is None:
-        ranges = (_address(t) for t in (rows.low, rows.high, rows.column, rows.place))
+        ranges = (_address(t) for t in (rows.low, rows.high, rows.column))
         bad = _kernels.path_loss(*common, *ranges, threads)
     else:
         stride = 0 if rows.dense.ndim == 1 else columns
@@ -193,7 +192,6 @@ def _tree_loss_op(
     low: Tensor | None,
     high: Tensor | None,
     column: Tensor | None,
-    place: Tensor | None,
     parent: Tensor,
     dense: Tensor | None,
     weight: Tensor | None,
@@ -201,7 +199,7 @@ def _tree_loss_op(
     reduction: str,
     with_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    ranges = (low, high, column, place)
+    ranges = (low, high, column)
     rows = Rows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
     loss, grad = _compute(z, rows, with_grad)
     return loss, z.new_empty(0) if grad is None else grad

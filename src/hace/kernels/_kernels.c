@@ -151,6 +151,21 @@ INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
     return sum;
 }
 
+INLINE double total_of(const float *x, int64_t n) {
+    double sum = 0;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n, i = start;
+        vfloat partial = {0}, v;
+        for (; i + LANES <= end; i += LANES) {
+            load(x + i, &v);
+            partial = partial + v;
+        }
+        for (; i < end; i++) sum += x[i];
+        sum += total(&partial);
+    }
+    return sum;
+}
+
 INLINE void scale_by(float *x, int64_t n, double factor) {
     float f = (float)factor;
     int64_t i = 0;
@@ -181,7 +196,7 @@ typedef struct {
     const double *value;
     /* ranges of the nodes in preorder positions, and the column at each position (NULL: the same) */
     const int64_t *low, *high;
-    const int32_t *column, *place; /* (cols) and its inverse */
+    const int32_t *column;
     /* all nodes: parents (nodes stands for none) and a dense row of targets, shared (stride 0) or one a sample */
     const int64_t *parent;
     const float *dense;
@@ -194,15 +209,6 @@ typedef struct {
     int64_t from, to;
     int failed;
 } Share;
-
-INLINE double sample_scale(const Job *job, int64_t b, int *skip) {
-    if (!job->target) {
-        *skip = 0;
-    } else {
-        *skip = job->target[b] == job->ignore;
-    }
-    return job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-}
 
 INLINE double minus(double a, double b) { return a == b ? 0.0 : a - b; } /* -inf less -inf is 0 here */
 
@@ -233,9 +239,80 @@ INLINE float add_segment(const float *x, int64_t from, int64_t to, float *out, d
     return top;
 }
 
+/* One sample. Columns in preorder are taken segment by segment, outermost last. Where they stand in another order
+   (job->column), a pass in their own order gives the sum of all, and only the columns below the path's largest proper
+   subtree are fetched into `row`, its terms into `terms`. Returns the loss. */
+INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, float *grad, Lse *lse, float *shifts,
+                       float *row, float *terms) {
+    const int64_t cols = job->cols, begin = job->start[y], k = job->start[y + 1] - begin;
+    const int64_t *node = job->node + begin;
+    const double *value = job->value + begin;
+    const int moved = job->column != NULL;
+    const float *x = moved ? row : z;
+    float *out = !grad ? NULL : moved ? terms : grad;
+
+    int64_t steps = k; /* nodes of the path whose columns are fetched: not those that have all of them */
+    while (moved && steps > 0 && job->high[node[steps - 1]] - job->low[node[steps - 1]] == cols) steps--;
+    const int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
+    float top = 0;
+    if (moved) {
+        double sum = 0, shift = -INFINITY;
+        top = add_segment(z, 0, cols, grad, &shift, &sum);
+        for (int64_t j = steps; j <= k; j++) lse[j] = (Lse){shift, log(sum)};
+        for (int64_t i = first; i < last; i++) row[i] = z[job->column[i]];
+    }
+    double shift = -INFINITY, sum = 0;
+    int64_t low = job->low[node[0]], high = low;
+    for (int64_t j = 0; j < steps + !moved; j++) { /* step k: all that is outside the top's subtree */
+        int64_t next_low = j < k ? job->low[node[j]] : 0, next_high = j < k ? job->high[node[j]] : cols;
+        shifts[2 * j] = add_segment(x, next_low, low, out, &shift, &sum);
+        shifts[2 * j + 1] = add_segment(x, high, next_high, out, &shift, &sum);
+        lse[j] = (Lse){shift, log(sum)};
+        low = next_low;
+        high = next_high;
+    }
+    double loss = 0, mass = 0;
+    for (int64_t j = 0; j < k; j++) {
+        if (value[j] == 0) continue; /* 0 log 0 = 0 */
+        loss -= value[j] * lse_less(&lse[j], &lse[k]);
+        mass += value[j];
+    }
+    if (!grad) return loss;
+
+    /* d loss / d z_i = exp(z_i - L_r) [exp(L_r - L_all) mass - sum_{j >= r} T_j exp(L_r - L_j)], r the innermost node of
+       the path above i; the sum from the top down: above_r = T_r + exp(L_r - L_{r+1}) above_{r+1}. */
+    double above = 0;
+    int64_t outer_low = 0, outer_high = cols;
+    for (int64_t j = k; j >= 0; j--) {
+        if (j < k) above = value[j] + (j + 1 < k ? exp(lse_less(&lse[j], &lse[j + 1])) * above : 0);
+        const double factor = scale * (exp(lse_less(&lse[j], &lse[k])) * mass - above);
+        if (moved && j >= steps) {
+            Lse own = {top, 0};
+            if (j == steps && top != -INFINITY) scale_by(grad, cols, factor * exp(lse_less(&own, &lse[k])));
+            outer_low = first;
+            outer_high = last;
+            continue;
+        }
+        int64_t in_low = j > 0 ? job->low[node[j - 1]] : job->low[node[0]];
+        int64_t in_high = j > 0 ? job->high[node[j - 1]] : job->low[node[0]];
+        for (int side = 0; side < 2; side++) {
+            int64_t from = side ? in_high : outer_low, to = side ? outer_high : in_low;
+            Lse own = {shifts[2 * j + side], 0};
+            if (from >= to || own.shift == -INFINITY) continue; /* nothing there, or zeros already */
+            scale_by(out + from, to - from, factor * exp(lse_less(&own, &lse[j])));
+        }
+        outer_low = in_low;
+        outer_high = in_high;
+    }
+    if (moved)
+        for (int64_t i = first; i < last; i++) grad[job->column[i]] = terms[i];
+    return loss;
+}
+
 EVERY_CPU static void path_rows(Share *share) {
     const Job *job = share->job;
     const int64_t cols = job->cols;
+    const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
     int64_t longest = 0;
     for (int64_t b = share->from; b < share->to; b++) {
         if (job->target[b] == job->ignore) continue;
@@ -251,64 +328,14 @@ EVERY_CPU static void path_rows(Share *share) {
         goto done;
     }
     for (int64_t b = share->from; b < share->to; b++) {
-        int skip;
-        double scale = sample_scale(job, b, &skip);
         float *grad = job->grad ? job->grad + b * cols : NULL;
-        if (skip) {
+        if (job->target[b] == job->ignore) {
             job->loss[b] = (float)(0.0 * scale); /* nan where the mean has nothing to divide by */
             if (grad) memset(grad, 0, (size_t)cols * sizeof(float));
             continue;
         }
-        const float *x = job->z + b * cols;
-        float *out = grad;
-        if (row) {
-            for (int64_t i = 0; i < cols; i++) row[i] = x[job->column[i]];
-            x = row;
-            out = terms;
-        }
-        const int64_t begin = job->start[job->target[b]];
-        const int64_t k = job->start[job->target[b] + 1] - begin;
-        const int64_t *node = job->node + begin;
-        const double *value = job->value + begin;
-
-        double shift = -INFINITY, sum = 0;
-        int64_t low = job->low[node[0]], high = low;
-        for (int64_t j = 0; j <= k; j++) { /* step k: all that is outside the top's subtree */
-            int64_t next_low = j < k ? job->low[node[j]] : 0, next_high = j < k ? job->high[node[j]] : cols;
-            shifts[2 * j] = add_segment(x, next_low, low, out, &shift, &sum);
-            shifts[2 * j + 1] = add_segment(x, high, next_high, out, &shift, &sum);
-            lse[j] = (Lse){shift, log(sum)};
-            low = next_low;
-            high = next_high;
-        }
-        double loss = 0, mass = 0;
-        for (int64_t j = 0; j < k; j++) {
-            if (value[j] == 0) continue; /* 0 log 0 = 0 */
-            loss -= value[j] * lse_less(&lse[j], &lse[k]);
-            mass += value[j];
-        }
-        job->loss[b] = (float)(loss * scale);
-        if (!grad) continue;
-        /* d loss / d z_i = exp(z_i - L_r) [exp(L_r - L_all) mass - sum_{j >= r} T_j exp(L_r - L_j)], r the innermost node
-           of the path above i; the sum from the top down: above_r = T_r + exp(L_r - L_{r+1}) above_{r+1}. */
-        double above = 0;
-        int64_t outer_low = 0, outer_high = cols;
-        for (int64_t j = k; j >= 0; j--) {
-            if (j < k) above = value[j] + (j + 1 < k ? exp(lse_less(&lse[j], &lse[j + 1])) * above : 0);
-            double inner = exp(lse_less(&lse[j], &lse[k])) * mass - above;
-            int64_t in_low = j > 0 ? job->low[node[j - 1]] : job->low[node[0]];
-            int64_t in_high = j > 0 ? job->high[node[j - 1]] : job->low[node[0]];
-            for (int side = 0; side < 2; side++) {
-                int64_t from = side ? in_high : outer_low, to = side ? outer_high : in_low;
-                Lse own = {shifts[2 * j + side], 0};
-                if (from >= to || own.shift == -INFINITY) continue; /* nothing there, or zeros already */
-                scale_by(out + from, to - from, scale * inner * exp(lse_less(&own, &lse[j])));
-            }
-            outer_low = in_low;
-            outer_high = in_high;
-        }
-        if (row)
-            for (int64_t i = 0; i < cols; i++) grad[i] = terms[job->place[i]];
+        const float *z = job->z + b * cols;
+        job->loss[b] = (float)(scale * path_row(job, z, job->target[b], scale, grad, lse, shifts, row, terms));
     }
 done:
     free(lse);
@@ -327,11 +354,20 @@ done:
 #define TILE 64 /* nodes whose results are written row by row before going on */
 
 typedef double vrows __attribute__((vector_size(GROUP * 8)));
+typedef float vratio __attribute__((vector_size(GROUP * 4)));
+
+typedef struct {
+    int64_t node;
+    int sample;
+    double value;
+} Entry;
 
 typedef struct {
     vrows *sum;   /* (nodes + 1) sum of each subtree in units of exp(top); the last is the sum of all */
-    vrows *ratio; /* (nodes + 1) sum over a node and all above it of target / sum */
+    vratio *ratio; /* (nodes + 1) sum over a node and all above it of target / sum */
     float *term;  /* (GROUP, nodes) exp(logit - top) */
+    Entry *entry; /* sparse targets of the group, by node */
+    int64_t entries, room;
     double *shift, *own, *above; /* (nodes + 1) the careful way, made when first needed */
 } Scratch;
 
@@ -442,57 +478,69 @@ INLINE void group_log_probs(const Job *job, int64_t b, const int *quick, int cou
     }
 }
 
-/* The eight samples' losses over the dense part of their targets, and the mass of it. */
-INLINE void group_losses(const Job *job, const float *const *t, const Scratch *s, const vfloat *log_all, vrows *loss, vrows *mass) {
-    const int64_t n = job->nodes;
-    *loss = *mass = (vrows){0};
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t end = start + BLOCK < n ? start + BLOCK : n;
-        vfloat partial = {0}, weights = {0};
-        for (int64_t v = start; v < end; v += 2) {
-            vfloat logs;
-            float lanes[LANES];
-            const int both = v + 1 < end;
-            for (int r = 0; r < GROUP; r++) lanes[r] = t[r][v];
-            for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = both ? t[r][v + 1] : 0.0f;
-            vfloat w;
-            memcpy(&w, lanes, sizeof w);
-            two_logs(s->sum, v, n, log_all, &logs);
-            partial = partial + w * logs;
-            weights = weights + w;
-        }
-        for (int r = 0; r < GROUP; r++) {
-            (*loss)[r] -= (double)((float *)&partial)[r] + ((float *)&partial)[GROUP + r];
-            (*mass)[r] += (double)((float *)&weights)[r] + ((float *)&weights)[GROUP + r];
-        }
-    }
+static int by_node(const void *a, const void *b) {
+    const int64_t x = ((const Entry *)a)->node, y = ((const Entry *)b)->node;
+    return (x > y) - (x < y);
 }
 
-INLINE void group_gradients(const Job *job, int64_t b, const float *const *t, const int *quick, int count, Scratch *s,
-                            const vrows *mass, double scale) {
-    const int64_t n = job->nodes;
-    for (int64_t v = 0; v < n; v++) {
-        vrows row;
-        for (int r = 0; r < GROUP; r++) row[r] = t[r][v];
-        s->ratio[v] = row / s->sum[v];
-    }
-    if (job->target)
-        for (int r = 0; r < count; r++) {
-            if (!quick[r]) continue;
-            const int64_t y = job->target[b + r];
-            for (int64_t e = job->start[y]; e < job->start[y + 1]; e++)
-                s->ratio[job->node[e]][r] += job->value[e] / s->sum[job->node[e]][r];
+/* The sparse rows of the group's samples as one list in node order. */
+INLINE int collect_entries(const Job *job, int64_t b, const int *quick, int count, Scratch *s) {
+    s->entries = 0;
+    for (int r = 0; r < count && job->target; r++) {
+        if (!quick[r]) continue;
+        const int64_t from = job->start[job->target[b + r]], to = job->start[job->target[b + r] + 1];
+        if (s->entries + to - from > s->room) {
+            s->room = 2 * (s->entries + to - from);
+            Entry *grown = realloc(s->entry, (size_t)s->room * sizeof *grown);
+            if (!grown) return 0;
+            s->entry = grown;
         }
-    s->ratio[n] = (vrows){0};
-    for (int64_t v = 0; v < n; v++) s->ratio[v] += s->ratio[job->parent[v]];
-    const vrows whole = *mass / s->sum[n];
+        for (int64_t e = from; e < to; e++) s->entry[s->entries++] = (Entry){job->node[e], r, job->value[e]};
+    }
+    if (s->entries) qsort(s->entry, (size_t)s->entries, sizeof *s->entry, by_node);
+    return 1;
+}
+
+/* Losses and gradients of the group in one pass from the top down. */
+INLINE void group_rows(const Job *job, int64_t b, const float *const *t, const int *quick, int count, Scratch *s,
+                       const vfloat *log_all, double scale, vrows *loss) {
+    const int64_t n = job->nodes;
+    vrows mass = {0};
+    double mass_of_row = 0; /* samples may share their dense row */
+    for (int64_t e = 0; e < s->entries; e++) mass[s->entry[e].sample] += s->entry[e].value;
+    for (int r = 0; r < GROUP; r++) mass[r] += r > 0 && t[r] == t[r - 1] ? mass_of_row : (mass_of_row = total_of(t[r], n));
+    const vrows whole = mass / s->sum[n];
+    int64_t next = 0;
+    if (job->grad) s->ratio[n] = (vratio){0};
     for (int64_t start = 0; start < n; start += TILE) {
-        int64_t end = start + TILE < n ? start + TILE : n;
-        for (int r = 0; r < count; r++) {
+        const int64_t end = start + TILE < n ? start + TILE : n;
+        vfloat partial = {0};
+        for (int64_t v = start; v < end; v += 2) {
+            const int64_t w = v + 1 < end ? v + 1 : v;
+            float lanes[LANES] = {0};
+            for (int r = 0; r < GROUP; r++) lanes[r] = t[r][v];
+            if (w > v)
+                for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = t[r][w];
+            for (; next < s->entries && s->entry[next].node <= w; next++)
+                lanes[(s->entry[next].node - v) * GROUP + s->entry[next].sample] += (float)s->entry[next].value;
+            vfloat target, logs;
+            memcpy(&target, lanes, sizeof target);
+            two_logs(s->sum, v, n, log_all, &logs);
+            partial = partial + target * logs;
+            if (!job->grad) continue;
+            vratio first, second;
+            memcpy(&first, lanes, sizeof first);
+            memcpy(&second, lanes + GROUP, sizeof second);
+            s->ratio[v] = s->ratio[job->parent[v]] + first / __builtin_convertvector(s->sum[v], vratio);
+            if (w > v) s->ratio[w] = s->ratio[job->parent[w]] + second / __builtin_convertvector(s->sum[w], vratio);
+        }
+        for (int r = 0; r < GROUP; r++) (*loss)[r] -= (double)((float *)&partial)[r] + ((float *)&partial)[GROUP + r];
+        for (int r = 0; r < count && job->grad; r++) {
             if (!quick[r]) continue;
             float *grad = job->grad + (b + r) * n;
             const float *term = s->term + r * n;
-            for (int64_t v = start; v < end; v++) grad[v] = (float)(scale * term[v] * (whole[r] - s->ratio[v][r]));
+            const float all = (float)whole[r], by = (float)scale;
+            for (int64_t v = start; v < end; v++) grad[v] = by * (term[v] * (all - s->ratio[v][r]));
         }
     }
 }
@@ -510,7 +558,7 @@ EVERY_CPU static void dense_rows(Share *share) {
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
     Scratch s = {.term = malloc((size_t)(GROUP * n) * sizeof(float))};
     if (posix_memalign((void **)&s.sum, 64, (size_t)(n + 1) * sizeof(vrows))) s.sum = NULL;
-    if (job->grad && posix_memalign((void **)&s.ratio, 64, (size_t)(n + 1) * sizeof(vrows))) s.ratio = NULL;
+    if (job->grad && posix_memalign((void **)&s.ratio, 64, (size_t)(n + 1) * sizeof(vratio))) s.ratio = NULL;
     if (!s.sum || !s.term || (job->grad && !s.ratio)) {
         share->failed = 1;
         goto done;
@@ -529,20 +577,15 @@ EVERY_CPU static void dense_rows(Share *share) {
         sum_subtrees(job, x, quick, count, &s);
         vfloat log_all;
         for (int r = 0; r < LANES; r++) ((float *)&log_all)[r] = (float)log(s.sum[n][r % GROUP]);
-        vrows loss = {0}, mass = {0};
+        vrows loss = {0};
         if (job->log_probs) {
             group_log_probs(job, b, quick, count, &s, &log_all);
         } else {
-            group_losses(job, t, &s, &log_all, &loss, &mass);
-            for (int r = 0; r < count && job->target; r++) {
-                if (!quick[r]) continue;
-                const int64_t y = job->target[b + r];
-                for (int64_t e = job->start[y]; e < job->start[y + 1]; e++) {
-                    loss[r] -= job->value[e] * log(s.sum[job->node[e]][r] / s.sum[n][r]);
-                    mass[r] += job->value[e];
-                }
+            if (!collect_entries(job, b, quick, count, &s)) {
+                share->failed = 1;
+                goto done;
             }
-            if (job->grad) group_gradients(job, b, t, quick, count, &s, &mass, scale);
+            group_rows(job, b, t, quick, count, &s, &log_all, scale, &loss);
         }
         for (int r = 0; r < count; r++) {
             float *grad = job->grad ? job->grad + (b + r) * n : NULL;
@@ -567,6 +610,7 @@ done:
     free(s.sum);
     free(s.ratio);
     free(s.term);
+    free(s.entry);
     free(s.shift);
     free(s.own);
     free(s.above);
@@ -632,15 +676,14 @@ static int arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
 
 static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_loss", count, 18)) return NULL;
+    if (!arguments("path_loss", count, 17)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3),
                .grad = POINTER(float *, 4), .target = POINTER(const int64_t *, 5), .ignore = NUMBER(6),
                .weight = POINTER(const double *, 7), .reduction = (int)NUMBER(8), .labels = NUMBER(9),
                .start = POINTER(const int64_t *, 10), .node = POINTER(const int64_t *, 11),
                .value = POINTER(const double *, 12), .low = POINTER(const int64_t *, 13),
-               .high = POINTER(const int64_t *, 14), .column = POINTER(const int32_t *, 15),
-               .place = POINTER(const int32_t *, 16)};
-    int64_t threads = NUMBER(17);
+               .high = POINTER(const int64_t *, 14), .column = POINTER(const int32_t *, 15)};
+    int64_t threads = NUMBER(16);
     if (PyErr_Occurred()) return NULL;
     return finish(&job, path_thread, threads);
 }
