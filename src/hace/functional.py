@@ -86,7 +86,7 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
     Returns:
         (B, N) log-probabilities in node order.
     """
-    columns = z.t()[levels.nodes]  # (N, B): a node's logits are contiguous
+    columns = z.t().index_select(0, levels.nodes)  # (N, B): a node's logits are contiguous
     parts = columns.split(levels.widths)
     parents = levels.parents.split(levels.widths)
     shifts = [part.detach() for part in parts]
@@ -99,14 +99,14 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
         sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
     top = shifts[0].amax(dim=0)
     everything = (sums[0] * (shifts[0] - top).exp()).sum(dim=0).log()
-    return ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))[levels.places].t()
+    return ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything)).index_select(0, levels.places).t()
 
 
 def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     """log q* of every node of a DAG from its (ancestor, descendant) pairs, each node with itself among them."""
     nodes = z.shape[1]
     columns = z.t()
-    terms = columns[descendant]  # (pairs, B)
+    terms = columns.index_select(0, descendant)  # (pairs, B)
     shift = _finite(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
     sums = torch.zeros_like(columns).index_add(0, ancestor, (terms - shift[ancestor]).exp())
     top = _finite(columns.detach().amax(dim=0))
@@ -126,18 +126,18 @@ def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) 
 
 def sum_down(x: Tensor, levels: Levels) -> Tensor:
     """(B, N) sum of x over each node and everything above it, by one pass from the top level down."""
-    parts = list(x.t()[levels.nodes].split(levels.widths))
+    parts = list(x.t().index_select(0, levels.nodes).split(levels.widths))
     parents = levels.parents.split(levels.widths)
     for k in range(1, len(parts)):
-        parts[k] = parts[k] + parts[k - 1][parents[k]]
-    return torch.cat(parts)[levels.places].t()
+        parts[k] = parts[k] + parts[k - 1].index_select(0, parents[k])
+    return torch.cat(parts).index_select(0, levels.places).t()
 
 
 def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """(shift, sum) with log-sum-exp of group g = shift[g] + log(sum[g]); an empty group has sum 0."""
     shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
     shift = _finite(shift)
-    return shift, x.new_zeros(groups).scatter_add(0, member, (x - shift.gather(0, member)).exp())
+    return shift, x.new_zeros(groups).index_add(0, member, (x - shift.index_select(0, member)).exp())
 
 
 def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
