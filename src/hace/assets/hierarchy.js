@@ -1,0 +1,280 @@
+"use strict";
+// An interactive sunburst of a hierarchy, in plain JavaScript and SVG. Nothing is loaded, and names only ever become
+// text (textContent), never markup.
+//
+// haceSunburst(elements, data, options)
+//   data     ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
+//            extra (further parents of a node), levels, rooted, palette, caption
+//   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show
+
+function haceSunburst(elements, data, options = {}) {
+  const SVG = "http://www.w3.org/2000/svg";
+  const MOST_RINGS = 3;
+  const TOP = -1; // stands above everything: the virtual root
+  const count = data.ids.length;
+  const children = Array.from({ length: count + 1 }, () => []); // of v at v + 1
+  for (let v = 0; v < count; v++) children[data.parent[v] + 1].push(v);
+  const rows = new Array(count + 1).fill(0);
+  const classes = new Array(count + 1).fill(0); // drawn below each node; on a DAG some rows are no classes
+  const height = new Array(count + 1).fill(0);
+  for (let v = count - 1; v >= 0; v--) { // children first
+    rows[v + 1] = rows[v + 1] || 1;
+    const above = data.parent[v] + 1;
+    rows[above] += rows[v + 1];
+    classes[v + 1] += data.label[v] >= 0 ? 1 : 0;
+    classes[above] += classes[v + 1];
+    height[above] = Math.max(height[above], height[v + 1] + 1);
+  }
+  const start = data.rooted ? 0 : TOP;
+  let focus = start; // the node in the centre
+  let cursor = null; // the node that the arrow keys have reached
+  let hits = new Set();
+  let places = new Map(); // node -> [first angle, last angle, inner radius, outer radius]
+
+  const make = (tag, text, attributes = {}) => {
+    const element = document.createElement(tag);
+    if (text !== undefined) element.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+  const draw = (tag, attributes, text) => {
+    const element = document.createElementNS(SVG, tag);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const inClasses = (v) => `${classes[v + 1].toLocaleString("en")} ${classes[v + 1] === 1 ? "class" : "classes"}`;
+  const name = (v) => (v === TOP ? "everything" : data.names[v] + (data.extra[v] ? " +" : ""));
+  const isClass = (v) => v !== TOP && data.label[v] >= 0;
+  const path = (v) => {
+    const nodes = [];
+    for (; v !== TOP; v = data.parent[v]) nodes.unshift(v);
+    return start === TOP ? [TOP, ...nodes] : nodes;
+  };
+
+  function color(v) {
+    const own = options.color && options.color(v);
+    if (own) return own;
+    if (v === TOP || data.group[v] < 0) return "#e0e0e0";
+    const base = data.palette[data.group[v] % data.palette.length];
+    const light = Math.min(0.6, 0.25 * Math.max(0, data.depth[v] - 1));
+    const mixed = [1, 3, 5].map((i) => parseInt(base.slice(i, i + 2), 16)).map((c) => Math.round(c + (255 - c) * light));
+    return `rgb(${mixed.join(",")})`;
+  }
+
+  function sector([from, to, inner, outer]) {
+    const sweep = Math.min(to - from, 2 * Math.PI - 1e-4); // a full circle has no direction
+    const point = (angle, radius) => `${(radius * Math.sin(angle)).toFixed(2)} ${(-radius * Math.cos(angle)).toFixed(2)}`;
+    const large = sweep > Math.PI ? 1 : 0;
+    return `M${point(from, inner)}A${inner} ${inner} 0 ${large} 1 ${point(from + sweep, inner)}` +
+      `L${point(from + sweep, outer)}A${outer} ${outer} 0 ${large} 0 ${point(from, outer)}Z`;
+  }
+
+  function shorten(text, width, size) {
+    const most = Math.floor(width / (0.58 * size));
+    return text.length <= most ? text : most < 7 ? "" : text.slice(0, most - 1).trimEnd() + "\u2026";
+  }
+
+  function label(svg, v, [from, to, inner, outer]) {
+    const middle = (from + to) / 2;
+    const radius = (inner + outer) / 2;
+    const arc = (to - from) * radius;
+    const size = 11.5;
+    // Along the arc where the sector is wide, along the radius where it is narrow.
+    const along = to - from > 0.5 && arc > outer - inner && to - from < 6;
+    if (!along && (to - from) * inner < size) return;
+    const text = shorten(name(v), along ? Math.min(arc, 2 * radius * Math.sin(Math.min(to - from, Math.PI) / 2)) - 16 : outer - inner - 8, size);
+    if (!text) return;
+    const degrees = (middle * 180) / Math.PI;
+    const flip = along ? degrees > 90 && degrees < 270 : degrees > 180;
+    const turn = along ? (flip ? 180 : 0) : flip ? 90 : -90;
+    svg.append(draw("text", { class: "name", "text-anchor": "middle", dy: "0.35em", transform: `rotate(${degrees}) translate(0 ${-radius}) rotate(${turn})` }, text));
+  }
+
+  function redraw() {
+    const size = Math.max(260, elements.chart.clientWidth);
+    const half = size / 2;
+    const rings = Math.max(1, Math.min(MOST_RINGS, height[focus + 1]));
+    const hole = half * (rings > 2 ? 0.17 : 0.22);
+    const step = (half - 4 - hole) / rings;
+    const svg = draw("svg", { viewBox: `${-half} ${-half} ${size} ${size}`, tabindex: "0", role: "application",
+      "aria-label": "Sunburst. Arrow keys move between nodes, Enter opens a node, Escape goes up. The list of nodes below holds the same." });
+    places = new Map();
+    const turn = (2 * Math.PI) / rows[focus + 1];
+    const open = [[focus, 0, 0]];
+    const labels = [];
+    while (open.length) {
+      const [node, ring, from] = open.pop();
+      let at = from;
+      for (const v of children[node + 1]) {
+        const to = at + rows[v + 1] * turn;
+        const outer = children[v + 1].length || ring + 1 >= rings ? hole + (ring + 1) * step : half - 4;
+        const place = [at, to, hole + ring * step, outer];
+        if ((to - at) * outer > 0.25) { // a quarter of a pixel; what is thinner is reached by zooming
+          places.set(v, place);
+          const cell = draw("path", { class: hits.has(v) ? "cell hit" : "cell", d: sector(place), fill: color(v), "data-node": v });
+          if ((to - at) * outer < 5) cell.style.strokeWidth = "0.3"; // or the gaps hide the cells
+          svg.append(cell);
+          labels.push([v, place]);
+          if (ring + 1 < rings) open.push([v, ring + 1, at]);
+        }
+        at = to;
+      }
+    }
+    for (const [v, place] of labels) label(svg, v, place);
+    svg.append(draw("circle", { class: "centre", r: hole - 2, "data-node": focus === start ? focus : data.parent[focus], "data-up": "1" }));
+    const words = shorten(name(focus), 2 * hole - 12, 14) || "\u2026";
+    svg.append(draw("text", { class: "centre-name", dy: focus === start ? "0.35em" : "-0.1em" }, words));
+    if (focus !== start) svg.append(draw("text", { class: "centre-name", dy: "1.3em" }, "\u2191 up"));
+    svg.append(draw("path", { class: "cursor" }));
+    const had = document.activeElement && document.activeElement === elements.chart.firstChild;
+    elements.chart.replaceChildren(svg);
+    if (had) svg.focus();
+    mark(cursor);
+  }
+
+  function mark(v) {
+    cursor = v !== null && places.has(v) ? v : null;
+    const outline = elements.chart.querySelector(".cursor");
+    if (cursor === null) outline.removeAttribute("d");
+    else outline.setAttribute("d", sector(places.get(cursor)));
+    if (cursor !== null) describe(cursor);
+  }
+
+  function describe(v) {
+    const list = make("dl");
+    const add = (term, text) => list.append(make("dt", term), make("dd", text));
+    if (v !== TOP) {
+      if (data.ids[v] !== data.names[v]) add("id", data.ids[v]);
+      const level = data.levels && data.depth[v] > 0 ? data.levels[data.depth[v] - 1] : null;
+      add("level", level ? `${data.depth[v]} (${level})` : String(data.depth[v]));
+      if (isClass(v)) add("label", String(data.label[v]));
+      const above = path(v).slice(0, -1).filter((u) => u !== TOP).map((u) => data.names[u]);
+      if (above.length) add("path", above.length > 8 ? [...above.slice(0, 3), "\u2026", ...above.slice(-4)].join(" \u203a ") : above.join(" \u203a "));
+      if (data.extra[v]) add("also below", data.extra[v].map((u) => data.names[u]).join(", "));
+    }
+    const k = children[v + 1].length;
+    if (k) add("below", `${k.toLocaleString("en")} ${k === 1 ? "child" : "children"}, ${inClasses(v)}`);
+    for (const [term, text] of (options.details ? options.details(v) : [])) add(term, text);
+    elements.details.replaceChildren(make("h1", name(v)), list);
+  }
+
+  function entry(v, note) {
+    const button = make("button", undefined, { type: "button" });
+    const swatch = make("span", undefined, { class: "swatch" });
+    swatch.style.background = color(v);
+    button.append(swatch, make("span", name(v), { class: "entry" }), make("small", note));
+    button.addEventListener("click", () => visit(v));
+    const item = make("li");
+    item.append(button);
+    return item;
+  }
+
+  function list() {
+    const shown = children[focus + 1];
+    elements.belowTitle.textContent = shown.length ? `Below ${name(focus)}` : "";
+    const most = 1000; // more entries than anybody reads; the search finds the others
+    elements.below.replaceChildren(...shown.slice(0, most).map((v) => entry(v, children[v + 1].length ? inClasses(v) : isClass(v) ? `label ${data.label[v]}` : "")));
+    if (shown.length > most) elements.below.append(make("li", `and ${(shown.length - most).toLocaleString("en")} more`));
+  }
+
+  function breadcrumbs() {
+    const nodes = path(focus);
+    const shown = nodes.length > 9 ? [...nodes.slice(0, 3), null, ...nodes.slice(-5)] : nodes;
+    const parts = [];
+    for (const v of shown) {
+      if (parts.length) parts.push(make("span", "\u203a", { "aria-hidden": "true" }));
+      if (v === null) parts.push(make("span", "\u2026"));
+      else if (v === focus) parts.push(make("span", name(v), { "aria-current": "page" }));
+      else {
+        const button = make("button", name(v), { type: "button" });
+        button.addEventListener("click", () => visit(v));
+        parts.push(button);
+      }
+    }
+    elements.crumbs.replaceChildren(...parts);
+  }
+
+  // An inner node goes to the centre; a class is shown among its siblings.
+  function visit(v) {
+    const inner = v === TOP || children[v + 1].length > 0;
+    focus = inner ? v : data.parent[v] === TOP ? start : data.parent[v];
+    hits = inner ? new Set() : new Set([v]);
+    cursor = null;
+    redraw();
+    breadcrumbs();
+    list();
+    describe(v);
+  }
+
+  function search() {
+    const wanted = elements.search.value.trim().toLowerCase();
+    const matches = [];
+    if (wanted) {
+      for (let v = 0; v < count && matches.length < 400; v++) {
+        const at = data.names[v].toLowerCase().indexOf(wanted);
+        if (at >= 0 || data.ids[v].toLowerCase().includes(wanted)) matches.push([at < 0 ? 999 : at, v]);
+      }
+      matches.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    }
+    const none = wanted && !matches.length ? [make("li", "Nothing found")] : [];
+    elements.found.replaceChildren(...none, ...matches.slice(0, 12).map(([, v]) => {
+      const item = entry(v, isClass(v) ? "class" : inClasses(v));
+      item.firstChild.addEventListener("click", () => { elements.search.value = ""; search(); });
+      return item;
+    }));
+    hits = new Set(matches.map((match) => match[1]));
+    redraw();
+  }
+
+  function nodeOf(event) {
+    const at = event.target.closest && event.target.closest("[data-node]");
+    return at ? Number(at.getAttribute("data-node")) : null;
+  }
+  elements.chart.addEventListener("click", (event) => {
+    const v = nodeOf(event);
+    if (v !== null) visit(v);
+  });
+  elements.chart.addEventListener("pointerover", (event) => {
+    const v = nodeOf(event);
+    if (v !== null) describe(event.target.hasAttribute("data-up") ? focus : v);
+  });
+  elements.chart.addEventListener("pointerleave", () => { if (cursor === null && !hits.size) describe(focus); });
+  elements.chart.addEventListener("keydown", (event) => {
+    const siblings = cursor === null ? children[focus + 1] : children[data.parent[cursor] + 1];
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step !== undefined) {
+      const at = cursor === null ? (step > 0 ? -1 : 0) : siblings.indexOf(cursor);
+      mark(siblings[(at + step + siblings.length) % siblings.length]);
+    } else if (event.key === "ArrowDown") {
+      const below = children[(cursor === null ? focus : cursor) + 1];
+      if (below.length && places.has(below[0])) mark(below[0]);
+    } else if (event.key === "ArrowUp") {
+      if (cursor !== null && places.has(data.parent[cursor])) mark(data.parent[cursor]);
+    } else if (event.key === "Enter" || event.key === " ") {
+      if (cursor !== null) visit(cursor);
+    } else if (event.key === "Escape" || event.key === "Backspace") {
+      if (focus !== start) visit(data.parent[focus]);
+    } else return;
+    event.preventDefault();
+  });
+  elements.search.addEventListener("input", search);
+  elements.search.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { elements.search.value = ""; search(); }
+    if (event.key === "Enter" && elements.found.querySelector("button")) elements.found.querySelector("button").click();
+  });
+  let width = 0;
+  new ResizeObserver(() => {
+    if (elements.chart.clientWidth !== width) { width = elements.chart.clientWidth; redraw(); }
+  }).observe(elements.chart);
+
+  elements.caption.textContent = data.caption;
+  visit(start);
+}
+
+{
+  const find = (id) => document.getElementById(id);
+  const elements = { chart: find("chart"), details: find("details"), below: find("below"), belowTitle: find("below-title"),
+    crumbs: find("crumbs"), search: find("search"), found: find("found"), caption: find("caption") };
+  haceSunburst(elements, JSON.parse(find("data").textContent));
+}
