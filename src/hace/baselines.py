@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,11 @@ class SimLoss(_DistanceLoss):
 
     def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
         """- log of the expected similarity."""
-        similarity = torch.pow(torch.full_like(distance, self.reduction_factor), distance)  # 0 ** 0 = 1
-        return -(log_p + similarity.log()).logsumexp(dim=-1)
+        if self.reduction_factor > 0:
+            log_similarity = distance * math.log(self.reduction_factor)
+        else:
+            log_similarity = torch.where(distance == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
+        return -(log_p + log_similarity).logsumexp(dim=-1)
 
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""

@@ -103,7 +103,7 @@ class HierarchicalLoss(TableModule):
         z, _ = self.head.rows(input, type(self).__name__)
         batch_shape = input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
         if target.is_floating_point():
-            losses = self._reduced_soft(z, self._soft_rows(input, target))
+            losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
         else:
             losses = self._reduced(z, self._label_rows(target, batch_shape))
         if self.reduction == "none":
@@ -155,7 +155,6 @@ class HierarchicalLoss(TableModule):
             raise DataError(
                 f"Soft target must have shape {expected}. Got {tuple(target.shape)} instead.{hint}"
             )
-        target = target.float() if target.dtype in (torch.float16, torch.bfloat16) else target
         return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
 
     def _check_labels(self, target: Tensor, kept: Tensor) -> None:

@@ -259,12 +259,17 @@ class HACELoss(TableLoss):
             distance=distance,
             **kwargs,
         )
-        self.dilution, self.label_smoothing, self.soft_label_beta = dilution, label_smoothing, soft_label_beta
+        self.dilution, self.label_smoothing = dilution, label_smoothing
+        self.soft_label_beta, self.distance = soft_label_beta, distance
 
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""
-        shown = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
-        return shown if self.soft_label_beta is None else {**shown, "soft_label_beta": self.soft_label_beta}
+        shown: dict[str, Any] = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
+        if self.soft_label_beta is not None:
+            shown |= {"soft_label_beta": self.soft_label_beta, "distance": self.distance}
+        if self.head.outputs == "leaves":
+            shown["outputs"] = "leaves"
+        return shown if self.aggregate else {**shown, "aggregate": False}
 
 
 class HCELoss(HACELoss):
@@ -356,7 +361,7 @@ class SoftLabelLoss(HACELoss):
 
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""
-        return {"beta": self.soft_label_beta}
+        return {"beta": self.soft_label_beta, "distance": self.distance}
 
 
 class HXELoss(TableLoss):

@@ -1,0 +1,172 @@
+"""Every loss with telling parameters, beside its loop oracle: what the tests of losses run over.
+
+A `Case` says how a loss is built and which oracle states its value; a `Form` says how it is computed (the
+compiled kernel or plain PyTorch) and in which precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hace import Hierarchy, build_loss, kernels
+from hace.contract import HierarchicalLoss
+from tests.hierarchies import Plain
+from tests.reference import losses as oracle
+from tests.reference import precise
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss by its registry name, its parameters, and the oracle with its own."""
+
+    loss: str
+    params: dict[str, Any]
+    oracle: Callable[..., float]
+    oracle_params: dict[str, Any] = field(default_factory=dict)
+    outputs: str = "leaves"
+    trees_only: bool = False
+
+    def build(self, h: Hierarchy, **shared: Any) -> HierarchicalLoss:
+        return build_loss(self.loss, h, **self.params, **shared)
+
+    def columns(self, h: Hierarchy) -> tuple[str, ...]:
+        """The ids of the head's columns, in order."""
+        return h.nodes if self.outputs == "nodes" else h.leaves
+
+    def fits(self, plain: Plain) -> bool:
+        return plain.is_tree or not self.trees_only
+
+    def value(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str, weight: Any = None) -> float:
+        """What the loops say for one sample."""
+        logits = oracle.columns(ids, row.tolist())
+        return self.oracle(plain, logits, label, weight=weight, **self.oracle_params)
+
+    def gradient(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str) -> list[float]:
+        """What differences of the loops say for one sample."""
+        slopes = precise.numeric_gradient(
+            lambda z: self.oracle(plain, z, label, **self.oracle_params), oracle.columns(ids, row.tolist())
+        )
+        return [slopes[v] for v in ids]
+
+
+def _hace(loss: str = "hace", outputs: str = "nodes", **params: Any) -> Case:
+    preset = {"ancestral_smoothing": {"aggregate": False}, "hace_leaves": {"outputs": "leaves"}}.get(loss, {})
+    renamed = {"dilution": "d", "distance": "convention"}
+    same = {renamed.get(name, name): value for name, value in params.items()}
+    return Case(loss, params, oracle.hace, {**same, **preset}, outputs)
+
+
+def _hxe(**params: Any) -> Case:
+    same = {name: value or "none" if name == "normalize" else value for name, value in params.items()}
+    return Case("hxe", params, oracle.hxe, same, trees_only=True)
+
+
+def _soft(beta: float, distance: str) -> Case:
+    params = {"beta": beta, "distance": distance}
+    return Case("soft_label", params, oracle.soft_labels, {"beta": beta, "convention": distance})
+
+
+def _sim(r: float, distance: str) -> Case:
+    params = {"reduction_factor": r, "distance": distance}
+    return Case("simloss", params, oracle.simloss, {"r": r, "convention": distance})
+
+
+def _expected(distance: str) -> Case:
+    params = {"distance": distance}
+    return Case("expected_distance", params, oracle.expected_distance, {"convention": distance})
+
+
+CASES: dict[str, Case] = {
+    "ce": Case("cross_entropy", {}, oracle.ce),
+    "ce_smooth": Case("cross_entropy", {"label_smoothing": 0.1}, oracle.ce, {"label_smoothing": 0.1}),
+    "soft_label": _soft(10.0, "lca_height"),
+    "soft_label_edges": _soft(3.0, "edges"),
+    "hxe": _hxe(alpha=0.5),
+    "hxe_height": _hxe(alpha=0.5, decay="height"),
+    "hxe_tree": _hxe(alpha=0.2, normalize="tree"),
+    "hxe_height_tree": _hxe(alpha=0.7, decay="height", normalize="tree"),
+    "hce": Case("hce", {}, oracle.hce, {}, "nodes"),
+    "hace": _hace(dilution=0.5),
+    "hace_smooth": _hace(dilution=0.3, label_smoothing=0.2),
+    "hace_soft": _hace(dilution=0.7, soft_label_beta=4.0),
+    "hace_soft_depth": _hace(dilution=0.2, soft_label_beta=2.0, distance="lca_depth"),
+    "ancestral": _hace("ancestral_smoothing", dilution=0.5),
+    "ancestral_smooth": _hace("ancestral_smoothing", dilution=0.4, label_smoothing=0.1),
+    "hace_leaves": _hace("hace_leaves", "leaves", dilution=0.5),
+    "hace_leaves_smooth": _hace("hace_leaves", "leaves", dilution=0.6, label_smoothing=0.1),
+    "conditional_softmax": Case("conditional_softmax", {}, oracle.conditional_softmax, {}, "nodes", True),
+    "simloss": _sim(0.5, "lca_height"),
+    "simloss_zero": _sim(0.0, "lca_depth"),
+    "expected_distance": _expected("lca_height"),
+    "expected_edges": _expected("edges"),
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a loss is computed, and how close to the oracle it must then come."""
+
+    name: str
+    dtype: torch.dtype
+
+    @property
+    def tolerance(self) -> dict[str, float]:
+        exact = self.dtype == torch.float64
+        return {"rtol": 1e-8 if exact else 1e-5, "atol": 1e-8 if exact else 2e-6}
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Computes in this form, or skips where it is not to be had."""
+        if self.name == "pure":
+            with kernels.disabled():
+                yield
+        else:
+            if not kernels.status().startswith("compiled"):
+                pytest.skip(f"the kernel is not in use: {kernels.status()}")
+            yield
+
+    def close(self, actual: Tensor, expected: Any, *where: object) -> None:
+        """Asserts that a result comes close enough; `where` tells which case of a loop failed."""
+        assert actual.dtype == self.dtype, where
+        expected = torch.as_tensor(expected, dtype=torch.float64)
+        torch.testing.assert_close(
+            actual.detach().double(),
+            expected,
+            equal_nan=True,
+            **self.tolerance,
+            msg=lambda text: f"{where}: {text}",
+        )
+
+
+KERNEL = Form("kernel", torch.float32)
+PURE = Form("pure", torch.float32)
+DOUBLE = Form("pure", torch.float64)
+FORMS = [
+    pytest.param(KERNEL, id="kernel"),
+    pytest.param(PURE, id="pure"),
+    pytest.param(DOUBLE, id="float64"),
+]
+
+
+@cache
+def logits(rows: int, columns: int, seed: int = 0, scale: float = 3.0) -> Tensor:
+    """Random logits that float32 holds exactly, so that every precision starts from the same numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return (scale * torch.randn(rows, columns, generator=generator)).double()
+
+
+def with_gradient(loss: HierarchicalLoss, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """(value, gradient); with reduction="none" the gradient of a sum that weights every sample differently."""
+    z = z.clone().requires_grad_()
+    value = loss(z, target)
+    upstream = torch.linspace(1.0, 2.0, value.numel(), dtype=value.dtype).reshape(value.shape)
+    (gradient,) = torch.autograd.grad((value * upstream).sum() if loss.reduction == "none" else value, z)
+    return value.detach(), gradient
