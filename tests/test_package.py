@@ -28,7 +28,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "plots": (("pictures", "plots"), ("errors", "files", "hierarchy")),
     "functional": (("functional",), ("errors", "kernels")),  # tensors only: it knows no hierarchy
     "layout": (("layout",), ("errors", "hierarchy")),
-    "targets": (("targets",), ("errors", "hierarchy")),
+    "targets": (("matrices", "targets"), ("errors", "hierarchy")),
     "head": (("head",), ("errors", "kernels", "hierarchy", "functional")),
     "losses": (
         ("baselines", "contract", "leaf_distances", "losses", "registry"),
@@ -75,6 +75,7 @@ PUBLIC = {
     "nabirds_hierarchy",
     "node_log_probs",
     "predict",
+    "reachability_matrix",
     "read_hierarchy",
     "show_config",
     "write_hierarchy",

@@ -45,6 +45,7 @@ from hace.head import leaf_logits, node_log_probs
 from hace.hierarchy import Hierarchy
 from hace.inference import predict
 from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
+from hace.matrices import reachability_matrix
 from hace.registry import LOSSES, build_loss
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ __all__ = [
     "nabirds_hierarchy",
     "node_log_probs",
     "predict",
+    "reachability_matrix",
     "read_hierarchy",
     "show_config",
     "write_hierarchy",

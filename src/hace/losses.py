@@ -20,6 +20,7 @@ from hace.errors import ConfigError, HierarchyError
 from hace.head import Outputs
 from hace.hierarchy import Hierarchy
 from hace.leaf_distances import LeafDistances, padded
+from hace.matrices import sparse_matrix
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
 _ONE_HOT = 1e4  # a sharpness that leaves exactly nothing at distance 1
@@ -70,21 +71,19 @@ class TableLoss(HierarchicalLoss):
     # ------------------------------------------------------------------ the table, by name
 
     def table(self, *, dense: bool = False) -> Tensor:
-        """T, the paper's ancestral label smoothing matrix (labels, N): sparse CSR by default, dense on request."""
-        rows = torch.arange(self.num_labels, device=self.label_nodes.device)
-        if dense:
-            return self._dense_rows(torch.eye(self.num_labels, dtype=torch.float64, device=rows.device))
-        if self.soften is not None or self.shared is not None:
-            return self.table(dense=True).to_sparse_csr()
-        matrix = targets.Table(
-            self.start.cpu().numpy(), self.node.cpu().numpy(), self.value.cpu().numpy()
-        ).matrix(self.hierarchy.num_nodes)
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
-            matrix.shape,
-        ).to(rows.device)
+        """T, the table of targets (labels, N), float64: sparse COO by default, dense on request.
+
+        For HACE it is the paper's ancestral label smoothing matrix, the product of both smoothings. With uniform
+        smoothing or soft labels its rows are full, and the sparse form saves nothing.
+        """
+        if dense or self.soften is not None or self.shared is not None:
+            labels = torch.eye(self.num_labels, dtype=torch.float64, device=self.label_nodes.device)
+            full = self._dense_rows(labels)
+            return full if dense else full.to_sparse()
+        start, node, value = (t.cpu().numpy() for t in (self.start, self.node, self.value))
+        row = np.repeat(np.arange(self.num_labels), np.diff(start))
+        shape = (self.num_labels, self.hierarchy.num_nodes)
+        return sparse_matrix(row, node, value, shape).to(self.label_nodes.device)
 
     # ------------------------------------------------------------------ class labels
 

@@ -6,7 +6,7 @@ label's path (or among its ancestors, on a DAG) that is all; label smoothing add
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from hace.assembly import IntArray
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 FloatArray = NDArray[np.float64]
 
@@ -28,15 +25,6 @@ class Table(NamedTuple):
     node: IntArray  # (entries,) from the label upward
     value: FloatArray  # (entries,)
     shared: FloatArray | None = None  # (N,)
-
-    def matrix(self, num_nodes: int) -> csr_array:
-        """The sparse part as a scipy matrix (R, N); add :attr:`shared` to every row for the whole."""
-        from scipy.sparse import csr_array  # here, because it takes as long to load as the rest of hace
-
-        shape = (len(self.start) - 1, num_nodes)
-        matrix = csr_array((self.value, self.node, self.start), shape=shape)
-        matrix.sort_indices()
-        return matrix
 
 
 def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
