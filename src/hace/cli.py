@@ -35,7 +35,10 @@ class Command(NamedTuple):
 
 
 # To add a command, add a line.
-COMMANDS = (Command("hierarchy", "summarise, convert or draw a hierarchy", "hace.commands.hierarchy"),)
+COMMANDS = (
+    Command("hierarchy", "summarise, convert or draw a hierarchy", "hace.commands.hierarchy"),
+    Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

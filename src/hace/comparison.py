@@ -97,7 +97,7 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
 
 def comparison_text(differences: dict[Key, Difference]) -> str:
     """The table for the terminal; a star marks intervals without 0."""
-    width = max(len(name) for _, name in differences)
+    width = max(len(text) for key in differences for text in key)
     lines, heading = [], ""
     for (group, name), d in differences.items():
         if group != heading:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
@@ -17,7 +19,7 @@ from hace.metrics.curves import THRESHOLDS, operating_columns
 from hace.metrics.measures import Measure, mean_of
 from hace.report import Report
 from hace.sample_table import SampleTable
-from hace.scores import row_blocks, subset_mask
+from hace.scores import as_nodes, as_scores, check_width, row_blocks, subset_mask
 
 RANKS = (1, 5, 20)
 CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
@@ -61,6 +63,7 @@ class Evaluator:
         costs = {title: {**options, "convention": self.convention} for title, options in CHEAPEST.items()}
         self._rules = {**costs, **self.rules}
         self._parts: list[SampleTable] = []
+        self._rows = 0
 
     def add(self, scores: Any, target: Any) -> None:
         """Add a chunk of scores and truths."""
@@ -68,13 +71,19 @@ class Evaluator:
             raise DataError(
                 f"scores and target must have one row a sample. Got {len(scores)} and {len(target)} rows."
             )
-        for rows in row_blocks(len(target), self.hierarchy.num_nodes):
-            self._parts.append(self._table(scores[rows], target[rows]))
-
-    def _table(self, scores: Any, target: Any) -> SampleTable:
         h = self.hierarchy
-        forms = {"labels": self.labels, "kind": self.kind, "outputs": self.outputs, "subset": self.subset}
-        batch = as_batch(scores, target, h, **forms)
+        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._rows)
+        truth = as_nodes(target, h, "target", of=self.labels)
+        self._rows += len(truth)
+        for rows in row_blocks(len(truth), h.num_nodes):
+            self._parts.append(self._table(z[rows], truth[rows]))
+
+    def _table(self, scores: Tensor, truth: Tensor) -> SampleTable:
+        h = self.hierarchy
+        kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
+        batch = as_batch(
+            scores, truth, h, labels="nodes", kind=kind, outputs=self.outputs, subset=self.subset
+        )
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
         for group, measure in self._measures:
@@ -110,12 +119,8 @@ class Evaluator:
     def report(self) -> Report:
         """The metrics of all chunks so far."""
         if not self._parts:
-            width = self.hierarchy.num_leaves
-            self._parts.append(
-                Evaluator._table(
-                    _over_leaves(self), np.zeros((0, width), dtype=np.float32), np.zeros(0, dtype=np.int64)
-                )
-            )
+            empty = torch.zeros(0, self.hierarchy.num_nodes)
+            self._parts.append(replace(self, outputs="nodes")._table(empty, torch.zeros(0, dtype=torch.long)))
         self._parts = [SampleTable.joined(self._parts)]
         return Report(
             self.hierarchy,
@@ -142,13 +147,22 @@ def evaluate(scores: Any, target: Any, hierarchy: Hierarchy, **options: Any) -> 
         (0.5, 1.0)
     """
     evaluator = Evaluator(hierarchy, **options)
+    truth = as_nodes(target, hierarchy, "target", of=evaluator.labels)
+    evaluator = replace(evaluator, labels="nodes")
     start = 0
-    chunks: Iterable[Any] = [scores] if hasattr(scores, "shape") else scores
+    chunks: Iterable[Any] = scores
+    if hasattr(scores, "shape"):
+        check_width(
+            tuple(scores.shape),
+            hierarchy,
+            evaluator.outputs if evaluator.kind != "node_log_probs" else "nodes",
+        )
+        chunks = (scores[rows] for rows in row_blocks(len(scores), hierarchy.num_nodes))
     for chunk in chunks:
-        evaluator.add(chunk, target[start : start + len(chunk)])
+        evaluator.add(chunk, truth[start : start + len(chunk)])
         start += len(chunk)
-    if start != len(target):
-        raise DataError(f"scores and target must have one row a sample. Got {start} and {len(target)} rows.")
+    if start != len(truth):
+        raise DataError(f"scores and target must have one row a sample. Got {start} and {len(truth)} rows.")
     return evaluator.report()
 
 
@@ -203,9 +217,3 @@ def answer_measure(h: Hierarchy, convention: str) -> Measure:
         "hF1",
     )
     return Measure(names, columns, empty=1.0)
-
-
-def _over_leaves(evaluator: Evaluator) -> Evaluator:
-    """The same evaluator for an empty chunk, whose width nobody has told."""
-    kind = "logits" if evaluator.kind == "node_log_probs" else evaluator.kind
-    return replace(evaluator, outputs="leaves", kind=kind)

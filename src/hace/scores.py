@@ -21,7 +21,9 @@ Outputs = Literal["auto", "leaves", "nodes"]
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once
 
 
-def as_scores(scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto") -> Tensor:
+def as_scores(
+    scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
+) -> Tensor:
     """Check scores and bring them to logits (or to log q*, which ``kind="node_log_probs"`` promises).
 
     Args:
@@ -30,6 +32,7 @@ def as_scores(scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", output
         kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of outputs that exclude each other, so rows sum to 1;
             ``"node_log_probs"``: log q* of all nodes, as a loss's ``node_log_probs`` gives it.
         outputs: what the columns are; ``"auto"`` tells by their number.
+        first_row: where these rows stand among all, for messages.
 
     Returns:
         (B, n) or (B, N) in float32, or float64 where the scores are.
@@ -39,29 +42,32 @@ def as_scores(scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", output
     """
     if kind not in KINDS:
         raise ConfigError(f"kind must be one of {', '.join(KINDS)}. Got {kind!r} instead.")
-    z = torch.as_tensor(scores)
+    z = _tensor(scores)
     check_width(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
     if not z.is_floating_point():
         raise DataError(f"scores must be floating-point numbers. Got {z.dtype} instead.")
     half = z.dtype in (torch.float16, torch.bfloat16)
     z = z.float() if half else z
-    _refuse_rows(z.isnan(), "must not hold NaN", "Look at the model that made them.")
+
+    def refuse(bad: Tensor, rule: str, remedy: str) -> None:
+        _refuse_rows(bad, rule, remedy, first_row)
+
+    top = z.amax(dim=1, keepdim=True)  # one pass tells of NaN, which it keeps, of +inf and of rows of -inf
+    refuse(top.isnan(), "must not hold NaN", "Look at the model that made them.")
     if kind != "probs":
-        _refuse_rows(z == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
+        refuse(top == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
         if kind == "node_log_probs":
-            _refuse_rows(
-                z > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits."
-            )
-        _refuse_rows((z == -torch.inf).all(1, keepdim=True), "must not be -inf throughout", "Keep one class.")
+            refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
+        refuse(top == -torch.inf, "must not be -inf throughout", "Keep one class.")
         return z
-    _refuse_rows(z < 0, "of kind 'probs' must not be negative", "Say kind='logits' for logits.")
+    refuse(z.amin(dim=1, keepdim=True) < 0, "of kind 'probs' must not be negative", "Say kind='logits' for logits.")
     total = z.sum(dim=1)
     off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
     if bool(off.any()):
         row = int(off.nonzero()[0, 0])
         raise DataError(
-            f"Rows of scores must sum to 1 with kind 'probs'. {int(off.sum())} of {len(z)} do not; row {row} sums to "
-            f"{float(total[row]):.4g}. Give kind='logits' for logits, or divide each row by its sum."
+            f"Rows of scores must sum to 1 with kind 'probs'. {int(off.sum())} of {len(z)} do not; row {first_row + row} "
+            f"sums to {float(total[row]):.4g}. Give kind='logits' for logits, or divide each row by its sum."
         )
     return z.log()
 
@@ -188,7 +194,7 @@ def as_nodes(
     """
     if of not in ("leaves", "nodes"):
         raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r} instead.")
-    y = torch.as_tensor(labels).cpu()
+    y = _tensor(labels).cpu()
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise DataError(f"{what} must hold integers. Got {y.dtype} instead.")
     y = y.long()
@@ -220,10 +226,16 @@ def level_numbers(hierarchy: Hierarchy) -> range:
     return range(1, hierarchy.max_depth + 1)
 
 
-def _refuse_rows(bad: Tensor, rule: str, remedy: str) -> None:
+def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> None:
     rows = bad.any(dim=1)
     if bool(rows.any()):
-        first = int(rows.nonzero()[0, 0])
+        first = first_row + int(rows.nonzero()[0, 0])
         raise DataError(
             f"scores {rule}. {int(rows.sum())} of {len(rows)} rows do, the first is row {first}. {remedy}"
         )
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch warns of arrays it could write to by mistake
+    return torch.as_tensor(values)
