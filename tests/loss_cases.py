@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hace import Hierarchy, build_loss, kernels
 from hace.contract import HierarchicalLoss
-from tests.hierarchies import Plain
+from tests.hierarchies import NAMED, Plain
 from tests.reference import losses as oracle
 from tests.reference import precise
 
@@ -108,6 +108,11 @@ CASES: dict[str, Case] = {
     "expected_distance": _expected("lca_height"),
     "expected_edges": _expected("edges"),
 }
+
+
+def fitting(*names: str) -> list[tuple[str, str]]:
+    """(case, name of a hierarchy), where the loss takes that hierarchy."""
+    return [(case, name) for case in CASES for name in names if CASES[case].fits(NAMED[name])]
 
 
 @dataclass(frozen=True)

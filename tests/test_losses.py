@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import hace
 from hace import LOSSES, Hierarchy, build_loss
 from tests.hierarchies import NAMED, hierarchies
-from tests.loss_cases import CASES, FORMS, Form, logits, with_gradient
+from tests.loss_cases import CASES, FORMS, Form, fitting, logits, with_gradient
 from tests.reference import losses as oracle
 from tests.reference import precise
 
@@ -103,11 +103,8 @@ def test_random_hierarchies(form: Form, plain, case: str, seed: int, weighted: b
     form.close(by_soft, by_label.double())
 
 
-@every_case
-@pytest.mark.parametrize("name", ["ragged", "forest", "dag_forest"])
+@pytest.mark.parametrize(("case", "name"), fitting("ragged", "forest", "dag_forest"))
 def test_gradcheck(case: str, name: str) -> None:
-    if name not in NAMES[case]:
-        pytest.skip("for trees and forests only")
     h = NAMED[name].build()
     loss = CASES[case].build(h, reduction="none")
     z = logits(h.num_leaves, loss.num_outputs, seed=3).clone().requires_grad_()
