@@ -117,7 +117,10 @@ def table_of_trees(sizes: list[tuple[str, Hierarchy, int, int]]) -> None:
             times = medians(steps, rounds)
             base = times["cross-entropy"]
             cells = [f"{base * 1e3:.2f} ms".rjust(19)]
-            cells += [f"{times[n] / base:.2f}x".rjust(19) if n in times else f"{'does not fit':>19}" for n in names[1:]]
+            cells += [
+                f"{times[n] / base:.2f}x".rjust(19) if n in times else f"{'does not fit':>19}"
+                for n in names[1:]
+            ]
             print(f"{label:>20}, B={batch:<4} {threads} thr" + "".join(cells), flush=True)
     torch.set_num_threads(1)
 
@@ -186,11 +189,15 @@ def memory(num_nodes: int, batch: int) -> None:
     seconds = time.perf_counter() - began
     extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     buffers = extra / (z.numel() * 4)
-    print(f"{num_nodes:,} nodes, B={batch}: one step {seconds * 1e3:.0f} ms, peak beyond one gradient {buffers:.2f} buffers")
+    print(
+        f"{num_nodes:,} nodes, B={batch}: one step {seconds * 1e3:.0f} ms, peak beyond one gradient {buffers:.2f} buffers"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--memory", nargs=2, type=int, metavar=("NODES", "BATCH"), help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -198,7 +205,10 @@ def main() -> None:
         memory(*args.memory)
         return
     print(f"{kernels.status()}; torch {torch.__version__}\n")
-    sizes = [("CIFAR-100, N=120", hace.cifar100_hierarchy(), 128, 200), ("N=1,000", random_tree(1000), 128, 60)]
+    sizes = [
+        ("CIFAR-100, N=120", hace.cifar100_hierarchy(), 128, 200),
+        ("N=1,000", random_tree(1000), 128, 60),
+    ]
     if not args.quick:
         sizes += [("N=10,000", random_tree(10_000), 128, 21), ("N=100,000", random_tree(100_000), 64, 9)]
     table_of_trees(sizes)

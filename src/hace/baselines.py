@@ -39,6 +39,9 @@ class ConditionalSoftmaxLoss(HierarchicalLoss):
     Reference: Redmon and Farhadi, "YOLO9000" (2017), hierarchical classification.
     """
 
+    group: Tensor
+    fixed: Tensor
+
     def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
         require_tree(hierarchy, "ConditionalSoftmaxLoss")
         super().__init__(hierarchy, outputs="nodes", **kwargs)

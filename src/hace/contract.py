@@ -129,7 +129,7 @@ class HierarchicalLoss(TableModule):
         losses = self.per_sample_soft(z, target)
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
 
-    def _label_rows(self, target: Tensor, shape: torch.Size) -> Tensor:
+    def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
         if target.dtype in (torch.bool,) or target.is_complex():
             raise DataError(
                 f"target must hold integer labels or floating-point soft targets. Got {target.dtype} instead."

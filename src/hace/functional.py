@@ -99,7 +99,11 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
         sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
     top = shifts[0].amax(dim=0)
     everything = (sums[0] * (shifts[0] - top).exp()).sum(dim=0).log()
-    return ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything)).index_select(0, levels.places).t()
+    return (
+        ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))
+        .index_select(0, levels.places)
+        .t()
+    )
 
 
 def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:

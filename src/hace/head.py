@@ -40,7 +40,7 @@ class TableModule(nn.Module):
         exact = {k: b for k, b in self._buffers.items() if b is not None and b.is_floating_point()}
         super()._apply(fn, recurse)
         for name, buffer in exact.items():
-            device = self._buffers[name].device  # type: ignore[union-attr]
+            device = getattr(self, name).device
             self._buffers[name] = buffer.to(device, torch.float32 if device.type == "mps" else buffer.dtype)
         return self
 
@@ -54,6 +54,15 @@ class Head(TableModule):
     """
 
     leaf_nodes: Tensor
+    level_nodes: Tensor
+    level_parents: Tensor
+    level_places: Tensor
+    parent: Tensor
+    low: Tensor
+    high: Tensor
+    column: Tensor | None
+    ancestor: Tensor
+    descendant: Tensor
 
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs) -> None:
         super().__init__()
@@ -105,7 +114,7 @@ class Head(TableModule):
 
     def preorder(self, z: Tensor) -> Tensor:
         """(B, C) logits with their columns in preorder."""
-        return z if self.column is None else z.index_select(1, self.column)  # type: ignore[arg-type]
+        return z if self.column is None else z.index_select(1, self.column)
 
     def to_nodes(self, x: Tensor, fill: float) -> Tensor:
         """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
@@ -118,9 +127,9 @@ class Head(TableModule):
         """(B, C) logits -> (B, N) log q*."""
         z = self.to_nodes(z, -torch.inf)
         if not self.hierarchy.is_tree:
-            return functional.dag_log_probs(z, self.ancestor, self.descendant)  # type: ignore[arg-type]
+            return functional.dag_log_probs(z, self.ancestor, self.descendant)
         if kernels.usable(z) and not (torch.is_grad_enabled() and z.requires_grad):
-            return kernels.node_log_probs(z, self.parent)  # type: ignore[arg-type]
+            return kernels.node_log_probs(z, self.parent)
         return functional.tree_log_probs(z, self.levels)
 
     def node_log_probs(self, z: Tensor) -> Tensor:
@@ -166,7 +175,7 @@ class Head(TableModule):
         )
 
 
-def head_for(z: Tensor, hierarchy: Hierarchy, outputs: str = "auto") -> Head:
+def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Head:
     """The head that fits these scores, kept for the next call."""
     if outputs == "auto":
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
@@ -182,11 +191,11 @@ def head_for(z: Tensor, hierarchy: Hierarchy, outputs: str = "auto") -> Head:
 
 
 @lru_cache(maxsize=8)
-def _head(hierarchy: Hierarchy, outputs: str, device: torch.device) -> Head:
-    return Head(hierarchy, outputs).to(device)  # type: ignore[arg-type]
+def _head(hierarchy: Hierarchy, outputs: Outputs, device: torch.device) -> Head:
+    return Head(hierarchy, outputs).to(device)
 
 
-def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: str = "auto") -> Tensor:
+def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
     r"""log q*: the log-probability of every node, aggregated from anybody's scores.
 
     .. math:: \log q^*(v) = \operatorname{logsumexp}_{i \in D(v)} z_i - \operatorname{logsumexp}_i z_i
@@ -212,7 +221,7 @@ def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: str = "auto") -> Te
     return head_for(z, hierarchy, outputs).node_log_probs(z)
 
 
-def leaf_logits(z: Tensor, hierarchy: Hierarchy, outputs: str = "auto") -> Tensor:
+def leaf_logits(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
     """The classes' logits in label order: what argmax and top-k are taken of, as in the paper.
 
     Args:

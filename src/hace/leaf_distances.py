@@ -28,6 +28,17 @@ class LeafDistances(TableModule):
         convention: see :meth:`hace.Hierarchy.distances`.
     """
 
+    table: Tensor
+    start: Tensor
+    node: Tensor
+    own: Tensor
+    at: Tensor
+    low: Tensor
+    high: Tensor
+    leaf: Tensor
+    place: Tensor
+    label: Tensor
+
     def __init__(self, hierarchy: Hierarchy, rows: np.ndarray, convention: str) -> None:
         super().__init__()
         check_convention(convention)
@@ -59,11 +70,11 @@ class LeafDistances(TableModule):
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""
         if not self.is_tree:
-            return self.table[rows]  # type: ignore[index]
+            return self.table[rows]
         node, _ = self.path(rows)
-        low, high, at = self.low[node], self.high[node], self.at[node]  # type: ignore[index]
+        low, high, at = self.low[node], self.high[node], self.at[node]
         batch = len(node)
-        classes = len(self.leaf)  # type: ignore[arg-type]
+        classes = len(self.leaf)
         edges = torch.cat(
             [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
         )
@@ -71,14 +82,14 @@ class LeafDistances(TableModule):
         ring = torch.cat([ring.flip(1), ring[:, 1:]], dim=1)  # left parts from outside in, then right parts
         size = batch * classes
         rings = torch.repeat_interleave(ring.flatten(), edges.diff(dim=1).flatten(), output_size=size)
-        distance = self.own[rows][:, None] + rings.view(batch, classes) + self.leaf  # type: ignore[index]
-        distance = distance.index_select(1, self.place)  # type: ignore[arg-type]
-        itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)  # type: ignore[index]
+        distance = self.own[rows][:, None] + rings.view(batch, classes) + self.leaf
+        distance = distance.index_select(1, self.place)
+        itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)
         return distance.masked_fill(itself, 0.0)
 
     def path(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(B, K) nodes of each label's path, filled up with its top, and which entries are real."""
-        return padded(rows, self.start, self.node, self.longest)  # type: ignore[arg-type]
+        return padded(rows, self.start, self.node, self.longest)
 
 
 def padded(rows: Tensor, start: Tensor, node: Tensor, longest: int) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,12 @@ class TableLoss(HierarchicalLoss):
         becomes. hierarchy, outputs, kwargs: see :class:`hace.contract.HierarchicalLoss`.
     """
 
+    start: Tensor
+    node: Tensor
+    value: Tensor
+    shared: Tensor | None
+    soften: LeafDistances | None
+
     def __init__(
         self,
         hierarchy: Hierarchy,
@@ -123,7 +129,7 @@ class TableLoss(HierarchicalLoss):
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         if self._kernel_serves(z) and self.head.outputs == "nodes" and not dense.requires_grad and len(z):
-            rows = kernels.Rows(*(None,) * 7, self.head.parent, dense, None, self.ignore_index, "none")
+            rows = kernels.Rows(parent=self.head.parent, dense=dense)
             return kernels.tree_loss(
                 z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
             )
@@ -146,6 +152,7 @@ class TableLoss(HierarchicalLoss):
 
     def _soft_labels(self, rows: Tensor) -> Tensor:
         """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised."""
+        assert self.soften is not None
         closeness = (-self.sharpness * self.soften(rows)).exp()
         if self.labels == "nodes":  # y itself has its share where it is not a class
             full = closeness.new_zeros(len(rows), self.num_labels).index_copy(

@@ -139,11 +139,11 @@ def distance_parts(h: Hierarchy, convention: str) -> tuple[FloatArray, FloatArra
     dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` stands for at[b]
     when b is the virtual root. Returns (own, at, leaf, outside), over nodes.
     """
-    zero = np.zeros(h.num_nodes)
+    zero, depths, heights = np.zeros(h.num_nodes), h.depths.astype(np.float64), h.heights.astype(np.float64)
     if convention == "lca_height":
-        return zero, h.heights.astype(float), zero, float(h.heights.max() + 1)
+        return zero, heights, zero, float(heights.max() + 1)
     if convention == "lca_depth":
-        return zero, float(h.max_depth) - h.depths, zero, float(h.max_depth)
+        return zero, h.max_depth - depths, zero, float(h.max_depth)
     if convention == "edges":
-        return h.depths.astype(float), -2.0 * h.depths, h.depths.astype(float), 0.0
+        return depths, -2.0 * depths, depths, 0.0
     raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {convention!r} instead.")

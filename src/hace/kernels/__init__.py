@@ -76,18 +76,18 @@ class Rows(NamedTuple):
     ``high``; ``column`` says which column stands at which position (None: the same).
     """
 
-    target: Tensor | None
-    start: Tensor | None
-    node: Tensor | None
-    value: Tensor | None
-    low: Tensor | None
-    high: Tensor | None
-    column: Tensor | None
-    parent: Tensor
-    dense: Tensor | None
-    weight: Tensor | None
-    ignore_index: int
-    reduction: str
+    target: Tensor | None = None
+    start: Tensor | None = None
+    node: Tensor | None = None
+    value: Tensor | None = None
+    low: Tensor | None = None
+    high: Tensor | None = None
+    column: Tensor | None = None
+    parent: Tensor | None = None
+    dense: Tensor | None = None
+    weight: Tensor | None = None
+    ignore_index: int = -100
+    reduction: str = "none"
 
 
 def tree_loss(z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor:
@@ -161,7 +161,7 @@ def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | N
     else:
         stride = 0 if rows.dense.ndim == 1 else columns
         dense = rows.dense.to(torch.float32).contiguous()
-        bad = _kernels.dense_loss(*common, rows.parent.data_ptr(), dense.data_ptr(), stride, threads)
+        bad = _kernels.dense_loss(*common, _address(rows.parent), dense.data_ptr(), stride, threads)
     if bad >= 0 and rows.target is not None and start is not None:
         raise_bad_target(rows.target[bad].item(), len(start) - 1, rows.ignore_index)
     return loss, grad
@@ -192,7 +192,7 @@ def _tree_loss_op(
     low: Tensor | None,
     high: Tensor | None,
     column: Tensor | None,
-    parent: Tensor,
+    parent: Tensor | None,
     dense: Tensor | None,
     weight: Tensor | None,
     ignore_index: int,
