@@ -31,19 +31,22 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "targets": (("matrices", "targets"), ("errors", "hierarchy")),
     "head": (("head",), ("errors", "kernels", "hierarchy", "functional")),
     "losses": (
-        ("baselines", "contract", "leaf_distances", "losses", "registry"),
+        ("baselines", "contract", "leaf_distances", "losses", "registry", "table_loss"),
         ("errors", "kernels", "hierarchy", "functional", "targets", "head"),
     ),
     "inference": (
-        ("costs", "decisions", "inference", "scores"),
+        ("column_names", "costs", "decisions", "inference", "score_files", "scores"),
         ("errors", "hierarchy", "functional", "layout", "head", "losses"),
     ),
     "metrics": (("metrics",), ("errors", "hierarchy", "functional", "layout", "head", "losses", "inference")),
     "evaluation": (
-        ("comparison", "evaluation", "report", "sample_table"),
+        ("comparison", "evaluation", "report", "report_plots", "sample_table"),
         ("errors", "hierarchy", "inference", "metrics"),
     ),
-    "commands": (("commands",), ("errors", "files", "hierarchy", "formats", "plots")),
+    "commands": (
+        ("commands",),
+        ("errors", "files", "hierarchy", "formats", "plots", "inference", "evaluation"),
+    ),
     "cli": (("cli", "__main__"), ("errors", "front door", "commands")),
 }
 LAYER_OF = {module: layer for layer, (modules, _) in LAYERS.items() for module in modules}
@@ -68,6 +71,7 @@ PUBLIC = {
     "build_loss",
     "cifar100_hierarchy",
     "compare",
+    "draw_hierarchy",
     "evaluate",
     "fgvc_hierarchy",
     "leaf_logits",
