@@ -60,14 +60,11 @@ def install(wheel: Path, folder: Path) -> Path:
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
-    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site_packages = subprocess.run(
-        [python, "-c", where], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    output(*pip, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    site_packages = output(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
     parents = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (Path(site_packages) / "parent.pth").write_text("".join(f"{path}\n" for path in sorted(parents)))
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", wheel], check=True, capture_output=True)
+    (Path(site_packages.strip()) / "parent.pth").write_text("".join(f"{path}\n" for path in sorted(parents)))
     return folder / "bin"
 
 
@@ -92,6 +89,8 @@ def test_imports_from_site_packages(installed: Path, tmp_path: Path) -> None:
 def test_command_and_data_files(installed: Path, tmp_path: Path) -> None:
     assert output(installed / "hace", "--version", cwd=tmp_path) == f"hace {hace.__version__}\n"
     assert "120" in output(installed / "hace", "hierarchy", "cifar100", cwd=tmp_path)
+    output(installed / "hace", "hierarchy", "cifar100", "--plot", "tree.html", cwd=tmp_path)
+    assert "aquatic mammals" in (tmp_path / "tree.html").read_text(encoding="utf-8").replace("_", " ")
 
 
 def test_kernel_is_there_if_it_is_here(installed: Path, tmp_path: Path) -> None:

@@ -51,11 +51,12 @@ from hace.registry import LOSSES, build_loss
 if TYPE_CHECKING:
     from hace.comparison import compare
     from hace.evaluation import evaluate
+    from hace.plots import draw_hierarchy
 
 _torchvision_guard.install()
 
 # Names whose modules load more than torch and numpy: name -> module.
-_LAZY = {"compare": "hace.comparison", "evaluate": "hace.evaluation"}
+_LAZY = {"compare": "hace.comparison", "draw_hierarchy": "hace.plots", "evaluate": "hace.evaluation"}
 
 __all__ = [
     "LOSSES",
@@ -77,6 +78,7 @@ __all__ = [
     "build_loss",
     "cifar100_hierarchy",
     "compare",
+    "draw_hierarchy",
     "evaluate",
     "fgvc_hierarchy",
     "leaf_logits",

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hace.atomic import atomic_path
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ examples:
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
-
-PLOT_SUFFIXES = (".png", ".svg", ".html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,13 +96,10 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
     """Draw a hierarchy to a file."""
-    if Path(out).suffix.lower() not in PLOT_SUFFIXES:
-        raise ConfigError(f"--plot draws to a file named .png, .svg or .html, got {out!r}.")
-    _refuse_source(out, source)
     from hace.plots import draw_hierarchy
 
-    with atomic_path(out) as temporary:
-        draw_hierarchy(hierarchy, temporary)
+    _refuse_source(out, source)
+    draw_hierarchy(hierarchy, out)
     print(f"wrote {out}")
 
 
