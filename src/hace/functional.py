@@ -73,8 +73,8 @@ def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
         >>> table_cross_entropy(log_probs, torch.tensor([[0.5, 0.5, 0.0]]))
         tensor([0.5000])
     """
-    used = table != 0
-    return -(table * log_probs.masked_fill(~used, 0.0)).sum(dim=-1)
+    nothing = (table == 0) & log_probs.isneginf()
+    return -(table * log_probs.masked_fill(nothing, 0.0)).sum(dim=-1)
 
 
 def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
@@ -92,13 +92,14 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
     shifts = [part.detach() for part in parts]
     for k in range(len(parts) - 1, 0, -1):
         shifts[k - 1] = _group_max(shifts[k - 1], parents[k], shifts[k])
+    top = _finite(shifts[0].amax(dim=0))
     shifts = [_finite(s) for s in shifts]
     sums = [(part - shift).exp() for part, shift in zip(parts, shifts, strict=True)]
     for k in range(len(parts) - 1, 0, -1):
-        carried = sums[k] * (shifts[k] - shifts[k - 1][parents[k]]).exp()
+        # At most 0, but for a subtree of -inf alone, whose shift means nothing and whose sum is 0.
+        carried = sums[k] * (shifts[k] - shifts[k - 1][parents[k]]).clamp(max=0.0).exp()
         sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
-    top = shifts[0].amax(dim=0)
-    everything = (sums[0] * (shifts[0] - top).exp()).sum(dim=0).log()
+    everything = (sums[0] * (shifts[0] - top).clamp(max=0.0).exp()).sum(dim=0).log()
     return (
         ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))
         .index_select(0, levels.places)
