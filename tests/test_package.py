@@ -38,6 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("column_names", "costs", "decisions", "inference", "score_files", "scores"),
         ("errors", "hierarchy", "functional", "layout", "head", "losses"),
     ),
+    "data": (("data",), ("errors", "files", "hierarchy", "formats", "inference")),
     "metrics": (("metrics",), ("errors", "hierarchy", "functional", "layout", "head", "losses", "inference")),
     "evaluation": (
         ("comparison", "evaluation", "report", "report_plots", "sample_table"),
@@ -45,7 +46,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "commands": (
         ("commands",),
-        ("errors", "files", "hierarchy", "formats", "plots", "inference", "evaluation"),
+        ("errors", "files", "hierarchy", "formats", "plots", "inference", "data", "evaluation"),
     ),
     "cli": (("cli", "__main__"), ("errors", "front door", "commands")),
 }

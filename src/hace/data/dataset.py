@@ -1,0 +1,155 @@
+"""A data set: a hierarchy and its splits."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from hace.data.samples import Samples, Split
+from hace.errors import ConfigError, DataError, nearest
+from hace.hierarchy import Hierarchy
+
+S = TypeVar("S", bound=Split)
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset(Generic[S]):
+    """A data set: `Dataset[Samples]` of images, or `Dataset[Features]` of frozen features.
+
+    Attributes:
+        name: What results call it.
+        hierarchy: The classes; every split refers to this one.
+        splits: By name: "train" and "test", some have "val".
+    """
+
+    name: str
+    hierarchy: Hierarchy
+    splits: Mapping[str, S]
+
+    def __post_init__(self) -> None:
+        if not self.splits:
+            raise DataError(f"{self.name}: there is no split.")
+        for name, split in self.splits.items():
+            if split.hierarchy.fingerprint != self.hierarchy.fingerprint:
+                raise DataError(f"{self.name}: the split {name!r} has another hierarchy than the data set.")
+            if not len(split):
+                raise DataError(f"{self.name}: the split {name!r} has no samples.")
+
+    def __getitem__(self, split: str) -> S:
+        if split not in self.splits:
+            known = ", ".join(self.splits)
+            raise ConfigError(
+                f"{self.name} has no split {split!r}. It has {known}.{nearest(split, self.splits)}"
+            )
+        return self.splits[split]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 in hex over the hierarchy, and over names, labels and content of every sample.
+
+        The content is the pixels or features themselves; of images on disk it is the size of the file. It does not depend
+        on where the files lie.
+        """
+        digest = hashlib.sha256(self.hierarchy.fingerprint.encode())
+        for name in sorted(self.splits):
+            split = self.splits[name]
+            digest.update(f"\0{name}\0{len(split)}\0".encode())
+            digest.update(np.ascontiguousarray(split.nodes, dtype="<i8").tobytes())
+            for sample, content in zip(split.names, split.content(), strict=True):
+                digest.update(f"{sample}\0{len(content)}\0".encode())
+                digest.update(content)
+        return digest.hexdigest()
+
+    def summary(self) -> str:
+        """Splits, classes and labels, a line each, for people."""
+        h = self.hierarchy
+        lines = [f"{self.name}: {h.num_leaves:,} classes, {h.num_nodes:,} nodes, {h.kind}"]
+        for name, split in self.splits.items():
+            counts = np.bincount(split.nodes, minlength=h.num_nodes)
+            per_leaf = counts[h.leaf_nodes]
+            line = f"{name}: {len(split):,} samples, {per_leaf.min():,} to {per_leaf.max():,} a class"
+            inner = len(split) - int(per_leaf.sum())
+            lines.append(line + (f", {inner:,} labelled above the leaves" if inner else ""))
+        return "\n".join(lines)
+
+
+def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:
+    """Refuse a data set in which a class has no sample at all.
+
+    Raises:
+        DataError: With the classes in question.
+    """
+    seen = np.zeros(hierarchy.num_nodes, dtype=bool)
+    for split in splits:
+        seen[split.nodes] = True
+    empty = [hierarchy.leaves[i] for i in np.flatnonzero(~seen[hierarchy.leaf_nodes])]
+    if empty:
+        shown = ", ".join(map(repr, empty[:_SHOWN])) + (" ..." if len(empty) > _SHOWN else "")
+        raise DataError(
+            f"{name}: {len(empty)} of {hierarchy.num_leaves} classes have no samples: {shown}. Add samples, take a smaller "
+            "hierarchy (Hierarchy.subset), or say allow_empty=True if that is what you mean."
+        )
+
+
+def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
+    """Refuse a data set in which a sample stands twice, in two splits or in one.
+
+    Raises:
+        DataError: With the first one and how many there are.
+    """
+    home: dict[str, str] = {}
+    twice: list[tuple[str, str, str]] = []
+    for split, samples in splits.items():
+        for sample in samples.names:
+            other = home.setdefault(sample, split)
+            if other is not split:
+                twice.append((sample, other, split))
+        if len(set(samples.names)) != len(samples):
+            raise DataError(f"{name}: a sample stands twice in the split {split!r}: {_repeated(samples)!r}.")
+    if twice:
+        sample, first, second = twice[0]
+        raise DataError(
+            f"{name}: {len(twice):,} images stand in two splits, the first is {sample!r}, in {first!r} and {second!r}. "
+            "A test on images of the training says nothing: keep each image in one split."
+        )
+
+
+def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
+    """Images of one split that are, byte by byte, also in another: pairs "split: name".
+
+    Images on disk are compared by size first, and read only where sizes agree.
+    """
+    groups: dict[bytes, list[tuple[str, Samples, int]]] = {}
+    for split, samples in splits.items():
+        for i in range(len(samples)):
+            groups.setdefault(hashlib.sha256(samples.raw(i)).digest(), []).append((split, samples, i))
+    found: list[tuple[str, str]] = []
+    for group in groups.values():
+        if len({split for split, _, _ in group}) < 2:
+            continue
+        first: dict[bytes, tuple[str, str]] = {}
+        for split, samples, i in group:
+            content = b"" if samples.paths is None else _read(samples.paths[i])
+            other, name = first.setdefault(hashlib.sha256(content).digest(), (split, samples.names[i]))
+            if other != split:
+                found.append((f"{other}: {name}", f"{split}: {samples.names[i]}"))
+    return found
+
+
+def _read(path: object) -> bytes:
+    try:
+        with open(str(path), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def _repeated(split: Split) -> str:
+    seen: set[str] = set()
+    return next(name for name in split.names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
