@@ -61,6 +61,11 @@ def test_a_cycle_is_found_beside_a_tail_that_leads_nowhere() -> None:
     assert "a -> b -> a" in problem or "b -> a -> b" in problem
 
 
+def test_the_path_of_a_cycle_leaves_out_how_one_gets_there() -> None:
+    (problem,) = problems(edges, [("a", "b"), ("b", "c"), ("c", "b"), ("c", "a"), ("a", "leaf")])
+    assert problem.startswith("Cycle: b -> c -> b. ")
+
+
 def test_many_cycles_are_counted() -> None:
     found = problems(edges, [e for i in range(8) for e in ((f"a{i}", f"b{i}"), (f"b{i}", f"a{i}"))])
     assert len(found) == 6

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hace import Hierarchy
 from hace.distances import DISTANCES
 from tests.hierarchies import ANIMALS, DAG_FOREST, DIAMOND, NAMED, RAGGED, REDUNDANT, Plain, dags, hierarchies
+from tests.hierarchies import plain as read
 from tests.reference import structure as oracle
 
 
@@ -83,3 +84,10 @@ def test_distances_on_a_dag_do_not_depend_on_the_chunk(plain: Plain, pairs: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", 3)
         assert [h.distances(a, b, c, labels="nodes").tolist() for c in DISTANCES] == whole
+
+
+def test_of_two_lowest_common_ancestors_the_deeper_one_counts() -> None:
+    h = read(["root: a b", "b: c", "a: x y", "c: x y"]).build()
+    assert h.nodes.index("a") < h.nodes.index("c")
+    assert (h.height("a"), h.height("c"), h.lca("x", "y")) == (1, 1, "c")
+    assert [h.distance("x", "y", c) for c in DISTANCES] == [1, 1, 2]

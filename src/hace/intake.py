@@ -18,6 +18,10 @@ from hace.errors import HierarchyError
 _OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}
 
 
+# pandas.NA and NaT, by name: comparing them gives no answer, and pandas need not be there.
+_PANDAS_MISSING = ("NAType", "NaTType")
+
+
 class PathTable(NamedTuple):
     """What label paths amount to."""
 
@@ -196,12 +200,13 @@ def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, .
 
 
 def _cell(value: Any, number: int) -> str | None:
-    if value is None or (isinstance(value, str) and not value):
-        return None
-    if (isinstance(value, float) and value != value) or type(value).__name__ in (
-        "NAType",
-        "NaTType",
-    ):  # pandas' own
+    is_nan = isinstance(value, float) and value != value
+    if (
+        value is None
+        or is_nan
+        or (isinstance(value, str) and not value)
+        or type(value).__name__ in _PANDAS_MISSING
+    ):
         return None
     if isinstance(value, float) and value.is_integer():  # integers in a column with gaps
         value = int(value)

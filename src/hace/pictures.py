@@ -119,7 +119,7 @@ def _ring_edges(h: Hierarchy, cells: Cells, radius: float) -> list[float]:
     first = int(h.depths.min())
     named = np.bincount((h.depths - first)[~cells.ends], minlength=h.max_depth - first + 1)
     hole = 0.0 if h.rooted else 0.6
-    ends = np.cumsum(np.sqrt(named + 1))
+    ends = np.cumsum((named + 1) ** 0.25)
     return [hole, *(hole + (radius - hole) * ends / ends[-1]).tolist()]
 
 
