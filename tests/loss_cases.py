@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import Tensor
 
 from hace import Hierarchy, build_loss, kernels
@@ -48,6 +49,13 @@ class Case:
         """What the loops say for one sample."""
         logits = oracle.columns(ids, row.tolist())
         return self.oracle(plain, logits, label, weight=weight, **self.oracle_params)
+
+    def precise(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str) -> tuple[float, list[float]]:
+        """(value, gradient) of one sample in sixty digits."""
+        params = {name: value for name, value in self.oracle_params.items() if name != "outputs"}
+        exact = getattr(precise, self.oracle.__name__)
+        value, gradient = exact(plain, oracle.columns(ids, row.tolist()), label, **params)
+        return value, [gradient[v] for v in ids]
 
     def gradient(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str) -> list[float]:
         """What differences of the loops say for one sample."""
@@ -108,6 +116,11 @@ CASES: dict[str, Case] = {
     "expected_distance": _expected("lca_height"),
     "expected_edges": _expected("edges"),
 }
+
+
+def examples(number: int) -> settings:
+    """So many random examples; the fixture `form` may serve all of them, since it only switches the kernel."""
+    return settings(max_examples=number, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def fitting(*names: str) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 import hace
 from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss, SoftLabelLoss
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
-from tests.loss_cases import CASES, FORMS, Form, fitting, logits
+from tests.loss_cases import CASES, FORMS, Form, examples, fitting, logits
 from tests.reference import losses as oracle
 from tests.reference import targets
 
@@ -24,7 +24,7 @@ forest_or_tree = st.one_of(trees(), forests())
 OUTSIDE = ("conditional_softmax", "simloss", "expected_distance")  # of the one equation: they have no table
 
 
-@pytest.fixture(params=FORMS, scope="module")
+@pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> Iterator[Form]:
     with request.param.used():
         yield request.param
@@ -42,7 +42,7 @@ def classes(h: Hierarchy) -> Tensor:
 # ------------------------------------------------------------------ between losses
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies())
 def test_hace_without_dilution_is_hce_is_cross_entropy_over_nodes(form: Form, plain: Plain) -> None:
     h = plain.build()
@@ -52,7 +52,7 @@ def test_hace_without_dilution_is_hce_is_cross_entropy_over_nodes(form: Form, pl
     form.close(HCELoss(h, reduction="none")(z, classes(h)), plain_ce)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies())
 def test_limits_that_are_cross_entropy(form: Form, plain: Plain) -> None:
     h = plain.build()
@@ -70,7 +70,7 @@ def test_limits_that_are_cross_entropy(form: Form, plain: Plain) -> None:
         form.close(loss(z, classes(h)), wanted, loss)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=forest_or_tree, d=rates)
 def test_hace_is_an_hxe_over_nodes(form: Form, plain: Plain, d: float) -> None:
     """Its weight on the i-th conditional from the leaf is 1 - (1 - d)^(i + 1), and 1 on P(top) / 1."""
@@ -87,7 +87,7 @@ def test_hace_is_an_hxe_over_nodes(form: Form, plain: Plain, d: float) -> None:
     form.close(HACELoss(h, d, reduction="none")(z, classes(h)), wanted)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=trees(), alpha=st.sampled_from([0.0, 0.2, 1.0]))
 def test_taking_the_root_off_changes_no_hxe(form: Form, plain: Plain, alpha: float) -> None:
     h = plain.build()
@@ -119,7 +119,7 @@ def test_the_paper_s_path_of_three() -> None:
     assert row.sum().item() == pytest.approx(1.0, rel=1e-12)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies(), d=rates)
 def test_rows_sum_to_one_and_are_the_recursion_s(plain: Plain, d: float) -> None:
     h = plain.build()
@@ -131,7 +131,7 @@ def test_rows_sum_to_one_and_are_the_recursion_s(plain: Plain, d: float) -> None
             torch.testing.assert_close(table.sum(dim=1), torch.ones(len(ids), dtype=torch.float64))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies(), d=rates, eps=st.sampled_from([0.0, 0.1, 0.9]))
 def test_the_table_is_h_times_v(plain: Plain, d: float, eps: float) -> None:
     h = plain.build()
@@ -164,7 +164,7 @@ def test_tables_are_sparse_unless_asked(case: str, name: str) -> None:
         torch.testing.assert_close(sparse.to_dense(), dense, rtol=0, atol=0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies(), outputs=st.sampled_from(["nodes", "leaves"]))
 def test_r_aggregates(plain: Plain, outputs: str) -> None:
     h = plain.build()
@@ -180,7 +180,7 @@ def test_r_aggregates(plain: Plain, outputs: str) -> None:
     torch.testing.assert_close(by_matrix, hace.node_log_probs(z, h, outputs))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(plain=hierarchies(), d=rates)
 def test_the_loss_is_the_one_equation(form: Form, plain: Plain, d: float) -> None:
     """-T log(R softmax(z)), with both matrices dense."""
@@ -194,7 +194,7 @@ def test_the_loss_is_the_one_equation(form: Form, plain: Plain, d: float) -> Non
 # ------------------------------------------------------------------ invariances
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(plain=hierarchies(), seed=st.integers(0, 5))
 def test_a_parent_is_at_least_as_likely_as_its_child(form: Form, plain: Plain, seed: int) -> None:
     h = plain.build()
@@ -231,7 +231,7 @@ def test_the_order_of_samples_does_not_matter(case: str, name: str, form: Form) 
     form.close(one_by_one, loss(z, classes(h)).double())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(plain=hierarchies(), case=st.sampled_from(sorted(CASES)), seed=st.integers(0, 99))
 def test_names_lines_and_label_order_carry_no_meaning(form: Form, plain: Plain, case: str, seed: int) -> None:
     if not CASES[case].fits(plain):

@@ -99,7 +99,7 @@ class _DistanceLoss(HierarchicalLoss):
         size = max(1, _CHUNK // max(1, z.numel()))
         for part in torch.arange(self.num_labels, device=z.device).split(size):
             rows = self.of_rows(log_p[:, None], self.distances(part).to(z.dtype))  # (B, part)
-            losses = losses - functional.table_cross_entropy(rows, weighted[:, part])
+            losses = losses + functional.table_cross_entropy(-rows, weighted[:, part])  # 0 times inf is 0
         return losses
 
 
@@ -144,7 +144,11 @@ class SimLoss(_DistanceLoss):
             log_similarity = distance * math.log(self.reduction_factor)
         else:
             log_similarity = torch.where(distance == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
-        return -(log_p + log_similarity).logsumexp(dim=-1)
+        terms = log_p + log_similarity
+        nothing = (terms == -torch.inf).all(
+            dim=-1
+        )  # the loss is inf, and its gradient 0 where nobody asks for it
+        return -terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
 
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""

@@ -107,6 +107,51 @@ def hxe(
         return float(value), {i: float(g) for i, g in gradient.items()}
 
 
+def conditional_softmax(h: Plain, logits: Row, label: str) -> tuple[float, Row]:
+    """-log P(label), a softmax in every group of siblings on the way up; a root has P = 1."""
+    with mpmath.workdps(DIGITS):
+        e = {i: mpmath.exp(mpmath.mpf(z)) for i, z in logits.items()}
+        value = mpmath.mpf(0)
+        gradient = dict.fromkeys(logits, mpmath.mpf(0))
+        for v in structure.path(h, label):
+            if h.rooted and not h.parents[v]:
+                continue
+            siblings = [u for u in h.parents if h.parents[u] == h.parents[v]]
+            total = mpmath.fsum(e[u] for u in siblings)
+            value -= mpmath.log(e[v] / total)
+            for u in siblings:
+                gradient[u] += e[u] / total - (u == v)
+        return float(value), {i: float(g) for i, g in gradient.items()}
+
+
+def simloss(
+    h: Plain, logits: Row, label: str, *, r: float, convention: str = "lca_height"
+) -> tuple[float, Row]:
+    """-log sum_c S[y, c] p_c; its gradient is p_i - S[y, i] p_i / sum_c S[y, c] p_c."""
+    with mpmath.workdps(DIGITS):
+        p = _leaf_probs(logits)
+        s = {c: mpmath.mpf(r) ** structure.distance(h, label, c, convention) for c in logits}
+        similar = mpmath.fsum(s[c] * p[c] for c in logits)
+        return float(-mpmath.log(similar)), {c: float(p[c] - s[c] * p[c] / similar) for c in logits}
+
+
+def expected_distance(
+    h: Plain, logits: Row, label: str, *, convention: str = "lca_height"
+) -> tuple[float, Row]:
+    """E = sum_c dist(y, c) p_c; its gradient is p_i (dist(y, i) - E)."""
+    with mpmath.workdps(DIGITS):
+        p = _leaf_probs(logits)
+        far = {c: structure.distance(h, label, c, convention) for c in logits}
+        expected = mpmath.fsum(far[c] * p[c] for c in logits)
+        return float(expected), {c: float(p[c] * (far[c] - expected)) for c in logits}
+
+
+def _leaf_probs(logits: Row) -> dict:
+    e = {i: mpmath.exp(mpmath.mpf(z)) for i, z in logits.items()}
+    total = mpmath.fsum(e.values())
+    return {i: x / total for i, x in e.items()}
+
+
 def numeric_gradient(value, logits: Row) -> Row:
     """Central differences of a float64 function of logits, with one step of Richardson: about ten digits."""
     step = 1e-3
