@@ -20,6 +20,8 @@ EPILOG = """\
 examples:
   hace hierarchy cifar100                        look at a taxonomy
   hace hierarchy taxonomy.csv --plot tree.html   draw your own
+  hace evaluate --hierarchy taxonomy.csv --scores logits.npy --labels y.npy
+                                                 all metrics of any model
   hace COMMAND --help                            what a command does, with examples
 
 exit codes: 0 done, 2 something in the input or the options does not fit, 130 stopped by Ctrl-C

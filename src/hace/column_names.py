@@ -98,8 +98,8 @@ def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str
         ]
         if differ and all(w in known for w in set(words)):
             raise ConfigError(
-                f"{source}: label {differ[0]} could be class {hierarchy.leaves[differ[0]]!r} by position or {str(differ[0])!r} "
-                "by id. Say --label-kind index or --label-kind id."
+                f"{source}: label {differ[0]} could be class {hierarchy.leaves[differ[0]]!r} by position or "
+                f"{str(differ[0])!r} by id. Say --label-kind index or --label-kind id."
             )
     if numbers and kind != "id":
         if not inside:

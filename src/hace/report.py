@@ -111,8 +111,8 @@ class Report:
                 "precision": [_plain(x) for x in curve.precision],
             },
             "risk_coverage": {
-                "coverage": [_plain(risk.coverage[i]) for i in thinned],
-                "risk": [_plain(risk.risk[i]) for i in thinned],
+                "coverage": [_plain(x) for x in risk.coverage[thinned]],
+                "risk": [_plain(x) for x in risk.risk[thinned]],
             },
             "reliability": {
                 title: {

@@ -136,7 +136,7 @@ def full_path(hierarchy: Hierarchy) -> Measure:
 
 
 def _full_path(batch: Batch) -> Columns:
-    return mean_of(batch.correct_at_levels.all(axis=1))
+    return mean_of(np.all(batch.correct_at_levels, axis=1))
 
 
 def inconsistency(hierarchy: Hierarchy) -> Measure:
