@@ -16,6 +16,7 @@ SHOWN_PROBLEMS = 12
 # `nearest` compares a name with every known one. Above this count it looks at the first ones only, so that an error
 # about a hierarchy of a million nodes does not take minutes to word.
 COMPARED_NAMES = 20_000
+COMPARED_LENGTH = 200  # characters; the comparison takes the square of it
 
 
 class HaceError(ValueError):
@@ -77,7 +78,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
         >>> nearest("zebra", ["husky", "tabby"])
         ''
     """
-    candidates = list(dict.fromkeys(islice(known, COMPARED_NAMES)))
+    if len(name) > COMPARED_LENGTH:
+        return ""
+    candidates = [k for k in dict.fromkeys(islice(known, COMPARED_NAMES)) if len(k) <= COMPARED_LENGTH]
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
     close = get_close_matches(name.casefold(), folded, n=3, cutoff=0.6)
     if not close:
