@@ -101,6 +101,10 @@ class HierarchicalLoss(TableModule):
             A scalar, or with ``reduction="none"`` a loss for each sample.
         """
         z, _ = self.head.rows(input, type(self).__name__)
+        if not isinstance(target, Tensor):
+            raise DataError(
+                f"target must be a tensor of labels or soft targets. Got {type(target).__name__} instead."
+            )
         batch_shape = input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
         if target.is_floating_point():
             losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
