@@ -107,7 +107,8 @@ def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, convention: str) -> I
     """Distance of each pair of nodes; see :meth:`hace.Hierarchy.distances`."""
     check_convention(convention)
     if convention == "edges" and not h.is_tree:
-        out = _virtual_edges(h, u) + _virtual_edges(h, v)
+        climb = _climbs(h)
+        out = climb[u] + climb[v]  # by way of the top; nearer common ancestors follow
         for part in _chunks(h, u):
             pair, _, steps = h._ancestor_rows.common(u[part], v[part])
             np.minimum.at(out, part.start + pair, steps)
@@ -130,8 +131,7 @@ def max_distance(h: Hierarchy, convention: str) -> int:
     if h.num_leaves < 2:
         return 0
     if not h.is_tree:
-        rows = (pair_distances(h, np.full(h.num_leaves, u), h.leaf_nodes, convention) for u in h.leaf_nodes)
-        return max(int(row.max()) for row in rows)
+        return _max_distance_on_dag(h, convention)
     parents, children = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes), np.arange(h.num_nodes)
     if h.rooted:
         parents, children = parents[1:], children[1:]
@@ -159,14 +159,27 @@ def virtual_height(h: Hierarchy) -> int:
     return int(h.heights.max()) + (0 if h.rooted else 1)
 
 
-def _virtual_edges(h: Hierarchy, nodes: IntArray) -> IntArray:
-    """Fewest edges up to the virtual root of a DAG (an unreachable number of them when it has a real root)."""
-    if h.rooted:
-        return np.full(len(nodes), h.num_nodes, dtype=np.int64)
+def _max_distance_on_dag(h: Hierarchy, convention: str) -> int:
+    """One row of distances after another, until none can be larger than what was found; that is soon."""
+    climb = _climbs(h)[h.leaf_nodes]
+    ancestors = np.diff(h._ancestor_rows.start)[h.leaf_nodes]  # who has few of them meets others high up
+    order = np.argsort(-climb if convention == "edges" else ancestors, kind="stable")
+    limit = {"lca_height": virtual_height(h), "lca_depth": h.max_depth}
+    best = 0
+    for label in order.tolist():
+        if best >= limit.get(convention, int(climb[label] + climb.max())):
+            break
+        row = pair_distances(h, np.full(h.num_leaves, h.leaf_nodes[label]), h.leaf_nodes, convention)
+        best = max(best, int(row.max()))
+    return best
+
+
+def _climbs(h: Hierarchy) -> IntArray:
+    """Fewest edges from each node of a DAG up to the root, or to the virtual root."""
     rows = h._ancestor_rows
     is_top = np.bincount(h.edges[:, 1], minlength=h.num_nodes)[rows.node] == 0
     steps = np.where(is_top, rows.steps, h.num_nodes)
-    return np.minimum.reduceat(steps, rows.start[:-1])[nodes] + 1
+    return np.minimum.reduceat(steps, rows.start[:-1]) + (0 if h.rooted else 1)
 
 
 def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
