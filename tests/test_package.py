@@ -44,9 +44,23 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("comparison", "evaluation", "report", "report_plots", "sample_table"),
         ("errors", "hierarchy", "inference", "metrics"),
     ),
+    "experiments": (
+        ("experiments",),
+        ("errors", "files", "environment", "hierarchy", "formats", "data"),
+    ),
     "commands": (
         ("commands",),
-        ("errors", "files", "hierarchy", "formats", "plots", "inference", "data", "evaluation"),
+        (
+            "errors",
+            "files",
+            "hierarchy",
+            "formats",
+            "plots",
+            "inference",
+            "data",
+            "evaluation",
+            "experiments",
+        ),
     ),
     "cli": (("cli", "__main__"), ("errors", "front door", "commands")),
 }

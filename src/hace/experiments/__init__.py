@@ -1,0 +1,1 @@
+"""Experiments: frozen backbones and the features they give."""

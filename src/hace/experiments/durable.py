@@ -1,0 +1,67 @@
+"""Results on disk: whole, flushed before they take their place, and known by their hash."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hace.atomic import atomic_path
+from hace.errors import HaceError
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a full disk or a read-only folder into a message. Nothing half written stays: files move into place whole."""
+    try:
+        yield
+    except OSError as error:
+        remedy = (
+            "Free some space"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            else "Make it writable"
+        )
+        raise HaceError(
+            f"Cannot write to {folder}: {error.strerror or error}. {remedy} and run the same command again, it goes on "
+            "after the last whole shard; or give another --out."
+        ) from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is whole and on the disk before it takes its place; leave it alone if it is the same."""
+    with writing(path.parent):
+        if path.exists() and path.read_bytes() == content:
+            return
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def array_bytes(array: np.ndarray) -> bytes:
+    """The bytes of an .npy file."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def json_bytes(document: Any) -> bytes:
+    """The bytes of a JSON file."""
+    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

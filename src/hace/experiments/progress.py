@@ -1,0 +1,114 @@
+"""Progress for people: a bar on a terminal, a line now and then in a log file, silence in a pipe."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+SECONDS_BETWEEN_LINES = 30.0
+
+Step = Callable[[int], None]
+Start = Callable[[int, int], Step]
+
+
+def kind(stream: TextIO) -> str:
+    """What stands behind a stream: "terminal", "log" (a file on disk) or "pipe"."""
+    try:
+        if stream.isatty():
+            return "terminal"
+        return "log" if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else "pipe"
+    except (OSError, ValueError):  # a stream without a file behind it
+        return "pipe"
+
+
+@contextmanager
+def progress(
+    title: str, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Start]:
+    """How far a long piece of work is, how fast it goes and when it will end.
+
+    Args:
+        title: What is going on.
+        unit: What is counted: "images".
+        stream: Where to show it, by default stderr.
+        clock: Seconds; for tests.
+
+    Yields:
+        start(total, done): call it once, with what was done before; it gives step(count), to be called as work is done.
+    """
+    output = stream or sys.stderr
+    behind = kind(output) if output else "pipe"  # a program without a window has no stderr
+    if output is None or behind == "pipe":
+        yield lambda total, done: lambda count: None
+    elif behind == "terminal" and importlib.util.find_spec("rich"):
+        with _bar(title, unit, output) as start:
+            yield start
+    else:
+        yield lambda total, done: _lines(title, unit, total, done, output, clock)
+
+
+def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: Callable[[], float]) -> Step:
+    begun = shown = clock()
+    before = done
+
+    def step(count: int) -> None:
+        nonlocal done, shown
+        done += count
+        now = clock()
+        if now - shown < SECONDS_BETWEEN_LINES and done < total:
+            return
+        shown = now
+        rate = (done - before) / max(now - begun, 1e-9)
+        left = duration((total - done) / rate)
+        print(
+            f"{title}: {done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {left} left", file=stream, flush=True
+        )
+
+    return step
+
+
+@contextmanager
+def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit + ", {task.fields[rate]},"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=Console(file=stream)) as bar:
+
+        def start(total: int, done: int) -> Step:
+            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s")
+            begun, counted = time.monotonic(), 0
+
+            def step(count: int) -> None:
+                nonlocal counted
+                counted += count
+                rate = counted / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, advance=count, rate=f"{rate:,.1f} {unit}/s")
+
+            return step
+
+        yield start
+
+
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss.
+
+    Example:
+        >>> duration(3725.4)
+        '1:02:05'
+    """
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
