@@ -50,20 +50,31 @@ from hace.registry import LOSSES, build_loss
 
 if TYPE_CHECKING:
     from hace.comparison import compare
+    from hace.data import DATASETS, Dataset, Samples, load_dataset
     from hace.evaluation import evaluate
     from hace.plots import draw_hierarchy
 
 _torchvision_guard.install()
 
 # Names whose modules load more than torch and numpy: name -> module.
-_LAZY = {"compare": "hace.comparison", "draw_hierarchy": "hace.plots", "evaluate": "hace.evaluation"}
+_LAZY = {
+    "DATASETS": "hace.data",
+    "Dataset": "hace.data",
+    "Samples": "hace.data",
+    "compare": "hace.comparison",
+    "draw_hierarchy": "hace.plots",
+    "evaluate": "hace.evaluation",
+    "load_dataset": "hace.data",
+}
 
 __all__ = [
+    "DATASETS",
     "LOSSES",
     "ConditionalSoftmaxLoss",
     "ConfigError",
     "CrossEntropyLoss",
     "DataError",
+    "Dataset",
     "ExpectedDistanceLoss",
     "FormatError",
     "HACELoss",
@@ -72,6 +83,7 @@ __all__ = [
     "HaceError",
     "Hierarchy",
     "HierarchyError",
+    "Samples",
     "SimLoss",
     "SoftLabelLoss",
     "__version__",
@@ -82,6 +94,7 @@ __all__ = [
     "evaluate",
     "fgvc_hierarchy",
     "leaf_logits",
+    "load_dataset",
     "metrics",
     "nabirds_hierarchy",
     "node_log_probs",

@@ -39,6 +39,8 @@ class Command(NamedTuple):
 # To add a command, add a line.
 COMMANDS = (
     Command("hierarchy", "summarise, convert or draw a hierarchy", "hace.commands.hierarchy"),
+    Command("data", "look at a data set, fetch it, check it", "hace.commands.data"),
+    Command("features", "compute the features of a frozen model", "hace.commands.features"),
     Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
 )
 

@@ -1,12 +1,23 @@
 """Data sets: official ones, your own, and a synthetic one, all as a `Dataset` of splits.
 
 A data set is a hierarchy, and for each split the labels (nodes at any level) with images (`Samples`) or frozen features
-(`Features`).
+(`Features`). `DATASETS` lists them all; a new one is a function that returns a `Dataset`, and an entry there.
 """
 
 from __future__ import annotations
 
 from hace.data.dataset import Dataset
+from hace.data.registry import DATASETS, load_dataset
 from hace.data.samples import Features, Samples
+from hace.data.synthetic import synthetic_features, synthetic_hierarchy, synthetic_images
 
-__all__ = ["Dataset", "Features", "Samples"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Features",
+    "Samples",
+    "load_dataset",
+    "synthetic_features",
+    "synthetic_hierarchy",
+    "synthetic_images",
+]

@@ -1,0 +1,184 @@
+"""What readers of data sets share: finding folders, reading lists, and comparing them with what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hace.column_names import label_nodes
+from hace.errors import ConfigError, DataError, FormatError
+from hace.formats import read_hierarchy
+from hace.hierarchy import Hierarchy
+
+IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+
+HierarchyLike = Hierarchy | str | os.PathLike[str] | None
+
+
+def chosen_hierarchy(
+    given: HierarchyLike,
+    root_node: bool | None,
+    own: Callable[[], Hierarchy] | None = None,
+    default: bool | None = None,
+) -> Hierarchy:
+    """The hierarchy to use.
+
+    Args:
+        given: The user's: a hierarchy or its file.
+        root_node: Whether it is to have a root; None leaves it as it is.
+        own: Makes the data set's own, where none is given; None if it has none.
+        default: `root_node` of the data set's own.
+
+    Raises:
+        ConfigError: If none is given and the data set has none.
+    """
+    if given is None and own is None:
+        raise ConfigError(
+            "This data set does not tell its hierarchy: give one with --hierarchy (hierarchy=)."
+        )
+    if given is None:
+        assert own is not None
+        hierarchy, root = own(), default if root_node is None else root_node
+    else:
+        hierarchy = given if isinstance(given, Hierarchy) else read_hierarchy(given)
+        root = root_node
+    return hierarchy if root is None else hierarchy.with_root() if root else hierarchy.without_root()
+
+
+def find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> Path:
+    """The first of some places below a folder that holds a file.
+
+    Args:
+        root: What the user gave.
+        places: Relative to it, "." included.
+        needed: The file that shows that it is the place.
+        remedy: What the folder must look like and where to get it.
+
+    Raises:
+        DataError: If there is none.
+    """
+    for place in places:
+        if (root / place / needed).is_file():
+            return root / place
+    if not root.exists():
+        raise DataError(f"{root}: the folder does not exist. {remedy}")
+    if not root.is_dir():
+        raise DataError(f"{root}: expected a folder, and it is a file. {remedy}")
+    raise DataError(f"{root}: there is no {needed} in it. {remedy}")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of every line of a text file that is not blank.
+
+    Raises:
+        FormatError: If it is missing, unreadable, empty or no UTF-8.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: expected UTF-8 text, and byte {error.start} does not fit.") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}.") from error
+    if not text.strip():
+        raise FormatError(f"{path}: the file is empty. Is the data set complete?")
+    lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
+    return ((number, line.strip()) for number, line in lines if line.strip())
+
+
+def read_table(path: Path, what: str) -> dict[str, str]:
+    """Lines "image value", as a mapping.
+
+    Raises:
+        FormatError: If a line has no value, or an image stands twice.
+    """
+    table: dict[str, str] = {}
+    for number, line in read_lines(path):
+        image, _, value = line.partition(" ")
+        if not value.strip():
+            raise FormatError(f"{path}, line {number}: expected an image and its {what}, got {line!r}.")
+        if image in table:
+            raise FormatError(f"{path}, line {number}: the image {image!r} stands there twice.")
+        table[image] = value.strip()
+    return table
+
+
+def same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable[str]) -> None:
+    """Refuse two files that do not speak of the same images.
+
+    Raises:
+        DataError: With how many differ and the first of them.
+    """
+    a, b = dict.fromkeys(ours), dict.fromkeys(theirs)
+    for here, there, left, right in ((first, second, a, b), (second, first, b, a)):
+        missing = [image for image in left if image not in right]
+        if missing:
+            raise DataError(
+                f"{here} has {len(left):,} images and {there.name} {len(right):,}: {len(missing):,} stand in {here.name} only, "
+                f"the first is {missing[0]!r}. One of the files is cut off or from another version."
+            )
+
+
+def check_exist(folder: Path, images: Sequence[str]) -> None:
+    """Refuse a list of images some of which are not in the folder; it lists folders and opens no image.
+
+    Raises:
+        DataError: With how many are missing and the first of them.
+    """
+    there: dict[str, set[str]] = {}
+    missing: list[str] = []
+    for image in images:
+        place, name = os.path.split(image)
+        if place not in there:
+            there[place] = _names_in(folder / place)
+        if name not in there[place]:
+            missing.append(image)
+    if missing:
+        raise DataError(
+            f"{folder}: {len(missing):,} of {len(images):,} images are missing, the first is {missing[0]}. "
+            "Unpack the data set again."
+        )
+
+
+def image_files(folder: Path) -> list[str]:
+    """The images below a folder at any depth, as sorted relative paths; hidden files and folders do not count.
+
+    Raises:
+        DataError: If a folder cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise DataError(f"{error.filename}: the folder cannot be read: {error.strerror}.") from error
+
+    found: list[str] = []
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if name[0] != "."]
+        inside = os.path.relpath(place, folder).replace(os.sep, "/")
+        for name in files:
+            if name[0] != "." and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+                found.append(name if inside == "." else f"{inside}/{name}")
+    return sorted(found)
+
+
+def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.ndarray:
+    """Labels given by id or unique name, as node indices.
+
+    Raises:
+        DataError: If one is not in the hierarchy, with the nearest that is.
+    """
+    distinct = list(dict.fromkeys(labels))
+    nodes = dict(
+        zip(distinct, label_nodes(np.array(distinct), hierarchy, "id", source).tolist(), strict=True)
+    )
+    return np.array([nodes[label] for label in labels], dtype=np.int64)
+
+
+def _names_in(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}.") from error

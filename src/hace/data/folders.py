@@ -1,0 +1,91 @@
+"""Your own images in a folder for each class, in the way of torchvision's ImageFolder."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from hace.data.dataset import Dataset, check_classes, check_disjoint
+from hace.data.files import HierarchyLike, chosen_hierarchy, image_files, nodes_of
+from hace.data.samples import Samples
+from hace.errors import DataError, HierarchyError
+from hace.formats import read_hierarchy
+from hace.hierarchy import Hierarchy
+
+SPLITS = ("train", "val", "test")
+LAYOUT = (
+    "Expected folders of classes with images in them, such as husky/1.jpg, for all images or below train/ and test/ (and "
+    "val/, where there is one)."
+)
+
+
+def load_folders(
+    root: Path, hierarchy: HierarchyLike = None, root_node: bool | None = None, *, allow_empty: bool = False
+) -> Dataset[Samples]:
+    """Images in folders, whose names say what the images show.
+
+    Args:
+        root: Folders of classes; or train/ and test/, with or without val/, that hold them. Without them all images are
+            the split "train".
+        hierarchy: The classes. An image's folder is the id or unique name of a node, of any level. Without it, folders
+            inside folders are the hierarchy.
+        root_node: Whether to have a root; by default as the hierarchy has it.
+        allow_empty: Whether classes may be without any image.
+
+    Raises:
+        DataError: If folders are missing or empty, are no class of the hierarchy, or lie in two splits.
+    """
+    if not root.is_dir():
+        raise DataError(f"{root}: the folder does not exist. {LAYOUT}")
+    parts = {split: root / split for split in SPLITS if (root / split).is_dir()} or {"train": root}
+    h = chosen_hierarchy(hierarchy, root_node, lambda: _own(next(iter(parts.values()))))
+    splits = {}
+    for split, folder in parts.items():
+        images = image_files(folder)
+        if not images:
+            raise DataError(f"{folder}: there is no image in it. {LAYOUT}")
+        loose = [image for image in images if "/" not in image]
+        if loose:
+            raise DataError(f"{folder / loose[0]}: this image lies in no folder of a class. {LAYOUT}")
+        if not allow_empty:
+            _check_filled(folder, images)
+        labels = [PurePosixPath(image).parent.name for image in images]
+        names = [image if folder == root else f"{split}/{image}" for image in images]
+        splits[split] = Samples(
+            h, nodes_of(labels, h, str(folder)), names, paths=[folder / image for image in images]
+        )
+    if not allow_empty:
+        check_classes(str(root), h, splits.values())
+    check_links(str(root), splits)
+    return Dataset(root.resolve().name, h, splits)
+
+
+def check_links(name: str, splits: dict[str, Samples]) -> None:
+    """Refuse a file that is in two splits, also where it is there by a link."""
+    resolved = {}
+    for split, samples in splits.items():
+        files = [str(path.resolve()) for path in samples.paths or ()]
+        resolved[split] = Samples(samples.hierarchy, samples.nodes, files, paths=samples.paths)
+    check_disjoint(name, resolved)
+
+
+def _own(folder: Path) -> Hierarchy:
+    try:
+        return read_hierarchy(folder, "folder")
+    except HierarchyError as error:
+        raise DataError(f"{error} Give a hierarchy with ids of its own.") from error
+
+
+def _check_filled(folder: Path, images: list[str]) -> None:
+    """Refuse class folders, at the ends of the tree, without images."""
+    filled = {str(parent) for image in images for parent in PurePosixPath(image).parents}
+    empty = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_dir() and not any(part[0] == "." for part in path.relative_to(folder).parts)
+    )
+    empty = [name for name in empty if name not in filled]
+    if empty:
+        raise DataError(
+            f"{folder}: {len(empty)} class folders have no images, the first is {empty[0]!r}. Fill or remove them, or say "
+            "allow_empty=True if that is what you mean."
+        )
