@@ -106,8 +106,8 @@ def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str
             bad = np.flatnonzero((values < 0) | (values >= hierarchy.num_leaves))
             hint = " They are ids of the hierarchy: say --label-kind id." if set(words) <= set(known) else ""
             raise DataError(
-                f"{source}: labels must be from 0 to {hierarchy.num_leaves - 1}. {len(bad)} of {len(values)} are not; the first "
-                f"is {values[bad[0]]} in row {bad[0]}.{hint}"
+                f"{source}: labels must be from 0 to {hierarchy.num_leaves - 1}. {len(bad)} of {len(values)} are not; the "
+                f"first is {values[bad[0]]} in row {bad[0]}.{hint}"
             )
         return hierarchy.leaf_nodes[values]
     bad_words = [(i, w) for i, w in enumerate(words) if w not in known]

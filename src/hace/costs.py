@@ -13,6 +13,7 @@ an answer at a leaf costs nothing when it is true. Both are one more term with P
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -93,7 +94,7 @@ class _Tree:
         heights = np.append(h.heights, virtual_height(h))
         above = heights[h.parent_nodes]
         levels = np.cumsum([0, *np.bincount(h.depths[inner])]) if self.size else np.array([0])
-        self.levels = [(int(a), int(b)) for a, b in zip(levels[:-1], levels[1:], strict=True) if b > a]
+        self.levels = [(int(a), int(b)) for a, b in pairwise(levels) if b > a]
         leaf = h.leaf_nodes
         # Where each node's row stands when the leaves, in label order, follow the inner nodes.
         rows = np.where(h.labels >= 0, self.size + h.labels, place[:-1])

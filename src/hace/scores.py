@@ -60,7 +60,11 @@ def as_scores(
             refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
         refuse(top == -torch.inf, "must not be -inf throughout", "Keep one class.")
         return z
-    refuse(z.amin(dim=1, keepdim=True) < 0, "of kind 'probs' must not be negative", "Say kind='logits' for logits.")
+    refuse(
+        z.amin(dim=1, keepdim=True) < 0,
+        "of kind 'probs' must not be negative",
+        "Say kind='logits' for logits.",
+    )
     total = z.sum(dim=1)
     off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
     if bool(off.any()):
