@@ -154,7 +154,7 @@ def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
     left.set_xlim(0, max(0.1, *[p.get_width() for p in left.patches]) * 1.18)
     left.set(xlabel="share of mistakes")
     left.set_title("Level where answer and truth meet", fontsize=11)
-    left.legend(fontsize=8, frameon=False, loc="lower right")
+    left.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     table = report.confusion.pair_columns()
     pairs = [
         f"{_short(truth)} → {_short(answer or 'no answer')}"
