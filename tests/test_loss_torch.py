@@ -1,0 +1,282 @@
+"""Losses among torch's tools: compile, export, second derivatives, DDP, torch.func, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import hace
+from hace import HACELoss, Hierarchy, build_loss
+from tests.hierarchies import NAMED
+from tests.loss_cases import CASES, KERNEL, PURE, Form, fitting, logits, with_gradient
+
+every_case = pytest.mark.parametrize("case", CASES)
+ONE_OF_EACH = list({case.loss: name for name, case in reversed(CASES.items())}.values())
+
+
+@pytest.fixture(params=[KERNEL, PURE], ids=["kernel", "pure"])
+def form(request: pytest.FixtureRequest) -> Iterator[Form]:
+    with request.param.used():
+        yield request.param
+
+
+# ------------------------------------------------------------------ compile
+
+
+def compiled_equals_eager(loss: nn.Module, z: Tensor, target: Tensor, backend: str) -> None:
+    torch.compiler.reset()
+    fast = torch.compile(loss, fullgraph=True, backend=backend)
+    value, gradient = with_gradient(loss, z, target)  # type: ignore[arg-type]
+    z = z.clone().requires_grad_()
+    found = fast(z, target)
+    (slope,) = torch.autograd.grad(found, z)
+    torch.testing.assert_close(found.detach(), value, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(slope, gradient, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(fast(z.detach(), target), value, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH)
+def test_compiled_equals_eager(case: str, form: Form) -> None:
+    h = NAMED["ragged"].build()
+    loss = CASES[case].build(h, weight=[0.5, 1, 2, 1, 1, 3, 1])
+    y = torch.tensor([0, 1, 2, -100, 4, 5, 6])
+    compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), y, "aot_eager")
+
+
+@pytest.mark.parametrize("case", ["hace_smooth", "hace_soft", "hace"])
+def test_compiled_soft_targets_and_dags(case: str, form: Form) -> None:
+    soft = logits(4, 7, seed=1).softmax(dim=1).float()
+    loss = CASES[case].build(NAMED["ragged"].build())
+    compiled_equals_eager(loss, logits(4, loss.num_outputs).float(), soft, "aot_eager")
+    loss = CASES[case].build(NAMED["dag_forest"].build())
+    compiled_equals_eager(loss, logits(5, loss.num_outputs).float(), torch.arange(5), "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("case", ["hace", "hace_smooth", "hxe"])
+def test_compiled_to_machine_code(case: str, form: Form) -> None:
+    loss = CASES[case].build(NAMED["ragged"].build())
+    compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), torch.arange(7), "inductor")
+
+
+def test_a_compiled_training_step(form: Form) -> None:
+    h = NAMED["ragged"].build()
+    loss = HACELoss(h, 0.5)
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.loss = nn.Linear(3, loss.num_outputs), loss
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.loss(self.layer(x), y)
+
+    torch.manual_seed(0)
+    step = Step()
+    x, y = logits(7, 3).float(), torch.arange(7)
+    step(x, y).backward()
+    wanted = step.layer.weight.grad
+    step.layer.weight.grad = None
+    torch.compiler.reset()
+    torch.compile(step, fullgraph=True, backend="aot_eager")(x, y).backward()
+    torch.testing.assert_close(step.layer.weight.grad, wanted)
+
+
+# ------------------------------------------------------------------ export
+
+
+class Answers(nn.Module):
+    """What a deployed model gives: log q* of the nodes and logits of the classes."""
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return self.loss.node_log_probs(z), self.loss.leaf_logits(z)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [pair for pair in fitting("ragged", "dag_forest") if pair[0] in ONE_OF_EACH]
+)
+def test_export_of_the_answers(case: str, name: str, form: Form) -> None:
+    module = Answers(CASES[case].build(NAMED[name].build())).eval()
+    z = logits(3, module.loss.num_outputs).float()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(module, (z,), dynamic_shapes=({0: batch},))
+    assert not any("hace" in str(node.target) for node in program.graph.nodes), "plain torch operators only"
+    more = logits(5, module.loss.num_outputs, seed=1).float()
+    for found, wanted in zip(program.module()(more), module(more), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------ derivatives
+
+
+@pytest.mark.parametrize(("case", "name"), fitting("animals", "diamond"))
+def test_second_derivatives_in_double_precision(case: str, name: str) -> None:
+    h = NAMED[name].build()
+    loss = CASES[case].build(h)
+    z = logits(h.num_leaves, loss.num_outputs, scale=1.0).clone().requires_grad_()
+    one = torch.ones((), dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, torch.arange(h.num_leaves)), z, one)
+
+
+ON_PATHS = ("hce", "hace", "hace_leaves", "hxe", "hxe_height", "hxe_tree", "hxe_height_tree")
+weights_of_samples = [
+    pytest.param(
+        case,
+        marks=pytest.mark.xfail(
+            case in ON_PATHS, reason="logcumsumexp's second derivative at gradients of 0"
+        ),
+    )
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize("case", weights_of_samples)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_learnt_sample_weights(case: str, dtype: torch.dtype) -> None:
+    """Learning to reweight: weights of 0 and 1, and how a step with them would move another loss."""
+    h = NAMED["ragged"].build()
+    loss = CASES[case].build(h, reduction="none")
+    z = logits(7, loss.num_outputs).to(dtype).requires_grad_()
+    weight = torch.tensor([0.0, 1.0, 0.0, 2.0, 0.0, 1.0, 1.0], dtype=dtype, requires_grad=True)
+    value = loss(z, torch.arange(7))
+    (gradient,) = torch.autograd.grad((weight * value).sum(), z, create_graph=True)
+    direction = logits(7, loss.num_outputs, seed=1).to(dtype)
+    (found,) = torch.autograd.grad((gradient * direction).sum(), weight)
+    (each,) = torch.autograd.grad(loss(z, torch.arange(7)).sum(), z)
+    torch.testing.assert_close(found, (each * direction).sum(dim=1), rtol=1e-4, atol=1e-5)
+
+
+@every_case
+def test_second_derivatives_in_single_precision(case: str, form: Form) -> None:
+    """A penalty on the gradient, as some regularisers have it, against float64."""
+    h = NAMED["ragged"].build()
+    for target in (torch.arange(7), logits(7, 7, seed=1).softmax(dim=1)):
+        slopes = []
+        for dtype in (torch.float32, torch.float64):
+            loss = CASES[case].build(h, reduction="sum")
+            z = logits(7, loss.num_outputs).to(dtype).requires_grad_()
+            (gradient,) = torch.autograd.grad(loss(z, target), z, create_graph=True)
+            (slope,) = torch.autograd.grad(gradient.square().sum(), z)
+            slopes.append(slope.double())
+        torch.testing.assert_close(*slopes, rtol=1e-4, atol=1e-5)
+
+
+@every_case
+def test_a_graph_kept_and_used_twice(case: str, form: Form) -> None:
+    h = NAMED["ragged"].build()
+    loss = CASES[case].build(h, reduction="none")
+    for target in (torch.arange(7), torch.eye(7)):
+        z = logits(7, loss.num_outputs).float().requires_grad_()
+        value = loss(z, target)
+        upstream = torch.linspace(0.5, 2.0, 7)
+        (first,) = torch.autograd.grad(value, z, upstream, retain_graph=True)
+        (second,) = torch.autograd.grad(value, z, 2 * upstream, retain_graph=True)
+        (third,) = torch.autograd.grad(value, z, torch.ones(7))
+        torch.testing.assert_close(second, 2 * first)
+        torch.testing.assert_close(third * upstream[:, None], first, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit:DeprecationWarning"
+)  # torch's own, in its first forward derivative
+@every_case
+def test_torch_func(case: str, form: Form) -> None:
+    h = NAMED["ragged"].build()
+    loss = CASES[case].build(h, reduction="sum")
+    z, y = logits(7, loss.num_outputs).float(), torch.arange(7)
+    _, wanted = with_gradient(loss, z, y)
+    torch.testing.assert_close(torch.func.grad(loss)(z, y), wanted, rtol=1e-5, atol=1e-6)
+    tangent = logits(7, loss.num_outputs, seed=1).float()
+    _, slope = torch.func.jvp(lambda z: loss(z, y), (z,), (tangent,))
+    torch.testing.assert_close(slope, (wanted * tangent).sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_that_are_views(form: Form) -> None:
+    h = NAMED["ragged"].build()
+    loss = HACELoss(h, 0.5, reduction="none")
+    z, y = logits(7, loss.num_outputs).float(), torch.arange(7)
+    wanted, gradient = with_gradient(loss, z, y)
+    wide = torch.zeros(7, 2 * loss.num_outputs)
+    wide[:, ::2] = z
+    views = [(wide[:, ::2], y), (z.t().contiguous().t(), y), (z, y.repeat_interleave(2)[::2])]
+    for view, labels in views:
+        value, slope = with_gradient(loss, view, labels)
+        assert torch.equal(value, wanted)
+        assert torch.equal(slope, gradient)
+
+
+# ------------------------------------------------------------------ threads and processes
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_results_do_not_depend_on_threads(smoothing: float, form: Form) -> None:
+    above = np.arange(3000) - np.random.default_rng(0).integers(1, 300, 3000)
+    h = Hierarchy.from_parents(np.where(np.arange(3000) == 0, -1, np.maximum(above, 0)))
+    loss = HACELoss(h, 0.5, smoothing, reduction="none")
+    z = logits(64, 3000).float()  # enough work for a second thread
+    y = torch.arange(64)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append((*with_gradient(loss, z, y), hace.node_log_probs(z, h, "nodes")))
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
+
+
+class Model(nn.Module):
+    """A layer and its loss in one module, as trainers have it."""
+
+    def __init__(self, loss: nn.Module, columns: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.loss = nn.Linear(3, columns), loss
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(self.layer(x), y)
+
+
+def train_in_two_processes(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    try:
+        for case in ONE_OF_EACH:
+            loss = CASES[case].build(NAMED["ragged"].build())
+            model = nn.parallel.DistributedDataParallel(Model(loss, loss.num_outputs))
+            x, y = logits(8, 3).float(), torch.arange(8) % 7
+            model(x[rank::2], y[rank::2]).backward()
+            if rank == 0:
+                torch.save(model.module.layer.weight.grad, f"{folder}/{case}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes_have_the_gradient_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    torch.multiprocessing.spawn(train_in_two_processes, (str(tmp_path),), nprocs=2)
+    for case in ONE_OF_EACH:
+        loss = CASES[case].build(NAMED["ragged"].build())
+        model = Model(loss, loss.num_outputs)
+        model(logits(8, 3).float(), torch.arange(8) % 7).backward()
+        torch.testing.assert_close(torch.load(tmp_path / f"{case}.pt"), model.layer.weight.grad)
+
+
+def test_build_loss_gives_modules_that_move(form: Form) -> None:
+    loss = build_loss("hace", NAMED["ragged"].build(), label_smoothing=0.1)
+    on_meta = loss.to("meta")
+    assert {buffer.device.type for buffer in on_meta.buffers()} == {"meta"}
