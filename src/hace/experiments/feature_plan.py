@@ -139,6 +139,14 @@ def read_plan(folder: Path) -> Plan:
     return Plan(document)
 
 
+def stored(folder: Path) -> tuple[int, int]:
+    """How many shards of a folder are there, and how many there will be; 0, 0 before the manifest is there."""
+    if not (folder / MANIFEST).exists():
+        return 0, 0
+    plan = read_plan(folder)
+    return sum(plan.has(shard, folder) for shard in plan.shards), len(plan.shards)
+
+
 def _problem(document: Any) -> str:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         return f"'format' must be {FORMAT}"

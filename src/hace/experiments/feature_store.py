@@ -12,7 +12,7 @@ import numpy as np
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.experiments.durable import sha256
-from hace.experiments.feature_plan import HIERARCHY, Shard, labels_file, names_file, read_plan
+from hace.experiments.feature_plan import HIERARCHY, Shard, labels_file, names_file, read_plan, stored
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 
@@ -38,10 +38,9 @@ class FeatureStore:
         self._plan = read_plan(self.folder)
         self._checked: set[str] = set()
         if "files" not in self.manifest:
-            shards = self._plan.shards
-            there = sum(self._plan.has(shard, self.folder) for shard in shards)
+            there, shards = stored(self.folder)
             raise FormatError(
-                f"{self.folder} is not finished: {there} of {len(shards)} shards are there. Run the same "
+                f"{self.folder} is not finished: {there} of {shards} shards are there. Run the same "
                 "`hace features` command again, it goes on where it was."
             )
 
