@@ -90,7 +90,7 @@ def extract(archive: Path, folder: Path) -> list[Path]:
         DataError: If it holds what it must not, or would replace something.
     """
     make_folder(folder)
-    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary, understood(archive):
         for name, content in members(archive):
             target = Path(temporary, *safe_parts(name, archive))
             if target.exists():
@@ -102,8 +102,8 @@ def extract(archive: Path, folder: Path) -> list[Path]:
                 with target.open("xb") as file:
                     shutil.copyfileobj(content, file, _BLOCK)
             except OSError as error:
-                if isinstance(error, EOFError) or error.errno is None:
-                    raise FormatError(f"{archive}: damaged or cut off ({error}). Fetch it again.") from error
+                if error.errno is None:  # of gzip, about the archive
+                    raise
                 raise DataError(f"{folder}: cannot unpack {archive.name}: {error.strerror}.") from error
         tops = sorted(Path(temporary).iterdir())
         for top in tops:
@@ -117,34 +117,34 @@ def extract(archive: Path, folder: Path) -> list[Path]:
 def members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """(name, content) of every file of an archive, in its order; the whole archive is read, checksums included.
 
+    Use it within `understood`: a damaged archive shows while its contents are read.
+
     Raises:
-        FormatError: If it is damaged.
         DataError: If it holds links or devices.
     """
-    with _understood(archive):
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                for info in packed.infolist():
-                    kind = info.external_attr >> 28  # of a Unix mode: 0 not given, 4 folder, 8 file, 10 link
-                    if kind not in (0, 4, 8):
-                        raise DataError(
-                            f"{archive}: {info.filename!r} is a link or device, which is not unpacked."
-                        )
-                    if not info.is_dir():
-                        with packed.open(info) as content:
-                            yield info.filename, content
-            return
-        with tarfile.open(archive, "r:*") as packed:
-            for member in packed:
-                if member.isdir():
-                    safe_parts(member.name, archive)
-                    continue
-                content = packed.extractfile(member) if member.isreg() else None
-                if content is None:
-                    raise DataError(f"{archive}: {member.name!r} is a link or device, which is not unpacked.")
-                yield member.name, content
-            while packed.fileobj is not None and packed.fileobj.read(_BLOCK):
-                pass  # only at its very end does gzip compare the checksum
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            for info in packed.infolist():
+                kind = info.external_attr >> 28  # of a Unix mode: 0 not given, 4 folder, 8 file, 10 link
+                if kind not in (0, 4, 8):
+                    raise DataError(
+                        f"{archive}: {info.filename!r} is a link or device, which is not unpacked."
+                    )
+                if not info.is_dir():
+                    with packed.open(info) as content:
+                        yield info.filename, content
+        return
+    with tarfile.open(archive, "r:*") as packed:
+        for member in packed:
+            if member.isdir():
+                safe_parts(member.name, archive)
+                continue
+            content = packed.extractfile(member) if member.isreg() else None
+            if content is None:
+                raise DataError(f"{archive}: {member.name!r} is a link or device, which is not unpacked.")
+            yield member.name, content
+        while packed.fileobj is not None and packed.fileobj.read(_BLOCK):
+            pass  # only at its very end does gzip compare the checksum
 
 
 def safe_parts(name: str, archive: Path) -> tuple[str, ...]:
@@ -183,7 +183,8 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _understood(archive: Path) -> Iterator[None]:
+def understood(archive: Path) -> Iterator[None]:
+    """Turns what reading a damaged archive raises into a FormatError."""
     try:
         yield
     except _DAMAGED as error:

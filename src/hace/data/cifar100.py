@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hace.data.archives import Archive, extract, fetch, members
+from hace.data.archives import Archive, extract, fetch, members, understood
 from hace.data.cifar_pickle import load_cifar_pickle
 from hace.data.dataset import Dataset
 from hace.data.files import HierarchyLike, chosen_hierarchy, nodes_of
@@ -91,11 +91,9 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
     for archive in archives:
         if archive.is_file():
             wanted = {name for parts in VERSIONS.values() for name in parts.values()}
-            files = {
-                Path(name).name: content.read()
-                for name, content in members(archive)
-                if Path(name).name in wanted
-            }
+            with understood(archive):
+                contents = ((Path(name).name, content) for name, content in members(archive))
+                files = {name: content.read() for name, content in contents if name in wanted}
             for version, parts in VERSIONS.items():
                 if all(parts[split] in files for split in COUNTS):
                     return version, files
