@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import shutil
 from collections.abc import Iterable, Sequence
@@ -89,10 +90,13 @@ def write_image(path: Path, size: tuple[int, int] = (60, 50), colour: Sequence[i
 
 def touch(folder: Path, images: Iterable[str]) -> None:
     """Empty files: what a reader lists and never opens."""
+    made = set()
     for image in images:
-        path = folder / image
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        place = os.path.join(folder, os.path.dirname(image))
+        if place not in made:
+            os.makedirs(place, exist_ok=True)
+            made.add(place)
+        os.close(os.open(os.path.join(folder, image), os.O_CREAT | os.O_WRONLY))
 
 
 def small_aircraft(folder: Path) -> Path:

@@ -188,8 +188,9 @@ def understood(archive: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
+        words = str(error).partition("\n")[0].rstrip(":")
         raise FormatError(
-            f"{archive}: damaged or cut off, or no archive ({error}). Fetch it again."
+            f"{archive}: damaged or cut off, or no archive ({words}). Fetch it again."
         ) from error
     except OSError as error:
         words = error.strerror or str(error)  # gzip words its checksum errors as OSErrors without a number

@@ -168,11 +168,7 @@ def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.nda
     Raises:
         DataError: If one is not in the hierarchy, with the nearest that is.
     """
-    distinct = list(dict.fromkeys(labels))
-    nodes = dict(
-        zip(distinct, label_nodes(np.array(distinct), hierarchy, "id", source).tolist(), strict=True)
-    )
-    return np.array([nodes[label] for label in labels], dtype=np.int64)
+    return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
 
 
 def _names_in(folder: Path) -> set[str]:
