@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from hace.column_names import ambiguous, known_names
 from hace.data.dataset import Dataset, check_classes, check_disjoint
 from hace.data.files import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
-from hace.errors import DataError, HierarchyError
+from hace.errors import DataError, HierarchyError, nearest
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 
@@ -49,6 +50,7 @@ def load_folders(
         if not allow_empty:
             _check_filled(folder, images)
         labels = [PurePosixPath(image).parent.name for image in images]
+        _check_known(folder, images, labels, h)
         names = [image if folder == root else f"{split}/{image}" for image in images]
         splits[split] = Samples(
             h, nodes_of(labels, h, str(folder)), names, paths=[folder / image for image in images]
@@ -73,6 +75,20 @@ def _own(folder: Path) -> Hierarchy:
         return read_hierarchy(folder, "folder")
     except HierarchyError as error:
         raise DataError(f"{error} Give a hierarchy with ids of its own.") from error
+
+
+def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:
+    """Refuse folders that are no class, by their names rather than by rows as lists have them."""
+    known = known_names(h)
+    wrong = [(image, label) for image, label in zip(images, labels, strict=True) if label not in known]
+    if wrong:
+        image, label = wrong[0]
+        several = ambiguous(h, label)
+        hint = " Several nodes have that name: use ids." if several else nearest(label, known)
+        raise DataError(
+            f"{(folder / image).parent}: the folder is no class of the hierarchy, by id or unique name.{hint} "
+            f"{len(wrong):,} of {len(images):,} images lie in such folders."
+        )
 
 
 def _check_filled(folder: Path, images: list[str]) -> None:
