@@ -20,6 +20,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+# Up to this length a path's sums are accumulated by a small triangular matrix, which differentiates as often as you like;
+# torch.logcumsumexp, which serves longer ones, has second derivatives only where the first are not 0.
+_LONG_PATH = 128
+
 
 class Levels(NamedTuple):
     """A tree cut into levels, the top one first: what the passes over it need.
@@ -60,7 +64,7 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     shift, total = _group_sum_exp(z.flatten(), member, batch * (depth + 1))
     wide = _wide(z)
     # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
-    lse = torch.logcumsumexp((shift.to(wide) + _safe_log(total.to(wide))).view(batch, depth + 1), dim=1)
+    lse = _running_lse(*(x.to(wide).view(batch, depth + 1) for x in (shift, total)))
     inside, everything = lse[:, :-1], lse[:, -1:]
     return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
 
@@ -125,7 +129,8 @@ def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) 
     shift = _group_max(columns.new_full((num_groups, z.shape[0]), -torch.inf), group, columns.detach())
     shift = _finite(shift)[group]
     sums = columns.new_zeros(num_groups, z.shape[0]).index_add(0, group, (columns - shift).exp())
-    out = (columns - shift) - _safe_log(sums)[group]
+    some = sums != 0  # a group of -inf alone has no sum to divide by
+    out = (columns - shift) - torch.where(some, torch.where(some, sums, 1.0).log(), 0.0)[group]
     return out.masked_fill(fixed[:, None], 0.0).t()
 
 
@@ -143,6 +148,18 @@ def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tens
     shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
     shift = _finite(shift)
     return shift, x.new_zeros(groups).index_add(0, member, (x - shift.index_select(0, member)).exp())
+
+
+def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
+    """(B, K) log-sum-exp of the first 1, 2, ..., K groups, each given as exp(shift) * total; ``shift`` is constant."""
+    shift = shift.masked_fill(total == 0, -torch.inf)
+    if shift.shape[1] > _LONG_PATH:
+        return torch.logcumsumexp(shift + _safe_log(total), dim=1)
+    top = _finite(shift.cummax(dim=1).values)
+    weight = (
+        (shift[:, None, :] - top[:, :, None]).exp().tril()
+    )  # (B, K, K): group j in units of the largest up to k
+    return top + _safe_log((weight * total[:, None, :]).sum(dim=2))
 
 
 def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
