@@ -50,7 +50,7 @@ def test_compiled_equals_eager(case: str, form: Form) -> None:
     compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), y, "aot_eager")
 
 
-@pytest.mark.parametrize("case", ["hace_smooth", "hace_soft", "hace"])
+@pytest.mark.parametrize("case", ["hace_smooth", "hace_soft"])
 def test_compiled_soft_targets_and_dags(case: str, form: Form) -> None:
     soft = logits(4, 7, seed=1).softmax(dim=1).float()
     loss = CASES[case].build(NAMED["ragged"].build())
@@ -130,19 +130,7 @@ def test_second_derivatives_in_double_precision(case: str, name: str) -> None:
     assert torch.autograd.gradgradcheck(lambda z: loss(z, torch.arange(h.num_leaves)), z, one)
 
 
-ON_PATHS = ("hce", "hace", "hace_leaves", "hxe", "hxe_height", "hxe_tree", "hxe_height_tree")
-weights_of_samples = [
-    pytest.param(
-        case,
-        marks=pytest.mark.xfail(
-            case in ON_PATHS, reason="logcumsumexp's second derivative at gradients of 0"
-        ),
-    )
-    for case in CASES
-]
-
-
-@pytest.mark.parametrize("case", weights_of_samples)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_learnt_sample_weights(case: str, dtype: torch.dtype) -> None:
     """Learning to reweight: weights of 0 and 1, and how a step with them would move another loss."""
