@@ -124,11 +124,11 @@ def synthetic_images(
     """
     h = _checked(hierarchy, root_node, classes, signal, {"train": train, "test": test}, coarse, seed)
     rng = np.random.default_rng([seed, 3])
-    means = diffuse(h, patterns(h, rng) * (28 * signal))[h.leaf_nodes]
+    means = diffuse(h, patterns(h, rng) * (28 * signal))[h.leaf_nodes].astype(np.float32)
     splits = {}
     for split, count in (("train", train), ("test", test)):
         labels = np.repeat(np.arange(h.num_leaves), count)
-        x = means[labels].astype(np.float32)
+        x = means[labels]
         for axis in (2, 3):  # the object is never quite in the middle
             x = _rolled(x, rng.integers(-2, 3, len(labels)), axis)
         x += rng.standard_normal(x.shape, dtype=np.float32) * 32
