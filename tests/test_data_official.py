@@ -183,6 +183,11 @@ def test_small_nabirds(tmp_path: Path) -> None:
             "1 of 3 classes have no samples: '12'",
         ),
         (
+            lambda f: replace(f / "images.txt", "0010/0.jpg", "0010/1.jpg"),
+            DataError,
+            "1 images stand in two splits, the first is 'images/0010/1.jpg'",
+        ),
+        (
             lambda f: replace(f / "train_test_split.txt", "0010-0 0", "0010-0 2"),
             FormatError,
             "expected 1 (train) or 0",

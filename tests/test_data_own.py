@@ -422,6 +422,15 @@ def test_names_and_options_of_data_sets(tmp_path: Path) -> None:
         hace.load_dataset("folders", tmp_path, download=True)
 
 
+def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, follow_symlinks: bool = True) -> bool:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(DataError, match=r"variants.txt: cannot be read: Permission denied"):
+        hace.load_dataset("aircraft", tmp_path)
+
+
 def test_half_precision_of_another_kind(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

@@ -108,7 +108,7 @@ def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
     for split, samples in splits.items():
         for sample in samples.names:
             other = home.setdefault(sample, split)
-            if other is not split:
+            if other != split:
                 twice.append((sample, other, split))
         if len(set(samples.names)) != len(samples):
             raise DataError(f"{name}: a sample stands twice in the split {split!r}: {_repeated(samples)!r}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.data.dataset import Dataset, check_classes
+from hace.data.dataset import Dataset, check_classes, check_disjoint
 from hace.data.files import (
     HierarchyLike,
     check_exist,
@@ -76,6 +76,7 @@ def load_nabirds(
         paths = [folder / name for name in names]
         cut = None if boxes is None else boxes[chosen]
         splits[split] = Samples(h, nodes[chosen], names, paths=paths, boxes=cut)
+    check_disjoint(str(folder), splits)
     check_exist(folder, [f"images/{name}" for name in files.values()])
     if hierarchy is None:
         check_classes(str(folder), h, splits.values())

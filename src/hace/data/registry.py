@@ -18,7 +18,7 @@ from hace.data.folders import load_folders
 from hace.data.manifest import load_manifest
 from hace.data.nabirds import load_nabirds
 from hace.data.synthetic import synthetic_features, synthetic_images
-from hace.errors import ConfigError, nearest
+from hace.errors import ConfigError, DataError, nearest
 
 
 @dataclass(frozen=True)
@@ -174,4 +174,7 @@ def load_dataset(
         arguments["download"] = download
     elif download:
         raise ConfigError(f"the data set {name!r} cannot be downloaded.")
-    return kind.load(**arguments)
+    try:
+        return kind.load(**arguments)
+    except OSError as error:  # mostly a folder that may not be looked into
+        raise DataError(f"{error.filename or root}: cannot be read: {error.strerror or error}.") from error
