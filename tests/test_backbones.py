@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +213,9 @@ def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
     path = save_weights("resnet10t", tmp_path / "weights.pt")
     with pytest.raises(ConfigError, match=r"ResNet has no class token. Use --pool avg or --pool auto"):
         load_backbone("resnet10t", checkpoint=path, image_size=SIZE, pool="token")
+
+
+def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(HaceError, match=r"^Models need timm .*: pip install 'hace\[train\]'\.$"):
+        load_backbone(VIT)

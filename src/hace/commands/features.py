@@ -144,9 +144,7 @@ def run(args: argparse.Namespace) -> None:
     if complete:
         print(f"{FeatureStore(out)!r} is in {out}")
     else:
-        print(
-            f"process {rank} of {world} is done; other processes still have shards to write", file=sys.stderr
-        )
+        print(f"rank {rank} of {world} is done; other processes still have shards to write", file=sys.stderr)
 
 
 def pick_device(name: str, local_rank: int) -> str:
