@@ -112,7 +112,30 @@ def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) ->
 
     fake(run)
     assert cli.main(["fake"]) == 130
-    assert capsys.readouterr().err == "hace: stopped\n"
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n",
+        "try:\n    raise KeyboardInterrupt\nexcept KeyboardInterrupt as e:\n    raise ImportError('half loaded') from e\n",
+    ],
+    ids=["plain", "behind an ImportError"],
+)
+def test_ctrl_c_while_torch_loads(torch: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(torch)
+    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
+    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_an_error_of_an_import_is_no_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
+    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
+    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ImportError: no torch here" in done.stderr
 
 
 def test_a_file_that_may_not_be_read_is_a_message(fake, capsys: pytest.CaptureFixture[str]) -> None:

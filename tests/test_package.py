@@ -209,13 +209,34 @@ def test_the_glossary_explains(symbol: str) -> None:
     assert any(line[:1] == [symbol] and len(line) > 3 for line in lines)
 
 
-def test_import_loads_torch_and_little_else() -> None:
-    code = "import sys, json, hace; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
-    loaded = set(
-        json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    )
+def loaded_by(code: str) -> set[str]:
+    """The top-level packages that a fresh Python has loaded after this code."""
+    code += "\nimport sys, json; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_is_cheap_and_a_loss_loads_torch_and_little_else() -> None:
+    assert not loaded_by("import hace") & {*NOT_AT_IMPORT, "torch", "numpy"}
+    loaded = loaded_by("from hace import HACELoss, metrics, predict, read_hierarchy")
     assert "torch" in loaded
     assert not loaded & NOT_AT_IMPORT
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["evaluate", "--help"]])
+def test_the_command_line_answers_without_torch(arguments: list[str]) -> None:
+    code = f"import hace.cli\ntry: hace.cli.main({arguments})\nexcept SystemExit: pass"
+    assert not loaded_by(code) & {*NOT_AT_IMPORT, "torch"}
+
+
+def test_a_summary_needs_no_torch() -> None:
+    assert "torch" not in loaded_by("import hace.cli; hace.cli.main(['hierarchy', 'cifar100'])")
+
+
+@pytest.mark.parametrize("name", ["errors", "functional", "kernels", "losses", "metrics"])
+def test_modules_are_attributes(name: str) -> None:
+    code = f"import hace; assert {name!r} in dir(hace); assert hace.{name}.__name__ == 'hace.{name}'"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_show_config_names_versions_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,8 @@ The symbols mean the same in the code, in the documentation and in the papers:
     beta    sharpness of soft labels: a leaf at distance D gets mass in proportion to exp(-beta D / max D)
     alpha   decay of the weights of HXE along the path
 
-`import hace` loads torch and numpy. What needs more loads it when it is first used.
+`import hace` alone loads next to nothing, so that the command line answers at once: every name loads its module, and
+with it torch, numpy or whatever that needs, when it is first used.
 """
 
 __version__ = "0.1.0.dev0"
@@ -30,42 +31,59 @@ __version__ = "0.1.0.dev0"
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hace import _torchvision_guard, metrics
-from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
-from hace.environment import show_config
-from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
-from hace.formats import (
-    cifar100_hierarchy,
-    fgvc_hierarchy,
-    nabirds_hierarchy,
-    read_hierarchy,
-    write_hierarchy,
-)
-from hace.head import leaf_logits, node_log_probs
-from hace.hierarchy import Hierarchy
-from hace.inference import predict
-from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
-from hace.matrices import reachability_matrix
-from hace.registry import LOSSES, build_loss
+from hace import _torchvision_guard
 
 if TYPE_CHECKING:
+    from hace import metrics
+    from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
     from hace.comparison import compare
     from hace.data import DATASETS, Dataset, Samples, load_dataset
+    from hace.environment import show_config
+    from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
     from hace.evaluation import evaluate
+    from hace.formats import (
+        cifar100_hierarchy,
+        fgvc_hierarchy,
+        nabirds_hierarchy,
+        read_hierarchy,
+        write_hierarchy,
+    )
+    from hace.head import leaf_logits, node_log_probs
+    from hace.hierarchy import Hierarchy
+    from hace.inference import predict
+    from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
+    from hace.matrices import reachability_matrix
     from hace.plots import draw_hierarchy
+    from hace.registry import LOSSES, build_loss
 
 _torchvision_guard.install()
 
-# Names whose modules load more than torch and numpy: name -> module.
-_LAZY = {
-    "DATASETS": "hace.data",
-    "Dataset": "hace.data",
-    "Samples": "hace.data",
-    "compare": "hace.comparison",
-    "draw_hierarchy": "hace.plots",
-    "evaluate": "hace.evaluation",
-    "load_dataset": "hace.data",
+# Where the public names are: module -> names. A type checker reads the imports above instead.
+_PLACES = {
+    "baselines": ("ConditionalSoftmaxLoss", "ExpectedDistanceLoss", "SimLoss"),
+    "comparison": ("compare",),
+    "data": ("DATASETS", "Dataset", "Samples", "load_dataset"),
+    "environment": ("show_config",),
+    "errors": ("ConfigError", "DataError", "FormatError", "HaceError", "HierarchyError"),
+    "evaluation": ("evaluate",),
+    "formats": (
+        "cifar100_hierarchy",
+        "fgvc_hierarchy",
+        "nabirds_hierarchy",
+        "read_hierarchy",
+        "write_hierarchy",
+    ),
+    "head": ("leaf_logits", "node_log_probs"),
+    "hierarchy": ("Hierarchy",),
+    "inference": ("predict",),
+    "losses": ("CrossEntropyLoss", "HACELoss", "HCELoss", "HXELoss", "SoftLabelLoss"),
+    "matrices": ("reachability_matrix",),
+    "plots": ("draw_hierarchy",),
+    "registry": ("LOSSES", "build_loss"),
 }
+_LAZY = {name: f"hace.{module}" for module, names in _PLACES.items() for name in names}
+# Modules that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.
+_MODULES = {*_PLACES, "functional", "kernels", "metrics", "targets"}
 
 __all__ = [
     "DATASETS",
@@ -107,6 +125,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"hace.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'hace' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)
@@ -115,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_MODULES})

@@ -1,4 +1,8 @@
-"""The `hace` command: it finds the subcommand, runs it and turns errors into a message and an exit code."""
+"""The `hace` command: it finds the subcommand, runs it and turns errors into a message and an exit code.
+
+Neither this module nor the subcommands' import torch at their top: `hace --help` answers at once, and whatever takes
+time, imports included, runs inside `main`, where Ctrl-C is heard.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hace: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("hace: stopped", file=sys.stderr)
-        return 130
+        return interrupted()
     except BrokenPipeError:
         # The reader has seen enough (`hace ... | head`). Python would complain again at exit, hence the empty stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,7 +81,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"hace: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
+    except Exception as error:
+        if not from_ctrl_c(error):
+            raise
+        return interrupted()
     return 0
+
+
+def interrupted() -> int:
+    """Say that Ctrl-C was heard; the exit code of it."""
+    print("Interrupted.", file=sys.stderr)
+    return 130
+
+
+def from_ctrl_c(error: BaseException | None) -> bool:
+    """Whether Ctrl-C lies behind an error: compiled modules that it stops while they load raise one of their own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def build_parser() -> argparse.ArgumentParser:
