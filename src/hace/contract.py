@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -177,6 +177,16 @@ class HierarchicalLoss(TableModule):
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""
         return {}
+
+
+SHARED = ("labels", "weight", "ignore_index", "reduction")  # what every loss takes
+
+
+def check_shared(owner: type, given: Mapping[str, object]) -> None:
+    """Refuses keywords that a loss would pass on to its base and that are not its own."""
+    stray = [name for name in given if name not in SHARED]
+    if stray:
+        raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {stray[0]!r}")
 
 
 def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Up to this length a path's sums are accumulated by a small triangular matrix, which differentiates as often as you like;
-# torch.logcumsumexp, which serves longer ones, has second derivatives only where the first are not 0.
-_LONG_PATH = 128
+# A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
+# entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
+_SQUARES = 1 << 22
 
 
 class Levels(NamedTuple):
@@ -113,14 +113,13 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
 
 def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     """log q* of every node of a DAG from its (ancestor, descendant) pairs, each node with itself among them."""
-    nodes = z.shape[1]
     columns = z.t()
     terms = columns.index_select(0, descendant)  # (pairs, B)
     shift = _finite(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
     sums = torch.zeros_like(columns).index_add(0, ancestor, (terms - shift[ancestor]).exp())
     top = _finite(columns.detach().amax(dim=0))
     everything = (columns - top).exp().sum(dim=0).log()
-    return ((shift - top) + (_safe_log(sums) - everything)).t().reshape(-1, nodes)
+    return ((shift - top) + (_safe_log(sums) - everything)).t()
 
 
 def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) -> Tensor:
@@ -153,7 +152,7 @@ def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tens
 def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
     """(B, K) log-sum-exp of the first 1, 2, ..., K groups, each given as exp(shift) * total; ``shift`` is constant."""
     shift = shift.masked_fill(total == 0, -torch.inf)
-    if shift.shape[1] > _LONG_PATH:
+    if shift.numel() * shift.shape[1] > _SQUARES:
         return torch.logcumsumexp(shift + _safe_log(total), dim=1)
     top = _finite(shift.cummax(dim=1).values)
     weight = (

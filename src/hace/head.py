@@ -29,19 +29,27 @@ class TableModule(nn.Module):
     ``state_dict()`` stays empty.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._exact: dict[str, Tensor | None] = {}
+
     def constant(self, name: str, value: Any) -> None:
         """Registers an array (or None) as a buffer."""
-        tensor = (
-            None if value is None else torch.from_numpy(np.array(value))
-        )  # a copy: torch wants it writable
+        # A copy, because torch wants to be able to write.
+        tensor = None if value is None else torch.from_numpy(np.array(value))
+        self._exact[name] = tensor
         self.register_buffer(name, tensor, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
-        exact = {k: b for k, b in self._buffers.items() if b is not None and b.is_floating_point()}
+        # Buffers go to the device of the others and come from what was registered: no cast, no empty memory reaches them.
+        kept = {name: exact for name, exact in self._exact.items() if exact is not None}
+        for name in kept:
+            self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
         super()._apply(fn, recurse)
-        for name, buffer in exact.items():
+        for name, exact in kept.items():
             device = getattr(self, name).device
-            self._buffers[name] = buffer.to(device, torch.float32 if device.type == "mps" else buffer.dtype)
+            narrow = device.type == "mps" and exact.is_floating_point()  # which knows no double precision
+            self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
         return self
 
 
@@ -128,7 +136,7 @@ class Head(TableModule):
         z = self.to_nodes(z, -torch.inf)
         if not self.hierarchy.is_tree:
             return functional.dag_log_probs(z, self.ancestor, self.descendant)
-        if kernels.usable(z) and not (torch.is_grad_enabled() and z.requires_grad):
+        if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
             return kernels.node_log_probs(z, self.parent)
         return functional.tree_log_probs(z, self.levels)
 
@@ -187,12 +195,15 @@ def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"]
                 f"scores must have {hierarchy.num_leaves} columns (leaves, in label order) or "
                 f"{hierarchy.num_nodes} (nodes, in node order). Got {width} instead."
             )
+    if torch.compiler.is_compiling():  # what is made while tracing must not outlive the trace
+        return Head(hierarchy, outputs).to(z.device)
     return _head(hierarchy, outputs, z.device)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # keeps that many hierarchies alive
 def _head(hierarchy: Hierarchy, outputs: Outputs, device: torch.device) -> Head:
-    return Head(hierarchy, outputs).to(device)
+    with torch.inference_mode(False):  # else its tensors could never serve training
+        return Head(hierarchy, outputs).to(device)
 
 
 def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:

@@ -70,7 +70,7 @@ class LeafDistances(TableModule):
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""
         if not self.is_tree:
-            return self.table[rows]
+            return self.table.index_select(0, rows)
         node, _ = self.path(rows)
         low, high, at = self.low[node], self.high[node], self.at[node]
         batch = len(node)
@@ -89,11 +89,13 @@ class LeafDistances(TableModule):
 
     def path(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(B, K) nodes of each label's path, filled up with its top, and which entries are real."""
-        return padded(rows, self.start, self.node, self.longest)
+        entry, real = padded(rows, self.start, self.longest)
+        return self.node[entry], real
 
 
-def padded(rows: Tensor, start: Tensor, node: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Entries of sparse rows as (B, K): positions in ``node``'s values, filled up with the last, and which are real."""
-    entry = start[rows][:, None] + torch.arange(longest, device=rows.device)
-    last = start[rows + 1][:, None] - 1
-    return node[torch.minimum(entry, last)], entry <= last
+def padded(rows: Tensor, start: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Positions (B, K) of the entries of sparse rows, filled up with a row's last, and which of them are real."""
+    # index_select refuses a negative row, which [] would count from the end.
+    entry = start.index_select(0, rows)[:, None] + torch.arange(longest, device=rows.device)
+    last = start.index_select(0, rows + 1)[:, None] - 1
+    return torch.minimum(entry, last), entry <= last

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
 
 from hace import targets
-from hace.contract import check_choice, check_number, is_number
+from hace.contract import check_choice, check_number, check_shared, is_number
 from hace.errors import ConfigError, HierarchyError
 from hace.head import Outputs
 from hace.hierarchy import Hierarchy
@@ -131,6 +133,7 @@ class HCELoss(HACELoss):
     """
 
     def __init__(self, hierarchy: Hierarchy, **kwargs: Any) -> None:
+        check_shared(type(self), kwargs)
         super().__init__(hierarchy, 1.0, **kwargs)
 
     def settings(self) -> dict[str, Any]:
@@ -159,8 +162,16 @@ class CrossEntropyLoss(HACELoss):
     """
 
     def __init__(self, hierarchy: Hierarchy, label_smoothing: float = 0.0, **kwargs: Any) -> None:
+        check_shared(type(self), kwargs)
         super().__init__(hierarchy, 1.0, label_smoothing, outputs="leaves", **kwargs)
         self.aggregate = self.labels == "nodes"  # labels at the leaves ask for nothing above them
+
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses; labels at the leaves go through torch's own."""
+        if self.labels == "nodes":
+            return super().per_sample(z, rows)
+        weight = None if self.label_weight is None else self.label_weight.to(z.dtype)
+        return F.cross_entropy(z, rows, weight, reduction="none", label_smoothing=self.label_smoothing)
 
     def settings(self) -> dict[str, Any]:
         """The parameters that are this loss's own."""
@@ -193,6 +204,7 @@ class SoftLabelLoss(HACELoss):
     def __init__(
         self, hierarchy: Hierarchy, beta: float = 10.0, *, distance: str = "lca_height", **kwargs: Any
     ) -> None:
+        check_shared(type(self), kwargs)
         check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
         super().__init__(hierarchy, 1.0, 0.0, beta, distance=distance, outputs="leaves", **kwargs)
         self.aggregate = self.labels == "nodes"

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
-from hace.contract import HierarchicalLoss
+from hace.contract import SHARED, HierarchicalLoss
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
@@ -29,8 +29,6 @@ LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
     }
 )
 """Every loss by its name; the paper's ablations are presets of HACE."""
-
-_SHARED = ("labels", "weight", "ignore_index", "reduction")
 
 
 def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLoss:
@@ -62,4 +60,4 @@ def loss_parameters(name: str) -> dict[str, Any]:
     parameters = inspect.signature(LOSSES[name]).parameters.values()
     own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "hierarchy"}
     shared = inspect.signature(HierarchicalLoss).parameters
-    return {**own, **{k: shared[k].default for k in _SHARED}}
+    return {**own, **{k: shared[k].default for k in SHARED}}

@@ -18,6 +18,7 @@ from hace.leaf_distances import LeafDistances, padded
 from hace.matrices import sparse_matrix
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
+_ENTRIES = 1 << 22  # (sample, table entry) products held at once
 _ONE_HOT = 1e4  # a sharpness that leaves exactly nothing at distance 1
 
 
@@ -90,7 +91,7 @@ class TableLoss(HierarchicalLoss):
     # ------------------------------------------------------------------ class labels
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        if not self._kernel_serves(z) or self.soften is not None or z.shape[0] == 0:
+        if self.soften is not None or z.shape[0] == 0 or not self._kernel_serves(z, self.start, target):
             return super()._reduced(z, target)
         rows = kernels.Rows(
             *(target.contiguous(), self.start, self.node, self.value),
@@ -105,8 +106,8 @@ class TableLoss(HierarchicalLoss):
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
         if self.soften is not None:
             return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
-        place, real = padded(rows, self.start, torch.arange(len(self.node), device=z.device), self.longest)
-        node, value = self.node[place], torch.where(real, self.value[place], 0.0)
+        entry, real = padded(rows, self.start, self.longest)
+        node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         if self.aggregate and self.hierarchy.is_tree and self.shared is None:
             return functional.path_cross_entropy(
                 self.head.preorder(z), self.head.low[node], self.head.high[node], value
@@ -124,7 +125,8 @@ class TableLoss(HierarchicalLoss):
         return self._dense_losses(z, self._dense_rows(target))
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
-        if self._kernel_serves(z) and self.head.outputs == "nodes" and not dense.requires_grad and len(z):
+        served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
+        if served and self._kernel_serves(z, self.head.parent, dense):
             rows = kernels.Rows(parent=self.head.parent, dense=dense)
             return kernels.tree_loss(
                 z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
@@ -143,6 +145,10 @@ class TableLoss(HierarchicalLoss):
         row = torch.repeat_interleave(
             torch.arange(self.num_labels, device=mass.device), self.start.diff(), output_size=len(self.node)
         )
+        few = max(1, _ENTRIES // len(row))  # samples whose entries are held at once
+        return torch.cat([self._climb_few(part, row) for part in mass.split(few)])
+
+    def _climb_few(self, mass: Tensor, row: Tensor) -> Tensor:
         entries = mass.index_select(1, row) * self.value.to(mass.dtype)
         return entries.new_zeros(len(mass), self.hierarchy.num_nodes).index_add(1, self.node, entries)
 
@@ -177,10 +183,10 @@ class TableLoss(HierarchicalLoss):
             return self.head.aggregate(z)
         return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
 
-    def _kernel_serves(self, z: Tensor) -> bool:
+    def _kernel_serves(self, z: Tensor, *others: Tensor) -> bool:
         served = (
             self.aggregate
             and self.hierarchy.is_tree
             and (self.shared is None or self.head.outputs == "nodes")
         )
-        return served and kernels.usable(z)
+        return served and kernels.usable(z, *others)

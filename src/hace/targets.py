@@ -39,6 +39,8 @@ def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
         rows: node index of each row's label.
         dilution: d in (0, 1]; 1 keeps all mass at the label.
     """
+    if dilution == 1:
+        return Table(np.arange(len(rows) + 1), np.array(rows), np.ones(len(rows)))
     if not h.is_tree:
         return _dag_table(h, rows, dilution)
     start, node, step = path_entries(h, rows)
@@ -57,8 +59,9 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
     height(v)). ``normalize="tree"`` divides by the sum of lambda over all nodes, the (virtual) root included.
     """
     if decay == "depth":
-        weight = np.exp(-alpha * (h.depths - 1.0))
-        virtual = np.exp(alpha)
+        with np.errstate(over="ignore"):  # a root may weigh without end, since log P(root) = 0
+            weight = np.exp(-alpha * (h.depths - 1.0))
+            virtual = np.exp(alpha)
     else:
         weight = np.exp(-alpha * h.heights)
         virtual = np.exp(-alpha * (h.heights.max() + 1.0))
@@ -66,7 +69,8 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
         weight = weight / (weight.sum() + (0.0 if h.rooted else virtual))
     start, node, step = path_entries(h, rows)
     below = np.where(step == 0, 0.0, weight[np.roll(node, 1)])
-    return Table(start, node, weight[node] - below)
+    value = np.where(h.rooted & (node == 0), 0.0, weight[node] - below)  # log P(root) = 0: nothing to weigh
+    return Table(start, node, value)
 
 
 def smoothed(

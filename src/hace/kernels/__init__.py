@@ -4,10 +4,9 @@ It computes what :mod:`hace.functional` computes and is held by the same tests. 
 a C compiler is at hand; without it everything works in plain PyTorch. Eager code calls it directly;
 ``torch.compile`` sees it as a custom operator. Second derivatives go through the PyTorch form.
 
-Plain C in a CPython extension was chosen by measurement over numba (a compiler at run time, and its exp is slower)
-and over a C++ extension with torch's headers (a minute of build, tied to one torch version): the call costs a
-microsecond, the build two seconds, and one build serves every CPU of its kind because the compiler makes one
-version for each vector width.
+It is plain C in a CPython extension. That needs no torch headers, so that one build serves every torch version, takes
+seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
+so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
 
 Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
 """
@@ -34,6 +33,7 @@ else:
     _reason = ""
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since torch 2.7
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
 
@@ -55,15 +55,25 @@ def disabled() -> Iterator[None]:
         _on = before
 
 
-def usable(z: Tensor) -> bool:
-    """Whether the accelerator serves these logits."""
+def usable(z: Tensor, *others: Tensor) -> bool:
+    """Whether the accelerator serves these logits with these tables and targets, here and now."""
     return (
         _on
         and _kernels is not None
         and z.dtype is torch.float32
         and z.device.type == "cpu"
-        and not torch.compiler.is_exporting()
-        and not torch._C._are_functorch_transforms_active()
+        and all(t.device.type == "cpu" for t in others)
+        and not _transformed()
+    )
+
+
+def _transformed() -> bool:
+    """Whether torch looks through the tensors (export, jit, vmap, forward-mode AD): then only PyTorch's own operations."""
+    return (
+        _is_exporting()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
     )
 
 

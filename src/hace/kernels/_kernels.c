@@ -225,8 +225,9 @@ INLINE float add_segment(const float *x, int64_t from, int64_t to, float *out, d
     if (from >= to) return -INFINITY;
     float top = largest(x + from, to - from);
     if (top == -INFINITY) {
-        if (out) memset(out + from, 0, (size_t)(to - from) * sizeof(float));
-        if (has_nan(x + from, to - from)) *sum = NAN;
+        const int bad = has_nan(x + from, to - from);
+        for (int64_t i = from; out && i < to; i++) out[i] = bad ? NAN : 0;
+        if (bad) *sum = NAN;
         return top;
     }
     double part = sum_exp(x + from, to - from, top, out ? out + from : NULL);
@@ -270,6 +271,10 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
         lse[j] = (Lse){shift, log(sum)};
         low = next_low;
         high = next_high;
+    }
+    if (lse[k].log_sum == -INFINITY) { /* nothing is possible: nan, as in torch */
+        for (int64_t i = 0; grad && i < cols; i++) grad[i] = NAN;
+        return NAN;
     }
     double loss = 0, mass = 0;
     for (int64_t j = 0; j < k; j++) {
@@ -381,15 +386,14 @@ INLINE int within_range(const float *x, int64_t n, float top) {
     return close;
 }
 
-/* log(sum / sum of all) of two nodes for all eight samples. */
-INLINE void two_logs(const vrows *sum, int64_t v, int64_t n, const vfloat *log_all, vfloat *out) {
-    const int64_t w = v + 1 < n ? v + 1 : v;
+/* log(sum / sum of all) of two nodes for all eight samples; exactly 0 at a root. */
+INLINE void two_logs(const vrows *sum, int64_t v, int64_t n, const vrows *share, vfloat *out) {
+    const vrows first = sum[v] * *share, second = sum[v + 1 < n ? v + 1 : v] * *share;
     float lanes[LANES];
-    for (int r = 0; r < GROUP; r++) lanes[r] = (float)sum[v][r];
-    for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = (float)sum[w][r];
+    for (int r = 0; r < GROUP; r++) lanes[r] = (float)first[r];
+    for (int r = 0; r < GROUP; r++) lanes[GROUP + r] = (float)second[r];
     memcpy(out, lanes, sizeof lanes);
     logarithm(out);
-    *out = *out - *log_all;
 }
 
 INLINE void sum_subtrees(const Job *job, const float *const *x, const int *quick, int count, Scratch *s) {
@@ -413,7 +417,7 @@ INLINE void careful_sums(const Job *job, const float *x, Scratch *s) {
     const int64_t n = job->nodes;
     for (int64_t v = 0; v < n; v++) {
         s->shift[v] = x[v];
-        s->own[v] = x[v] == -INFINITY ? 0 : 1;
+        s->own[v] = x[v] == -INFINITY ? 0 : x[v] == INFINITY ? NAN : 1; /* inf - inf */
     }
     s->shift[n] = -INFINITY;
     s->own[n] = 0;
@@ -427,13 +431,14 @@ INLINE void careful_sums(const Job *job, const float *x, Scratch *s) {
         }
         if (x[v] != x[v]) s->own[p] = NAN;
     }
+    if (s->own[n] == 0) s->own[n] = NAN; /* nothing is possible: nan, as in torch */
 }
 
 INLINE Lse careful_lse(const Scratch *s, int64_t v) { return (Lse){s->shift[v], log(s->own[v])}; }
 
 INLINE double careful_log(const Scratch *s, int64_t v, int64_t all) {
     Lse own = careful_lse(s, v), whole = careful_lse(s, all);
-    return own.log_sum == -INFINITY ? -INFINITY : lse_less(&own, &whole);
+    return own.log_sum == -INFINITY && s->own[all] == s->own[all] ? -INFINITY : lse_less(&own, &whole);
 }
 
 /* One sample the careful way: its targets are t plus the sparse row. Returns the loss. */
@@ -463,11 +468,11 @@ INLINE double careful_row(const Job *job, const float *x, int64_t b, Scratch *s,
     return loss;
 }
 
-INLINE void group_log_probs(const Job *job, int64_t b, const int *quick, int count, const Scratch *s, const vfloat *log_all) {
+INLINE void group_log_probs(const Job *job, int64_t b, const int *quick, int count, const Scratch *s, const vrows *share) {
     const int64_t n = job->nodes;
     for (int64_t v = 0; v < n; v += 2) {
         vfloat logs;
-        two_logs(s->sum, v, n, log_all, &logs);
+        two_logs(s->sum, v, n, share, &logs);
         const float *lanes = (const float *)&logs;
         for (int r = 0; r < count; r++) {
             float *out = job->log_probs + (b + r) * n;
@@ -503,7 +508,7 @@ INLINE int collect_entries(const Job *job, int64_t b, const int *quick, int coun
 
 /* Losses and gradients of the group in one pass from the top down. */
 INLINE void group_rows(const Job *job, int64_t b, const float *const *t, const int *quick, int count, Scratch *s,
-                       const vfloat *log_all, double scale, vrows *loss) {
+                       const vrows *share, double scale, vrows *loss) {
     const int64_t n = job->nodes;
     vrows mass = {0};
     double mass_of_row = 0; /* samples may share their dense row */
@@ -525,7 +530,7 @@ INLINE void group_rows(const Job *job, int64_t b, const float *const *t, const i
                 lanes[(s->entry[next].node - v) * GROUP + s->entry[next].sample] += (float)s->entry[next].value;
             vfloat target, logs;
             memcpy(&target, lanes, sizeof target);
-            two_logs(s->sum, v, n, log_all, &logs);
+            two_logs(s->sum, v, n, share, &logs);
             partial = partial + target * logs;
             if (!job->grad) continue;
             vratio first, second;
@@ -575,17 +580,16 @@ EVERY_CPU static void dense_rows(Share *share) {
             if (quick[r]) quick[r] = within_range(x[r], n, largest(x[r], n));
         }
         sum_subtrees(job, x, quick, count, &s);
-        vfloat log_all;
-        for (int r = 0; r < LANES; r++) ((float *)&log_all)[r] = (float)log(s.sum[n][r % GROUP]);
+        const vrows part = 1.0 / s.sum[n];
         vrows loss = {0};
         if (job->log_probs) {
-            group_log_probs(job, b, quick, count, &s, &log_all);
+            group_log_probs(job, b, quick, count, &s, &part);
         } else {
             if (!collect_entries(job, b, quick, count, &s)) {
                 share->failed = 1;
                 goto done;
             }
-            group_rows(job, b, t, quick, count, &s, &log_all, scale, &loss);
+            group_rows(job, b, t, quick, count, &s, &part, scale, &loss);
         }
         for (int r = 0; r < count; r++) {
             float *grad = job->grad ? job->grad + (b + r) * n : NULL;
@@ -623,16 +627,19 @@ static void *dense_thread(void *share) { dense_rows(share); return NULL; }
 
 /* Runs a job on up to `threads` threads. Returns 0 when memory ran out. */
 static int run(const Job *job, void *(*work)(void *), int64_t threads) {
-    int64_t most = job->rows * job->cols / MIN_WORK + 1;
+    const int64_t unit = work == dense_thread ? GROUP : 1; /* rows that are worked on together stay together */
+    const int64_t units = (job->rows + unit - 1) / unit, most = job->rows * job->cols / MIN_WORK + 1;
     if (threads > most) threads = most;
-    if (threads > job->rows) threads = job->rows;
+    if (threads > units) threads = units;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads < 1) threads = 1;
     Share shares[MAX_THREADS];
     pthread_t ids[MAX_THREADS];
     int started[MAX_THREADS], failed = 0;
-    for (int64_t i = 0; i < threads; i++)
-        shares[i] = (Share){job, job->rows * i / threads, job->rows * (i + 1) / threads, 0};
+    for (int64_t i = 0; i < threads; i++) {
+        const int64_t to = units * (i + 1) / threads * unit;
+        shares[i] = (Share){job, units * i / threads * unit, to < job->rows ? to : job->rows, 0};
+    }
     for (int64_t i = 1; i < threads; i++) started[i] = pthread_create(&ids[i], NULL, work, &shares[i]) == 0;
     work(&shares[0]);
     for (int64_t i = 1; i < threads; i++) {
