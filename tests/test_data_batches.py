@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import hace
 from hace.data import Samples, synthetic_images
@@ -171,6 +172,17 @@ def test_workers_change_nothing(on_disk: Samples) -> None:
     assert torch.equal(alone[1], helped[1])
     assert not torch.equal(alone[0], alone[1])
     assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_every_epoch_has_its_own_crops(on_disk: Samples) -> None:
+    batches = LoaderBatches(on_disk, 7, image_transform(8, augment=True, mean=(0, 0, 0), std=(1, 1, 1)))
+    pictures = [Image.effect_noise((40, 30), 60).convert("RGB") for _ in range(7)]
+    assert on_disk.paths is not None
+    for path, picture in zip(on_disk.paths, pictures, strict=True):
+        picture.save(path)
+    first, second, again = (next(batches.epoch(e))[0] for e in (0, 1, 0))
+    assert torch.equal(first, again)
+    assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import hace
 from hace.data import Dataset, Features, Samples
@@ -83,6 +84,14 @@ def test_select_keeps_everything_together(tmp_path: Path) -> None:
         H, np.array([1, 2, 1]), ["a", "b", "c"], paths=paths, boxes=boxes, trim_bottom=1
     ).select([2])
     assert (on_disk.names, on_disk.image(0).size, on_disk.trim_bottom) == (["c"], (4, 3), 1)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "I;16"])
+def test_every_kind_of_image_becomes_rgb(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    Image.new(mode, (6, 5)).save(path)
+    image = Samples(H, np.array([1]), ["a"], paths=[path]).image(0)
+    assert (image.mode, image.size) == ("RGB", (6, 5))
 
 
 def test_data_sets_refuse() -> None:

@@ -56,9 +56,7 @@ class LoaderBatches:
             collate_fn=_collate,
             persistent_workers=workers > 0,
             pin_memory=self._device.type == "cuda",
-            generator=torch.Generator().manual_seed(
-                seed
-            ),  # otherwise it draws from the one of the whole process
+            generator=torch.Generator().manual_seed(seed),  # its default is the one of the whole process
         )
 
     def __len__(self) -> int:
