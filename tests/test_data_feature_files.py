@@ -1,0 +1,196 @@
+"""Feature files: the same features from every format, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hace
+from hace.errors import ConfigError, DataError, FormatError, HaceError
+
+H = hace.Hierarchy.from_edges(
+    [("animal", "dog"), ("animal", "cat"), ("dog", "husky"), ("dog", "beagle")],
+    leaves=["husky", "beagle", "cat"],
+    names={"husky": "Siberian Husky"},
+)
+
+
+def ids(split: hace.data.Samples | hace.data.Features) -> list[str]:
+    return [split.hierarchy.nodes[v] for v in split.nodes]
+
+
+X = np.arange(24, dtype=np.float32).reshape(6, 4)
+Y = np.array([0, 1, 2, 2, 1, 0])
+
+
+def write_features(path: Path, kind: str) -> Path:
+    split = ["train"] * 4 + ["test"] * 2
+    parts = {"x_train": X[:4], "y_train": Y[:4], "x_test": X[4:], "y_test": Y[4:]}
+    if kind == "npz":
+        np.savez(path / "f.npz", X=X, y=Y, split=np.array(split))
+    elif kind == "npz parts":
+        np.savez_compressed(path / "f.npz", **parts)
+    elif kind == "safetensors":
+        from safetensors.numpy import save_file
+
+        save_file({"X": X, "y": Y, "split": np.array([0, 0, 0, 0, 2, 2])}, path / "f.safetensors")
+    elif kind == "safetensors parts":
+        from safetensors.numpy import save_file
+
+        save_file({key: np.ascontiguousarray(value) for key, value in parts.items()}, path / "f.safetensors")
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        labels = {"y": Y, "split": split}
+        table = {"x": list(X)} if kind == "parquet lists" else {f"f{i}": X[:, i] for i in range(4)}
+        pq.write_table(pa.table({**labels, **table}), path / "f.parquet")
+    return next(path.glob("f.*"))
+
+
+KINDS = ["npz", "npz parts", "safetensors", "safetensors parts", "parquet lists", "parquet columns"]
+
+
+def test_all_feature_files_are_the_same(tmp_path: Path) -> None:
+    prints = set()
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        data = hace.load_dataset("features", write_features(tmp_path / kind, kind), hierarchy=H)
+        assert np.array_equal(data["train"].x, X[:4]), kind
+        assert np.array_equal(data["test"].x, X[4:]), kind
+        assert data["train"].labels.tolist() == [0, 1, 2, 2]
+        prints.add(data.fingerprint)
+    assert len(prints) == 1
+
+
+def test_features_are_mapped_where_possible(tmp_path: Path) -> None:
+    data = hace.load_dataset("features", write_features(tmp_path, "npz"), hierarchy=H)
+    assert isinstance(data["train"].x, np.memmap)
+    assert not data["train"].x.flags.writeable
+    assert data["test"].num_features == 4
+    assert np.array_equal(data["test"].select([1, 0]).x, X[[5, 4]])
+    np.savez(tmp_path / "g.npz", X=np.asfortranarray(X.astype(np.float16)), y=Y)
+    other = hace.load_dataset("features", tmp_path / "g.npz", hierarchy=H)
+    assert other["train"].x.dtype == np.float16
+    assert np.array_equal(other["train"].x, X)
+
+
+def test_feature_labels_by_id_at_mixed_levels(tmp_path: Path) -> None:
+    labels = np.array(["Siberian Husky", "dog", "cat", "cat", "beagle", "animal"])
+    np.savez(tmp_path / "f.npz", X=X.astype(np.float64), y=labels)
+    data = hace.load_dataset("features", tmp_path / "f.npz", hierarchy=H)
+    assert ids(data["train"]) == ["husky", "dog", "cat", "cat", "beagle", "animal"]
+    assert data["train"].x.dtype == np.float32
+
+
+def test_numbers_that_could_be_labels_or_ids(tmp_path: Path) -> None:
+    h = hace.Hierarchy.flat(["2", "0", "1"])
+    np.savez(tmp_path / "f.npz", X=X, y=Y)
+    with pytest.raises(ConfigError, match="label-kind index"):
+        hace.load_dataset("features", tmp_path / "f.npz", hierarchy=h)
+    by = {
+        kind: hace.load_dataset("features", tmp_path / "f.npz", hierarchy=h, label_kind=kind)
+        for kind in ("index", "id")
+    }
+    assert by["index"]["train"].labels.tolist() == Y.tolist()
+    assert by["id"]["train"].labels.tolist() == [1, 2, 0, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind", "words"),
+    [
+        ({"features": X, "y": Y}, FormatError, "it holds features, y. Expected the arrays X (M, d), y (M,)"),
+        ({"x_train": X}, FormatError, "there is x_train without y_train"),
+        ({"X": X, "y": Y[:5]}, DataError, "6 rows of features and 5 labels"),
+        ({"X": X, "y": Y, "split": np.array(["train"])}, DataError, "1 splits and 6 labels"),
+        (
+            {"X": X, "y": Y, "split": np.arange(6)},
+            DataError,
+            "split must be a name, or 0 (train), 1 (val) or 2 (test), got 3",
+        ),
+        (
+            {"X": X, "y": Y + 1},
+            DataError,
+            "labels must be from 0 to 2. 2 of 6 are not; the first is 3 in row 2",
+        ),
+        ({"X": X, "y": Y % 2}, DataError, "1 of 3 classes have no samples: 'cat'"),
+        ({"X": X.astype(int), "y": Y}, DataError, "features must be float32 or float16, got int64"),
+        (
+            {"X": X[0], "y": Y[:4]},
+            DataError,
+            "features of train must be (M, d) with a label for each row, got (4,)",
+        ),
+        (
+            {"X": np.where(X == 9, np.nan, X), "y": Y},
+            DataError,
+            "features must be finite, and row 2 of train is not",
+        ),
+        (
+            {"X": X, "y": np.array(["huskey"] * 6)},
+            DataError,
+            "the first is 'huskey' in row 0. Did you mean 'husky'",
+        ),
+    ],
+)
+def test_features_that_do_not_fit(arrays: dict, kind: type[HaceError], words: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", **arrays)
+    with pytest.raises(kind) as caught:
+        hace.load_dataset("features", tmp_path / "f.npz", hierarchy=H)
+    assert words in str(caught.value)
+    assert str(tmp_path / "f.npz") in str(caught.value) or "split must be" in words
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return Path.touch, (self.path,)
+
+
+def test_objects_in_a_feature_file_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", X=X, y=np.array([Bomb(tmp_path / "owned")] * 6, dtype=object))
+    with pytest.raises(FormatError, match=r"y.npy holds Python objects, which would have to be unpickled"):
+        hace.load_dataset("features", tmp_path / "f.npz", hierarchy=H)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_feature_files_that_are_damaged(tmp_path: Path) -> None:
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        path = write_features(tmp_path / kind, kind)
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(FormatError, match=r"f\.\w+: damaged, or not what its name says"):
+            hace.load_dataset("features", path, hierarchy=H)
+    (tmp_path / "f.npz").write_bytes(pickle.dumps(X))
+    with pytest.raises(FormatError, match=r"f.npz: damaged"):
+        hace.load_dataset("features", tmp_path / "f.npz", hierarchy=H)
+    with pytest.raises(FormatError, match=r"g.npz: the file does not exist"):
+        hace.load_dataset("features", tmp_path / "g.npz", hierarchy=H)
+    with pytest.raises(FormatError, match=r"must be .npz, .safetensors, .parquet, got '.pt'"):
+        hace.load_dataset("features", tmp_path / "g.pt", hierarchy=H)
+
+
+def test_the_real_features(real_data: Callable[[str], Path]) -> None:
+    path = real_data("cifar100_features_lite0") / "cifar100_lite0_128px_pca256_fp16.npz"
+    data = hace.load_dataset("features", path, hierarchy=hace.cifar100_hierarchy())
+    assert {name: split.x.shape for name, split in data.splits.items()} == {
+        "train": (50_000, 256),
+        "test": (10_000, 256),
+    }
+    assert data["train"].x.dtype == np.float16
+    assert np.array_equal(np.bincount(data["test"].labels), np.full(100, 100))
+
+
+def test_half_precision_of_another_kind(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"X": torch.from_numpy(X).bfloat16(), "y": torch.from_numpy(Y)}, tmp_path / "f.safetensors")
+    data = hace.load_dataset("features", tmp_path / "f.safetensors", hierarchy=H)
+    assert data["train"].x.dtype == np.float32
+    assert np.array_equal(data["train"].x, X)
