@@ -13,6 +13,12 @@ from hace.data import Dataset, Samples, synthetic_images
 VIT = "test_vit"  # a real ViT of timm's, 0.4 M parameters; 32 px are four patches
 SIZE = 32
 
+# `toy_images` and sizes at the command line, where a batch does not divide a shard.
+COMMAND = (
+    "features --data synthetic -o classes=6 -o train=5 -o test=2 --model test_vit --image-size 32 "
+    "--batch-size 3 --shard-size 8"
+)
+
 
 def save_weights(name: str, path: Path, seed: int = 0, **options: object) -> Path:
     """The random weights of a timm model, by the file's suffix as safetensors or in torch's format."""
