@@ -126,7 +126,7 @@ class TableLoss(HierarchicalLoss):
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
-        if served and self._kernel_serves(z, self.head.parent, dense):
+        if served and self._kernel_serves(z, self.start, dense):
             rows = kernels.Rows(parent=self.head.parent, dense=dense)
             return kernels.tree_loss(
                 z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
