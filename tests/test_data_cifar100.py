@@ -15,6 +15,7 @@ import hace
 from hace.data import cifar100
 from hace.data.batches import channel_stats
 from hace.data.cifar_pickle import load_cifar_pickle
+from hace.data.dataset import duplicates
 from hace.errors import DataError, FormatError
 from tests.data_layouts import cifar_binary, cifar_python, python2_pickle, small_cifar
 
@@ -234,5 +235,6 @@ def test_the_real_images(real_data: Callable[[str], Path], tmp_path: Path) -> No
     mean, std = channel_stats(python["train"].pixels)
     assert mean == pytest.approx((0.50708, 0.48655, 0.44092), abs=5e-6)
     assert std == pytest.approx((0.26733, 0.25644, 0.27615), abs=5e-6)
+    assert len(duplicates(python.splits)) == 10
     binary = hace.load_dataset("cifar100", cifar_binary(tmp_path / "b", splits))
     assert binary.fingerprint == python.fingerprint
