@@ -243,7 +243,7 @@ def test_a_chain_of_100_000_nodes(form: Form) -> None:
     size = 100_000
     h = Hierarchy.from_parents(np.arange(-1, size - 1))
     z = logits(2, size).to(form.dtype)
-    for d in (1.0, 0.5, 1e-4):
+    for d in (0.5, 1e-4):
         value, gradient = with_gradient(HACELoss(h, d, reduction="none"), z, torch.tensor([0, 0]))
         reached = torch.stack([row.double().flip(0).logcumsumexp(0) for row in z])  # of the leaf, and upward
         keep = d * (1 - d) ** torch.arange(size, dtype=torch.float64)

@@ -119,7 +119,7 @@ def test_the_paper_s_path_of_three() -> None:
     assert row.sum().item() == pytest.approx(1.0, rel=1e-12)
 
 
-@examples(40)
+@examples(15)
 @given(plain=hierarchies(), d=rates)
 def test_rows_sum_to_one_and_are_the_recursion_s(plain: Plain, d: float) -> None:
     h = plain.build()

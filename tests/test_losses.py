@@ -103,7 +103,7 @@ def test_random_hierarchies(form: Form, plain, case: str, seed: int, weighted: b
     form.close(by_soft, by_label.double())
 
 
-@pytest.mark.parametrize(("case", "name"), fitting("ragged", "forest", "dag_forest"))
+@pytest.mark.parametrize(("case", "name"), fitting("forest", "dag_forest"))
 def test_gradcheck(case: str, name: str) -> None:
     h = NAMED[name].build()
     loss = CASES[case].build(h, reduction="none")
