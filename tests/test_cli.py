@@ -197,6 +197,36 @@ def test_hierarchy_passes_options_to_the_reader(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out == "((husky)dog)animal;\n"
 
 
+def test_hierarchy_takes_lists_with_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "levels.csv").write_text("coarse,fine\ndog,husky\ndog,beagle\n")
+    arguments = ["hierarchy", str(tmp_path / "levels.csv"), "--to", "newick", "-"]
+    assert cli.main([*arguments, "-o", "columns=coarse, fine", "-o", "leaves=husky,beagle"]) == 0
+    assert capsys.readouterr().out == "(husky,beagle)dog;\n"
+    assert cli.main([*arguments, "-o", "columns=coarse,fin"]) == 2
+    assert "no column 'fin'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "1 0\n2 0\n3 1\n",
+            "looks like 'child parent' lines: no node has two children, and '0' has 2 parents",
+        ),
+        ("1 cat\n2 dog\n", "these 2 pairs have no node in common, so this is no hierarchy"),
+    ],
+)
+def test_hierarchy_refuses_lines_that_are_no_edges(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text(text)
+    assert cli.main(["hierarchy", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "on the command line: -o " in error
+
+
 def test_hierarchy_reads_the_folder_of_a_data_set(real_data: Callable[[str], Path], capsys) -> None:
     assert cli.main(["hierarchy", str(real_data("nabirds"))]) == 0
     assert "1,011" in capsys.readouterr().out.replace("1011", "1,011")
@@ -220,7 +250,9 @@ def test_hierarchy_draws(suffix: str, edges: Path) -> None:
         (["edges.csv", "--option", "ids"], ["NAME=VALUE", "'ids'"]),
         (["edges.csv", "--option", "format=csv"], ["NAME=VALUE", "'format=csv'"]),
         (["edges.csv", "--option", "idz=path"], ["idz", "Did you mean 'ids'?"]),
-        (["edges.csv", "--plot", "out.gif"], [".html, .svg, .png", "out.gif"]),
+        (["edges.csv", "--plot", "out.gif"], ["--plot must name", ".html, .svg, .png", "out.gif"]),
+        (["cifar10"], ["cifar10: there is no such file", "built-in 'cifar100'"]),
+        (["edges.csv", "-o", "label=y"], ["on the command line: -o columns=top,...,leaf"]),
         (["edges.csv", "--plot", "nowhere/out.html"], ["nowhere", "Create it first"]),
     ],
 )

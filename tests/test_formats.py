@@ -109,7 +109,8 @@ def test_suffix_tells_the_format(suffix: str, tmp_path: Path) -> None:
 def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
     (tmp_path / "tree.txt").write_text("dog\nhouse cat\n")
     with pytest.raises(
-        FormatError, match=r"tree.txt: the content does not tell its format. Pass format= one of json, csv"
+        FormatError,
+        match=r"tree.txt: the content does not tell its format. Pass format=.* --format ...\), one of json, csv",
     ):
         read_hierarchy(tmp_path / "tree.txt")
     assert read_hierarchy(tmp_path / "tree.txt", "indented").leaves == ("dog", "house cat")
@@ -146,6 +147,23 @@ def test_wrong_options(options: dict, words: str, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- single formats
+
+
+@pytest.mark.parametrize("order", ["child parent", "child-parent"])
+def test_edges_upside_down_are_refused_unless_the_order_is_told(order: str) -> None:
+    with pytest.raises(FormatError, match=r"looks like 'child parent' lines.*order='child parent'"):
+        parse_hierarchy("husky dog\nbeagle dog\n", "edges")
+    assert parse_hierarchy("husky dog\nbeagle dog\n", "edges", order=order).tops == ("dog",)
+    assert parse_hierarchy("husky dog\nbeagle dog\n", "edges", order="parent child").leaves == ("dog",)
+    dag = parse_hierarchy("a c\nb c\na d\n", "edges")  # two parents alone are no sign
+    assert (dag.kind, dag.leaves) == ("DAG", ("c", "d"))
+
+
+def test_a_list_of_pairs_is_no_hierarchy_and_a_single_edge_is() -> None:
+    with pytest.raises(FormatError, match="3 pairs have no node in common"):
+        parse_hierarchy("1 cat\n2 dog\n3 cow\n", "edges")
+    assert parse_hierarchy("1 cat\n2 dog\n", "edges", order="parent child").num_leaves == 2
+    assert repr(parse_hierarchy("1 cat\n", "edges")) == "<Hierarchy tree: 2 nodes, 1 leaf, depth 1>"
 
 
 def test_edges_in_the_other_order_and_with_tabs() -> None:

@@ -182,6 +182,12 @@ UNFIT = [
      r"the name 'a' stands twice: a leaf below 'a' here, and an internal node at the top. .* ids='path'"),
     ("json", '{"id": 1, "children": [{"id": "1"}]}', {}, r"the id '1' stands twice"),
     ("json", OWN + '[{"id": "a"}, {"id": "a"}]}', {}, r"the id 'a' stands at nodes\[0\] and nodes\[1\]"),
+    (
+        "csv",
+        "id,parent\na,p\nb,p\nc,q\nd,r\ne,s\nf,t\n",
+        {},
+        r"line 2: the parent 'p' of 'a' (?s:.)*line 5: the parent 'r'(?s:.)*2 more parents are unknown: 's', 't'",
+    ),
     ("json", OWN + '[{"id": "a", "parents": ["b"]}]}', {}, r"the parent 'b' of 'a' is unknown"),
     ("indented", "fish\n  ray\nbird\n  owl\n    fish\n", {},
      r"line 5: the name 'fish' stands twice: a leaf below 'owl' here, and an internal node at the top \(line 1\). "

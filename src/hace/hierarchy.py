@@ -367,7 +367,9 @@ class Hierarchy(Structure):
     # ------------------------------------------------------------------ how it shows and compares itself
 
     def __repr__(self) -> str:
-        return f"<Hierarchy {self.kind}: {self.num_nodes:,} nodes, {self.num_leaves:,} leaves, depth {self.max_depth}>"
+        nodes = f"{self.num_nodes:,} node{'s' * (self.num_nodes != 1)}"
+        leaves = "1 leaf" if self.num_leaves == 1 else f"{self.num_leaves:,} leaves"
+        return f"<Hierarchy {self.kind}: {nodes}, {leaves}, depth {self.max_depth}>"
 
     def summary(self) -> str:
         """A page that describes the hierarchy; meant for ``print``."""

@@ -26,7 +26,7 @@ def summarize(h: Hierarchy) -> str:
     top = f"root {h.tops[0]!r}" if h.rooted else f"{len(h.tops):,} top{'s' * (len(h.tops) > 1)}, no root"
     lines = [
         repr(h)[1:-1],
-        f"  {inner:,} inner nodes, {h.num_edges:,} edges, {top}",
+        f"  {inner:,} inner node{'s' * (inner != 1)}, {h.num_edges:,} edge{'s' * (h.num_edges != 1)}, {top}",
         f"  children of an inner node: {_spread(children[children > 0])}",
         f"  unary nodes (one child): {_some(h, unary)}",
         f"  nodes with several parents: {_some(h, several)}",

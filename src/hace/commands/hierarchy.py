@@ -21,11 +21,15 @@ EXAMPLES = """\
 examples:
   hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
   hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
+  hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
+  hace hierarchy pairs.txt -o order=child-parent     a line for each edge, the child first
   hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
+
+LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help='an option of the reader; VALUE is text, true, false, or a JSON list ("-o" may repeat)',
+        help='an option of the reader; VALUE is text, true, false, or a list as a,b,c or JSON ("-o" may repeat)',
     )
     parser.add_argument(
         "--root",
@@ -68,8 +72,8 @@ def reader_options(pairs: list[str]) -> dict[str, Any]:
     """The options of a reader from words such as "prefix=CL:".
 
     Example:
-        >>> reader_options(["prefix=CL:", "internal_labels=false", 'columns=["order", "species"]'])
-        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species']}
+        >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
+        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species'], 'leaves': ['a, b', 'c']}
     """
     options: dict[str, Any] = {}
     for pair in pairs:
@@ -79,6 +83,8 @@ def reader_options(pairs: list[str]) -> dict[str, Any]:
                 f"--option must be NAME=VALUE with the name of an option of the reader, got {pair!r}."
             )
         options[name] = _value(value)
+        if name in LISTS and isinstance(options[name], str):
+            options[name] = [word.strip() for word in value.split(",")]
     return options
 
 
@@ -96,8 +102,10 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
     """Draw a hierarchy to a file."""
-    from hace.plots import draw_hierarchy
+    from hace.plots import WRITERS, draw_hierarchy
 
+    if Path(out).suffix.lower() not in WRITERS:
+        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}, got {out!r}.")
     _refuse_source(out, source)
     draw_hierarchy(hierarchy, out)
     print(f"wrote {out}")

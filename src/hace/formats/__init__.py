@@ -121,6 +121,8 @@ def read_hierarchy(
             raise ConfigError(f"'cifar100' has no option {next(iter(options))!r}.")
         return cifar100_hierarchy(root=bool(root))
     name = os.fspath(path)
+    if not os.path.exists(path) and not os.path.splitext(name)[1] and nearest(str(name), ["cifar100"]):
+        raise FormatError(f"{name}: there is no such file. Did you mean the built-in 'cifar100'?")
     shared = {
         "leaves": leaves,
         "names": _names(names, encoding),
@@ -284,5 +286,6 @@ def _file_format(source: Source) -> str:
         return "edges"
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
-        f"{source.name}: the content does not tell its format. Pass format= one of {', '.join(readers)}."
+        f"{source.name}: the content does not tell its format. Pass format=... (on the command line: --format ...), "
+        f"one of {', '.join(readers)}."
     )

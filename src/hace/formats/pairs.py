@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hace.errors import ConfigError
 from hace.formats.source import Draft, Problems, Source, quoted
 
@@ -20,13 +22,16 @@ def take_edge(
         )
 
 
-def parse_edges(source: Source, *, order: str = "parent child") -> Draft:
+def parse_edges(source: Source, *, order: str | None = None) -> Draft:
     """Two ids a line, divided by blanks, or by a tab where the ids themselves hold blanks.
 
     Args:
         source: The text.
-        order: Which one stands first: "parent child" or "child parent".
+        order: Which one stands first: "parent child" or "child parent", with a blank or a hyphen. Without it parents
+            stand first, and lines that make no sense that way round are refused.
     """
+    told = order is not None
+    order = order.replace("-", " ") if isinstance(order, str) else order or _ORDERS[0]
     if order not in _ORDERS:
         raise ConfigError(f"order must be 'parent child' or 'child parent', got {order!r}.")
     first_line: dict[tuple[str, str], int] = {}
@@ -41,7 +46,31 @@ def parse_edges(source: Source, *, order: str = "parent child") -> Draft:
             continue
         parent, child = ends if order == _ORDERS[0] else reversed(ends)
         take_edge(parent, child, number, first_line, source.problems)
+    if not told and not source.problems.count:
+        _refuse_no_hierarchy(list(first_line), source.problems)
     return Draft(edges=list(first_line))
+
+
+def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:
+    """Lines in the other order, and lists of ids with names, read as edges too; both show in the numbers."""
+    children = Counter(parent for parent, _ in edges)
+    parents = Counter(child for _, child in edges)
+    if len(edges) < 2 or max(children.values()) > 1 or any(parent == child for parent, child in edges):
+        return
+    below, count = max(parents.items(), key=lambda item: item[1])
+    if count > 1:
+        problems.broken(
+            None,
+            f"this looks like 'child parent' lines: no node has two children, and {quoted(below)} has {count:,} parents. "
+            "Pass order='child parent' (on the command line: -o order=child-parent), or order='parent child' if it is "
+            "right as it stands.",
+        )
+    elif not children.keys() & parents.keys():
+        problems.broken(
+            None,
+            f"these {len(edges):,} pairs have no node in common, so this is no hierarchy; is it a list of ids and names? "
+            "That goes with a hierarchy as names=... (on the command line: -o names=FILE).",
+        )
 
 
 def parse_names(source: Source) -> dict[str, str]:

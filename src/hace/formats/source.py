@@ -124,7 +124,7 @@ class Source:
 def _decoded(data: bytes, name: str, encoding: str) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff") and encoding.lower().replace("_", "-") == "utf-8":
         raise FormatError(f"{name}: expected UTF-8, and the file starts with the mark of UTF-16. "
-                          "Save it as UTF-8, or pass encoding='utf-16'.")  # fmt: skip
+                          "Save it as UTF-8, or pass encoding='utf-16' (on the command line: -o encoding=utf-16).")  # fmt: skip
     if encoding.lower().replace("_", "-") == "utf-8" and b"\0" in data:
         place = data.index(b"\0")
         raise FormatError(
@@ -137,7 +137,7 @@ def _decoded(data: bytes, name: str, encoding: str) -> str:
         raise FormatError(
             f"{name}, line {line}: expected {encoding.upper()}, and byte {error.start} "
             f"(0x{data[error.start]:02x}) does not fit. Save the file as {encoding.upper()}, or pass its own "
-            "encoding, for instance encoding='latin-1'."
+            "encoding, for instance encoding='latin-1' (on the command line: -o encoding=latin-1)."
         ) from error
     except (LookupError, ValueError) as error:
         raise ConfigError(

@@ -16,6 +16,7 @@ from hace.intake import edges_of_paths
 
 _ID_COLUMNS = ("id", "parent", "name", "label")
 _SHOWN_COLUMNS = 30
+_SHOWN_PARENTS = 3
 
 
 def parse_csv(
@@ -46,11 +47,16 @@ def parse_csv(
         raise ConfigError(
             f"delimiter must be one character, neither a quote nor a line end, got {delimiter!r}."
         )
+    if isinstance(columns, str):
+        raise ConfigError(f"columns must be a list of columns or a mapping, got the text {quoted(columns)}.")
     header, rows = _rows(source, delimiter)
     if columns is not None and not isinstance(columns, Mapping):
         return _paths(source, _Table(source, header, rows), list(columns), label, ids)
     if label is not None or ids != "name":
-        raise ConfigError("label and ids need columns=[...], the list of level columns from the top down.")
+        raise ConfigError(
+            "label and ids need columns=[...], the list of level columns from the top down "
+            "(on the command line: -o columns=top,...,leaf)."
+        )
     wanted = dict(columns or {})
     if not set(wanted) <= {*_ID_COLUMNS, "child"}:
         raise ConfigError(f"columns may name id, parent, name, label and child, got {_listed(wanted)}.")
@@ -65,7 +71,8 @@ def parse_csv(
     raise FormatError(
         f"{source.name}, line 1: expected the columns id and parent, or parent and child"
         f"{', or the names you gave: ' + _listed(asked) if asked else ''}. Columns found: {_listed(header)}. "
-        "Name them with columns={'id': ..., 'parent': ...}, or list the levels with columns=[top, ..., leaf]."
+        "Name them with columns={'id': ..., 'parent': ...}, or list the levels with columns=[top, ..., leaf] "
+        "(on the command line: -o columns=top,...,leaf)."
     )
 
 
@@ -176,13 +183,19 @@ def _nodes(source: Source, table: _Table, columns: list[str]) -> Draft:
             tops.add(id)
         if name:
             draft.names[id] = name
+    unknown: dict[str, tuple[str, int]] = {}  # parent: the first id below it and its line
     for (id, parent), line in first_line.items():
         if parent and parent not in own:
-            problems.unfit(
-                line,
-                f"the parent {quoted(parent)} of {quoted(id)} is unknown: no row has it as its id. "
-                f"Add a row for it, with an empty parent if it is a top.{similar(parent, own, problems)}",
-            )
+            unknown.setdefault(parent, (id, line))
+    for parent, (id, line) in list(unknown.items())[:_SHOWN_PARENTS]:
+        problems.unfit(
+            line,
+            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no row has it as its id. "
+            f"Add a row for it, with an empty parent if it is a top.{similar(parent, own, problems)}",
+        )
+    if len(unknown) > _SHOWN_PARENTS:
+        more = list(unknown)[_SHOWN_PARENTS:]
+        problems.unfit(None, f"{len(more):,} more parents are unknown: {_listed(more)}.")
     draft.nodes = list(own)
     if labels:
         draft.leaves = _leaf_order(source, labels)
