@@ -379,15 +379,22 @@ def test_scores_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]
     z = np.load("z.npy")
     np.save("wide.npy", np.hstack([z, z]))
     message = refused(capsys, scores="wide.npy")
+    assert message.startswith("hace: wide.npy: scores must have")
     assert "each of the 4 leaves or each of the 7 nodes. Got 8 columns" in message
     assert "root included or not" in message
-    assert "number of leaves" in refused(capsys, "--outputs", "nodes")
+    assert refused(capsys, "--compare", "wide.npy").startswith("hace: wide.npy: scores must have")
+    message = refused(capsys, "--outputs", "nodes")
+    assert "number of leaves: pass outputs='leaves' (on the command line: --outputs leaves)" in message
+    np.savetxt("wide.csv", np.hstack([z, z]), delimiter=",")
+    assert refused(capsys, scores="wide.csv").startswith("hace: wide.csv: scores must have")
     np.save("short.npy", z[:-1])
     assert "39 rows and y.npy has 40 labels" in refused(capsys, scores="short.npy")
     np.save("ints.npy", z.astype(int))
     assert "floating-point numbers. Got int64" in refused(capsys, scores="ints.npy")
     np.save("objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
-    assert "arrays of Python objects are not loaded" in refused(capsys, scores="objects.npy")
+    message = refused(capsys, scores="objects.npy")
+    assert "arrays of Python objects are not loaded" in message
+    assert ".." not in message
     Path("broken.npy").write_bytes(b"not numpy")
     assert "not a readable .npy file" in refused(capsys, scores="broken.npy")
     Path("broken.npz").write_bytes(b"PK\x03\x04broken")
@@ -425,7 +432,7 @@ def test_bad_values(
     z = np.load("z.npy")
     z[[17, 30], 2] = np.nan
     np.save("nan.npy", z)
-    assert "nan.npy: scores must not hold NaN. 2 of 40 rows do, the first is row 17." in refused(
+    assert "nan.npy: scores must not hold NaN. 2 of 40 rows break this rule, the first is row 17." in refused(
         capsys, scores="nan.npy"
     )
     p = torch.from_numpy(np.load("z.npy")).softmax(1).numpy()
@@ -434,7 +441,9 @@ def test_bad_values(
     message = refused(capsys, "--kind", "probs", scores="p.npy")
     assert "must sum to 1" in message
     assert "row 22 sums to 1.5" in message
-    assert "negative" in refused(capsys, "--kind", "probs")
+    message = refused(capsys, "--kind", "probs")
+    assert "must not be negative. 3 of 3 rows break this rule, the first is row 0." in message
+    assert "on the command line: --kind logits" in message
 
 
 def test_bad_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -495,7 +504,56 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "from 0 to 1" in refused(capsys, "--threshold", "7")
     assert "--price must be from 0 to 1" in refused(capsys, "--price", "7")
     assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
-    assert "bins must be at least 1" in refused(capsys, "--bins", "0")
+    assert "--bins must be at least 1" in refused(capsys, "--bins", "0")
+    assert "--replicates must be at least 1" in refused(capsys, "--replicates", "0")
+    message = refused(capsys, "--subset", "region.txt")
+    assert "There is no file 'region.txt', and the hierarchy has no class 'region.txt'" in message
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [("y.npy", "it is a file"), ("y.npy/below", "y.npy is a file"), ("locked", "may not be")],
+)
+def test_a_bad_out_is_found_before_any_work(
+    out: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if out == "locked":  # whoever runs the tests may be allowed everything
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+    message = refused(capsys, "--out", out, scores="missing.npy")  # not yet looked for
+    assert message.startswith("hace: --out must be a folder")
+    assert words in message
+
+
+def test_a_missing_matplotlib_is_found_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hace.commands.evaluate_folder.find_spec", lambda name: None)
+    message = refused(capsys, "--out", "results", scores="missing.npy")
+    assert message == 'hace: --out draws with matplotlib. Install it with: pip install "hace[report]".\n'
+
+
+def test_probabilities_read_as_logits_are_doubted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    p = torch.from_numpy(np.load("z.npy")).softmax(1).numpy()
+    np.save("p.npy", p)
+    arguments = ["evaluate", "--hierarchy", "tree.csv", "--labels", "y.npy", "--scores"]
+    assert cli.main([*arguments, "p.npy"]) == 0
+    warning = capsys.readouterr().err
+    assert warning.startswith("hace: warning: p.npy: read as logits, but every row looks like probabilities")
+    assert warning.count("\n") == 1
+    for scores in (["p.npy", "--kind", "probs"], ["z.npy"]):
+        assert cli.main([*arguments, *scores]) == 0
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("root", ["--root", "--no-root"])
+def test_the_report_tells_how_many_answers_say_anything(
+    root: str, folder: Path, hace_evaluate: Callable[..., Any]
+) -> None:
+    sure = hace_evaluate("--threshold", "1", root)["metrics"]["threshold 1"]
+    assert (sure["true (right or above)"], sure["answered below the root"]) == (1.0, 0.0)
+    found = hace_evaluate("--threshold", "0.7", root)["metrics"]["threshold 0.7"]
+    decided = predict(np.load("z.npy"), hace.read_hierarchy("tree.csv"), "threshold", threshold=0.7)
+    assert found["answered below the root"] == pytest.approx(float((decided.levels > 0).double().mean()))
 
 
 def test_an_evaluator_names_its_rules() -> None:

@@ -386,7 +386,13 @@ def test_bad_subsets() -> None:
         subset=["husky"],
     )
     certain = torch.tensor([[1.0, 0, 0, 0]])
-    refused(DataError, "no mass at all in the subset", scores=certain, kind="probs", subset=["persian"])
+    refused(
+        DataError,
+        "must have some mass in the subset. 1 of 1 rows break this rule",
+        scores=certain,
+        kind="probs",
+        subset=["persian"],
+    )
 
 
 def test_bad_options() -> None:
@@ -412,7 +418,7 @@ def test_levels_of_a_dag_are_refused() -> None:
 
 def test_leaf_rule_needs_mass_on_a_leaf() -> None:
     h = ONE_LEAF.build()
-    with pytest.raises(DataError, match="no mass on any leaf"):
+    with pytest.raises(DataError, match="must have some mass on the leaves"):
         predict(torch.tensor([[1.0, 0.0]]), h, kind="probs")
 
 

@@ -39,14 +39,14 @@ def test_a_head_of_the_wrong_width(case: str) -> None:
     mine, theirs = ("nodes", "leaves") if loss.num_outputs == 7 else ("leaves", "nodes")
     message = (
         f"{type(loss).__name__} expects logits over all {loss.num_outputs} {mine}, got {other} columns. "
-        f"That is the number of {theirs}: build the model with num_classes=loss.num_outputs."
+        f"That is the number of {theirs}. Build the model with num_classes=loss.num_outputs."
     )
     for shape in ((2, other), (other,), (2, other, 3)):
         target = torch.zeros((shape[0], *shape[2:]) if len(shape) > 1 else (), dtype=torch.long)
         with pytest.raises(DataError, match=says(message)):
             loss(torch.zeros(shape), target)
     with pytest.raises(
-        DataError, match=says(f"over all {loss.num_outputs} {mine}, got 5 columns.")
+        DataError, match=says(f"over all {loss.num_outputs} {mine}, got 5 columns. Build the model with")
     ) as caught:
         loss(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))
     assert "That is the number" not in str(caught.value)

@@ -192,12 +192,16 @@ def answer_measure(h: Hierarchy, convention: str) -> Measure:
     def columns(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         relations, answers, truth = batch.relations, batch.answers, batch.truth
         most = np.log2(h.num_leaves)
+        below = (answers >= 0) & (
+            h.depths[answers] > 0
+        )  # -1 is the virtual root; a root of its own has depth 0
         specific = relations.information[answers] / most if most else np.ones(len(answers))
         means = mean_of(
             np.stack(
                 [
                     answers == truth,
                     relations.is_above(answers, truth),
+                    below,
                     specific,
                     batch.distance(convention),
                 ],
@@ -210,6 +214,7 @@ def answer_measure(h: Hierarchy, convention: str) -> Measure:
     names = (
         "exactly right",
         "true (right or above)",
+        "answered below the root",
         "specificity",
         "distance",
         "hPrecision",

@@ -176,10 +176,10 @@ class Head(TableModule):
             return
         h, what = self.hierarchy, "nodes" if self.outputs == "nodes" else "leaves"
         other = {h.num_leaves: "leaves", h.num_nodes: "nodes"}.get(width)
-        hint = f" That is the number of {other}:" if other else ""
+        hint = f" That is the number of {other}." if other else ""
         raise DataError(
             f"{owner} expects logits over all {self.num_outputs} {what}, got {width} columns.{hint} "
-            "build the model with num_classes=loss.num_outputs."
+            "Build the model with num_classes=loss.num_outputs."
         )
 
 

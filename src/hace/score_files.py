@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def open_scores(
     path = _existing(path)
     if path.suffix in (".npy", ".npz"):
         array = _numpy(path, key, ("scores", "logits", "probs"))
-        width = check_width(array.shape, hierarchy, outputs)
+        width = _width(path, array.shape, hierarchy, outputs)
         if not np.issubdtype(array.dtype, np.floating):
             raise DataError(f"{path}: scores must be floating-point numbers. Got {array.dtype} instead.")
         return ScoreFile(path, len(array), width, lambda: _slices(array))
@@ -75,6 +75,13 @@ def open_scores(
     raise FormatError(
         f"{path}: scores are read from .npy, .npz, .csv or .parquet. Got {path.suffix or 'no suffix'}."
     )
+
+
+def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Literal["leaves", "nodes"]:
+    try:
+        return check_width(shape, h, outputs)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def _slices(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -95,7 +102,7 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) ->
     if named:
         places, over = column_places([c.strip() for c in first], h, outputs, ignored, str(path))
     else:
-        places, over = None, check_width((rows, len(first)), h, outputs)
+        places, over = None, _width(path, (rows, len(first)), h, outputs)
     rows += not named
     step = max(1, CHUNK // len(first))
 
@@ -116,7 +123,7 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) ->
                     )
                 except (ValueError, IndexError) as error:
                     raise FormatError(
-                        f"{path}: after data row {start}: {error}. Every cell must be a number."
+                        f"{path}: after data row {start}: {_words(error)}. Every cell must be a number."
                     ) from error
                 yield block
 
@@ -230,9 +237,14 @@ def _numpy(path: Path, key: str | None, usual: Sequence[str]) -> np.ndarray:
         if isinstance(error, (ConfigError, DataError, FormatError)):
             raise
         raise FormatError(
-            f"{path}: not a readable {path.suffix} file of plain numbers or text: {error}. "
+            f"{path}: not a readable {path.suffix} file of plain numbers or text: {_words(error)}. "
             "Save it with numpy.save or numpy.savez; arrays of Python objects are not loaded."
         ) from error
+
+
+def _words(error: Exception) -> str:
+    """What another library says, without its full stop."""
+    return str(error).rstrip(". ")
 
 
 def _existing(path: str | Path) -> Path:

@@ -63,7 +63,7 @@ def as_scores(
     refuse(
         z.amin(dim=1, keepdim=True) < 0,
         "of kind 'probs' must not be negative",
-        "Say kind='logits' for logits.",
+        "Say kind='logits' (on the command line: --kind logits) for logits.",
     )
     total = z.sum(dim=1)
     off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
@@ -71,7 +71,8 @@ def as_scores(
         row = int(off.nonzero()[0, 0])
         raise DataError(
             f"Rows of scores must sum to 1 with kind 'probs'. {int(off.sum())} of {len(z)} do not; row {first_row + row} "
-            f"sums to {float(total[row]):.4g}. Give kind='logits' for logits, or divide each row by its sum."
+            f"sums to {float(total[row]):.4g}. Give kind='logits' (on the command line: --kind logits) for logits, or divide "
+            "each row by its sum."
         )
     return z.log()
 
@@ -92,7 +93,7 @@ def check_width(shape: tuple[int, ...], h: Hierarchy, outputs: str = "auto") -> 
         rule = f"one column for each of the {widths[outputs]} {outputs}"
     other = [what for what, width in widths.items() if width == shape[1]]
     remedy = (
-        f"That is the number of {other[0]}: pass outputs={other[0]!r}."
+        f"That is the number of {other[0]}: pass outputs={other[0]!r} (on the command line: --outputs {other[0]})."
         if other
         else "Check that the hierarchy is the one the model was trained with, root included or not."
     )
@@ -128,7 +129,9 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
     leaves = log_q[:, layout(hierarchy, log_q.device).leaf_nodes]
     _refuse_rows(
-        (leaves == -torch.inf).all(1, keepdim=True), "have no mass on any leaf", "Decide among nodes instead."
+        (leaves == -torch.inf).all(1, keepdim=True),
+        "must have some mass on the leaves",
+        "Decide among nodes instead.",
     )
     return leaves.log_softmax(dim=1)
 
@@ -154,7 +157,7 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
     kept = torch.from_numpy(keep[hierarchy.leaf_nodes] if over == "leaves" else keep).to(logits.device)
     z = logits.masked_fill(~kept, -torch.inf)
     _refuse_rows(
-        (z == -torch.inf).all(1, keepdim=True), "have no mass at all in the subset", "Use a larger subset."
+        (z == -torch.inf).all(1, keepdim=True), "must have some mass in the subset", "Use a larger subset."
     )
     return z
 
@@ -235,7 +238,7 @@ def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> Non
     if bool(rows.any()):
         first = first_row + int(rows.nonzero()[0, 0])
         raise DataError(
-            f"scores {rule}. {int(rows.sum())} of {len(rows)} rows do, the first is row {first}. {remedy}"
+            f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule, the first is row {first}. {remedy}"
         )
 
 

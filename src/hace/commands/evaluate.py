@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.atomic import atomic_path
+from hace.commands.evaluate_folder import check_out, write_results
 from hace.commands.hierarchy import reader_options
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
@@ -38,8 +37,6 @@ examples:
 scores have a column for each leaf (label order) or each node (node order). Named columns (.csv, .parquet) may stand in any
 order; they are matched by id, then by name. labels are integers from 0, or ids or names; inner nodes are allowed.
 """
-
-OUTPUTS = ("report.json", "decisions.csv", "classes.csv", "mistakes.csv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,15 +103,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
-    from hace.column_names import label_nodes, subset_ids
+    from hace.column_names import label_nodes
     from hace.comparison import compare, comparison_text
     from hace.formats import read_hierarchy
-    from hace.score_files import read_list, read_values
+    from hace.score_files import read_values
 
+    for option in ("bins", "replicates"):
+        if getattr(args, option) < 1:
+            raise ConfigError(f"--{option} must be at least 1, got {getattr(args, option)}.")
+    if args.out:
+        check_out(args.out)
     h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
     values = read_values(args.labels, args.label_key, args.label_column)
     truth = label_nodes(values, h, args.label_kind, args.labels)
-    subset = None if args.subset is None else subset_ids(read_list(args.subset), h)
+    subset = None if args.subset is None else subset_of(args.subset, h)
     options = {
         "kind": args.kind,
         "labels": "nodes",
@@ -123,8 +125,9 @@ def run(args: argparse.Namespace) -> None:
         "rules": extra_rules(args, h),
         "bins": args.bins,
     }
-    report = evaluate_file(args.scores, truth, h, args, options)
-    other = None if args.compare is None else evaluate_file(args.compare, truth, h, args, options)
+    files = [scores_of(path, len(truth), h, args) for path in (args.scores, args.compare) if path is not None]
+    report, other = ([evaluate_file(file, truth, h, options) for file in files] + [None])[:2]
+    assert report is not None
     found = report.to_dict()
     text = [report.to_text()]
     if subset is not None:
@@ -160,7 +163,8 @@ def run(args: argparse.Namespace) -> None:
     document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
     print(document if args.json else "\n".join(text))
     if args.out:
-        write_results(Path(args.out), report, other, document, args)
+        level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
+        write_results(Path(args.out), report, other, document, level, args)
         print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
 
 
@@ -197,29 +201,62 @@ def level_of(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def evaluate_file(
-    path: str, truth: np.ndarray, h: Hierarchy, args: argparse.Namespace, options: dict[str, Any]
-) -> Report:
-    """All metrics of a file of scores."""
-    from hace.evaluation import Evaluator
+def subset_of(text: str, h: Hierarchy) -> list[str]:
+    """The classes of --subset: the lines of a file, or words with commas."""
+    from hace.column_names import known_names, subset_ids
+    from hace.score_files import read_list
+
+    words = read_list(text)
+    unknown = [word for word in words if word not in known_names(h)]
+    if unknown and not Path(text).is_file():
+        raise DataError(
+            f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
+            f"{unknown[0]!r}.{nearest(unknown[0], h.leaves)}"
+        )
+    return subset_ids(words, h)
+
+
+def scores_of(path: str, rows: int, h: Hierarchy, args: argparse.Namespace) -> ScoreFile:
+    """A file of scores, opened, with as many rows as there are labels."""
     from hace.score_files import open_scores
 
     scores = open_scores(path, h, key=args.key, outputs=args.outputs, ignore_columns=args.ignore_column)
-    if scores.rows != len(truth):
+    if scores.rows != rows:
         raise DataError(
-            f"{path} has {scores.rows:,} rows and {args.labels} has {len(truth):,} labels. There must be one label a row."
+            f"{path} has {scores.rows:,} rows and {args.labels} has {rows:,} labels. There must be one label a row."
         )
+    return scores
+
+
+def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Report:
+    """All metrics of a file of scores."""
+    from hace.evaluation import Evaluator
+
     evaluator = Evaluator(h, outputs=scores.outputs, **options)
-    start = 0
-    with progress(scores.rows, Path(path).name) as step:
+    start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0
+    with progress(scores.rows, scores.path.name) as step:
         for chunk in scores.chunks():
             try:
                 evaluator.add(chunk, truth[start : start + len(chunk)])
             except DataError as error:
-                raise DataError(f"{path}: {whole_story(scores, error)}") from error
+                raise DataError(f"{scores.path}: {whole_story(scores, error)}") from error
             start += len(chunk)
+            doubtful = doubtful and like_probabilities(chunk)
             step(len(chunk))
+    if doubtful:
+        print(
+            f"hace: warning: {scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with "
+            "sum 1). If that is what they are, say --kind probs.",
+            file=sys.stderr,
+        )
     return evaluator.report()
+
+
+def like_probabilities(chunk: np.ndarray) -> bool:
+    """Whether all rows lie in [0, 1] and sum to 1, as far as rounding shows; one column alone tells nothing."""
+    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
+        return False
+    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
 
 
 def whole_story(scores: ScoreFile, error: DataError) -> str:
@@ -229,7 +266,7 @@ def whole_story(scores: ScoreFile, error: DataError) -> str:
     if not len(rows):
         return str(error)
     return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows do, the first is row {rows[0]}. "
+        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule, the first is row {rows[0]}. "
         "Look at the model that made them."
     )
 
@@ -247,60 +284,6 @@ def progress(total: int, title: str) -> Iterator[Any]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.advance(task, done)
-
-
-def write_results(
-    folder: Path, report: Report, other: Report | None, document: str, args: argparse.Namespace
-) -> None:
-    """The folder of --out; every file appears whole or not at all."""
-    import tempfile
-
-    from hace.report_plots import draw_report
-
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out must be a folder, and {folder} is a file.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_path(folder / "report.json") as path:
-        path.write_text(document + "\n", encoding="utf-8")
-    h = report.hierarchy
-    level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
-    tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
-    if h.is_tree:
-        tables["classes.csv"] = report.class_table(level).columns()
-    for name, table in tables.items():
-        with atomic_path(folder / name) as path, path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(table)
-            writer.writerows(zip(*table.values(), strict=True))
-    names = (Path(args.scores).stem, Path(args.compare).stem if args.compare else "")
-    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
-        for drawn in draw_report(report, Path(temporary), other, names):
-            with atomic_path(folder / drawn.name) as path:
-                drawn.replace(path)
-
-
-def decision_columns(report: Report) -> dict[str, list]:
-    """A row a sample: truth, best leaf, and the answers of the other rules."""
-    import torch
-
-    from hace.decisions import Decisions
-
-    h, s = report.hierarchy, report.samples
-    table = {
-        "sample": list(range(len(s))),
-        "truth": [h.nodes[v] for v in s.truth.tolist()],
-        "truth_name": [h.names[v] for v in s.truth.tolist()],
-        "leaf": [h.nodes[v] for v in s.answers.tolist()],
-        "leaf_name": [h.names[v] for v in s.answers.tolist()],
-        "leaf_probability": s.confidence.tolist(),
-        "distance": s.distance.tolist(),
-    }
-    for title, (nodes, probabilities) in s.decided.items():
-        decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities))
-        columns = decided.columns()
-        for name in ("id", "name", "level", "probability", "path"):
-            table[f"{title}: {name}"] = columns[name]
-    return table
 
 
 def without_nan(value: Any) -> Any:
