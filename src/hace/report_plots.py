@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hace.report import Report
 
 COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
+_MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
+_LABEL = (70, 22)  # pixels that a threshold's label takes
 _PAIRS = 12
 _LEVELS = 8
 
@@ -62,13 +64,9 @@ def _operating(figure: Figure, both: list[tuple[Report, str]]) -> None:
     for (report, name), colour in zip(both, COLOURS, strict=False):
         curve = report.operating_curve
         axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
-        for t in (0.0, 0.5, 0.8, 0.9, 0.95):
-            near = int(np.argmin(np.abs(curve.thresholds - t)))
-            if abs(curve.thresholds[near] - t) < 1e-9:
-                at = (curve.specificity[near], curve.precision[near])
-                axes.plot(*at, "o", color=colour, markersize=5)
-                if report is both[0][0]:
-                    axes.annotate(f"t = {t:g}", at, xytext=(6, 5), textcoords="offset points", fontsize=8)
+        marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+        places = [int(np.argmin(np.abs(curve.thresholds - t))) for t in marked]
+        axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
     axes.set(
         xlabel="specificity (share of the possible information)", ylabel="precision (share of true answers)"
     )
@@ -78,9 +76,45 @@ def _operating(figure: Figure, both: list[tuple[Report, str]]) -> None:
         if len(both[0][0].samples)
         else 0.0
     )
-    axes.set(xlim=(0, 1.02), ylim=(max(0.0, low - 0.05), 1.01))
+    low = max(0.0, low - 0.05)
+    axes.set(xlim=(0, 1.02), ylim=(low, 1 + 0.07 * (1 - low)))  # room for labels above a precision of 1
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
     _finish(axes)
     axes.legend(loc="lower left", frameon=False)
+    _name_thresholds(axes, both[0][0])
+
+
+def _name_thresholds(axes: Axes, report: Report) -> None:
+    """Write the thresholds beside the points of a curve; points that nearly coincide share one label."""
+    curve = report.operating_curve
+    if not len(report.samples):
+        return
+    labels: list[
+        tuple[np.ndarray, list[str]]
+    ] = []  # where, in pixels of the picture, and the thresholds there
+    for t in _MARKED:
+        near = np.flatnonzero(np.isclose(curve.thresholds, t))
+        if not len(near):
+            continue
+        at = axes.transData.transform((curve.specificity[near[0]], curve.precision[near[0]]))
+        for other, texts in labels:
+            if abs(at[0] - other[0]) < _LABEL[0] and abs(at[1] - other[1]) < _LABEL[1]:
+                texts.append(f"{t:g}")
+                break
+        else:
+            labels.append((at, [f"{t:g}"]))
+    for at, texts in labels:
+        point = axes.transData.inverted().transform(at)
+        left = point[0] > 0.8 * axes.get_xlim()[1]
+        axes.annotate(
+            f"t = {', '.join(texts)}",
+            tuple(point),
+            xytext=(-6 if left else 6, -4 if left else 5),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="top" if left else "bottom",
+            fontsize=8,
+        )
 
 
 def _risk(figure: Figure, both: list[tuple[Report, str]]) -> None:
@@ -164,6 +198,7 @@ def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
     right.set_yticks(range(len(pairs)), pairs, fontsize=8)
     right.invert_yaxis()
     right.set(xlabel="samples")
+    right.xaxis.get_major_locator().set_params(integer=True)
     whose = f" of {both[0][1]}" if len(both) > 1 else ""
     right.set_title(f"Most frequent mistakes{whose}: truth → answer", fontsize=11)
     for axes in (left, right):
