@@ -10,12 +10,12 @@ machine does falls on all of them alike. Ratios within a line are what to look a
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ import hace
 from hace import Hierarchy, kernels
 
 Step = Callable[[], object]
-DENSE_LIMIT = 6_000  # nodes up to which the paper's dense matrices are tried
+DENSE_LIMIT = 10_000  # nodes up to which the paper's dense matrices are tried: R alone is N * N * 4 bytes
 
 
 def random_tree(num_nodes: int, seed: int = 0) -> Hierarchy:
@@ -77,11 +77,24 @@ def without_kernel(step: Step) -> Step:
 
 def paper_form(h: Hierarchy, dilution: float) -> Callable[[Tensor, Tensor], Tensor]:
     """The dense form of the paper's appendix: -T[y] log(R softmax(z)), R and T as dense matrices."""
-    ancestor, descendant = h.reachability()
-    reach = torch.zeros(h.num_nodes, h.num_nodes)
-    reach[torch.from_numpy(ancestor), torch.from_numpy(descendant)] = 1.0
+    reach = hace.reachability_matrix(h, dense=True).float()
     table = hace.HACELoss(h, dilution).table(dense=True).float()
     return lambda z, y: -(table[y] * (z.softmax(dim=1) @ reach.T + 1e-12).log()).sum(dim=1).mean()
+
+
+def dense_ratio(h: Hierarchy, batch: int) -> str:
+    """The paper's dense form against cross-entropy, in three rounds of their own: it is slow."""
+    gigabytes = h.num_nodes**2 * 4 / 1e9
+    if h.num_nodes > DENSE_LIMIT:
+        return f"R: {gigabytes:.0f} GB"
+    z = torch.randn(batch, h.num_nodes, requires_grad=True)
+    target = torch.randint(h.num_leaves, (batch,))
+    steps = {
+        "cross-entropy": train_step(F.cross_entropy, z, torch.tensor(h.leaf_nodes)[target]),
+        "dense": train_step(paper_form(h, 0.5), z, target),
+    }
+    times = medians(steps, 3)
+    return f"{times['dense'] / times['cross-entropy']:.1f}x"
 
 
 def methods(h: Hierarchy, batch: int) -> dict[str, Step]:
@@ -89,7 +102,7 @@ def methods(h: Hierarchy, batch: int) -> dict[str, Step]:
     n_logits = torch.randn(batch, h.num_nodes, generator=generator, requires_grad=True)
     leaf_logits = torch.randn(batch, h.num_leaves, generator=generator, requires_grad=True)
     target = torch.randint(h.num_leaves, (batch,), generator=generator)
-    node_target = torch.from_numpy(h.leaf_nodes)[target]
+    node_target = torch.tensor(h.leaf_nodes)[target]
     base = train_step(F.cross_entropy, n_logits, node_target)
     hace_step = train_step(hace.HACELoss(h, 0.5), n_logits, target)
     smooth_step = train_step(hace.HACELoss(h, 0.5, 0.1), n_logits, target)
@@ -102,26 +115,23 @@ def methods(h: Hierarchy, batch: int) -> dict[str, Step]:
         "HCE": train_step(hace.HCELoss(h), n_logits, target),
         "HXE": train_step(hace.HXELoss(h, 0.2), leaf_logits, target),
     }
-    if h.num_nodes <= DENSE_LIMIT:
-        steps["paper's dense form"] = train_step(paper_form(h, 0.5), n_logits, target)
     return steps
 
 
 def table_of_trees(sizes: list[tuple[str, Hierarchy, int, int]]) -> None:
-    names = list(methods(sizes[0][1], 2))
+    names = [*methods(sizes[0][1], 2), "paper's dense form"]
     print(f"{'':34}" + "".join(f"{n:>19}" for n in names))
     for label, h, batch, rounds in sizes:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            steps = methods(h, batch)
-            times = medians(steps, rounds)
+            times = medians(methods(h, batch), rounds)
             base = times["cross-entropy"]
-            cells = [f"{base * 1e3:.2f} ms".rjust(19)]
-            cells += [
-                f"{times[n] / base:.2f}x".rjust(19) if n in times else f"{'does not fit':>19}"
-                for n in names[1:]
+            cells = [
+                f"{base * 1e3:.2f} ms",
+                *(f"{times[n] / base:.2f}x" for n in names[1:-1]),
+                dense_ratio(h, batch),
             ]
-            print(f"{label:>20}, B={batch:<4} {threads} thr" + "".join(cells), flush=True)
+            print(f"{label:>20}, B={batch:<4} {threads} thr" + "".join(f"{c:>19}" for c in cells), flush=True)
     torch.set_num_threads(1)
 
 
@@ -146,7 +156,7 @@ def peer(rounds: int) -> None:
     theirs = torch.randn(1024, root.layer_size, generator=generator, requires_grad=True)
     times = medians(
         {
-            "cross-entropy": train_step(F.cross_entropy, wide, torch.from_numpy(h.leaf_nodes)[target]),
+            "cross-entropy": train_step(F.cross_entropy, wide, torch.tensor(h.leaf_nodes)[target]),
             "HACE": train_step(hace.HACELoss(h, 0.5), wide, target),
             "conditional softmax": train_step(hace.ConditionalSoftmaxLoss(h), wide, target),
             "hierarchicalsoftmax": train_step(HierarchicalSoftmaxLoss(root=root), theirs, own_ids[target]),
@@ -165,7 +175,7 @@ def dag(num_nodes: int, batch: int, rounds: int) -> None:
     target = torch.randint(h.num_leaves, (batch,))
     times = medians(
         {
-            "cross-entropy": train_step(F.cross_entropy, z, torch.from_numpy(h.leaf_nodes)[target]),
+            "cross-entropy": train_step(F.cross_entropy, z, torch.tensor(h.leaf_nodes)[target]),
             "HACE": train_step(hace.HACELoss(h, 0.5), z, target),
         },
         rounds,
@@ -175,23 +185,28 @@ def dag(num_nodes: int, batch: int, rounds: int) -> None:
     print(f"\n{h} with {pairs:,} (ancestor, descendant) pairs, B={batch}: HACE {ratio:.1f}x cross-entropy")
 
 
-def memory(num_nodes: int, batch: int) -> None:
-    """Peak memory of one step beyond what the logits and the hierarchy took; run in a process of its own."""
+def memory(num_nodes: int, batch: int, smoothing: float) -> None:
+    """Peak memory of one step, the gradient included, in buffers of the logits' size; in a process of its own."""
     h = random_tree(num_nodes)
-    loss = hace.HACELoss(h, 0.5)
+    loss = hace.HACELoss(h, 0.5, smoothing)
     z = torch.randn(batch, num_nodes, requires_grad=True)
     target = torch.randint(h.num_leaves, (batch,))
-    z.grad = torch.zeros_like(z)  # touch what the gradient itself needs
-    z.grad = None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    loss(z[:1], target[:1])  # what is loaded once is not the step's
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew (Linux)
+    before = proc_status("VmRSS")
     began = time.perf_counter()
     loss(z, target).backward()
     seconds = time.perf_counter() - began
-    extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    buffers = extra / (z.numel() * 4)
+    buffers = (proc_status("VmHWM") - before) / (z.numel() * 4)
     print(
-        f"{num_nodes:,} nodes, B={batch}: one step {seconds * 1e3:.0f} ms, peak beyond one gradient {buffers:.2f} buffers"
+        f"{num_nodes:,} nodes, B={batch}, smoothing {smoothing}: {seconds * 1e3:.0f} ms, peak {buffers:.2f} buffers"
     )
+
+
+def proc_status(field: str) -> int:
+    """A line of /proc/self/status in bytes."""
+    text = Path("/proc/self/status").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith(field)).split()[1]) * 1024
 
 
 def main() -> None:
@@ -199,10 +214,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small sizes only")
-    parser.add_argument("--memory", nargs=2, type=int, metavar=("NODES", "BATCH"), help=argparse.SUPPRESS)
+    parser.add_argument("--memory", nargs=3, metavar=("NODES", "BATCH", "SMOOTHING"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory:
-        memory(*args.memory)
+        memory(int(args.memory[0]), int(args.memory[1]), float(args.memory[2]))
         return
     print(f"{kernels.status()}; torch {torch.__version__}\n")
     sizes = [
@@ -215,8 +230,12 @@ def main() -> None:
     peer(40)
     dag(2_000 if args.quick else 20_000, 128, 3)
     print(flush=True)
+    print("Memory of a step beyond the logits, its gradient included:", flush=True)
     for nodes, batch in [(100_000, 64)] if args.quick else [(100_000, 64), (1_000_000, 8)]:
-        subprocess.run([sys.executable, __file__, "--memory", str(nodes), str(batch)], check=True)
+        for smoothing in ("0", "0.1"):
+            subprocess.run(
+                [sys.executable, __file__, "--memory", str(nodes), str(batch), smoothing], check=True
+            )
 
 
 if __name__ == "__main__":

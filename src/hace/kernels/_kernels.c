@@ -23,7 +23,7 @@
 #define LANES 16
 #define BLOCK 512         /* terms summed in float before they go into a double */
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
-#define MIN_WORK 65536    /* logits a thread must have to be worth starting */
+#define MIN_WORK 262144    /* logits a thread must have to be worth starting */
 #define MAX_THREADS 256
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -370,7 +370,8 @@ typedef struct {
 typedef struct {
     vrows *sum;   /* (nodes + 1) sum of each subtree in units of exp(top); the last is the sum of all */
     vratio *ratio; /* (nodes + 1) sum over a node and all above it of target / sum */
-    float *term;  /* (GROUP, nodes) exp(logit - top) */
+    float *term[GROUP]; /* (nodes) exp(logit - top) of each sample: where its gradient will be, if it has one */
+    float *spare;       /* (GROUP, nodes) room for the terms without gradients */
     Entry *entry; /* sparse targets of the group, by node */
     int64_t entries, room;
     double *shift, *own, *above; /* (nodes + 1) the careful way, made when first needed */
@@ -398,16 +399,12 @@ INLINE void two_logs(const vrows *sum, int64_t v, int64_t n, const vrows *share,
 
 INLINE void sum_subtrees(const Job *job, const float *const *x, const int *quick, int count, Scratch *s) {
     const int64_t n = job->nodes;
-    const float *term[GROUP];
-    for (int r = 0; r < GROUP; r++) {
-        term[r] = s->term + (r < count ? r : 0) * n; /* a group that is not full repeats its first sample */
-        if (r >= count) continue;
-        float *out = s->term + r * n;
-        if (quick[r]) sum_exp(x[r], n, largest(x[r], n), out);
-        else for (int64_t v = 0; v < n; v++) out[v] = 1.0f;
+    for (int r = 0; r < count; r++) {
+        if (quick[r]) sum_exp(x[r], n, largest(x[r], n), s->term[r]);
+        else for (int64_t v = 0; v < n; v++) s->term[r][v] = 1.0f;
     }
     for (int64_t v = 0; v < n; v++)
-        for (int r = 0; r < GROUP; r++) s->sum[v][r] = term[r][v];
+        for (int r = 0; r < GROUP; r++) s->sum[v][r] = s->term[r][v];
     s->sum[n] = (vrows){0};
     for (int64_t v = n - 1; v >= 0; v--) s->sum[job->parent[v]] += s->sum[v];
 }
@@ -543,7 +540,7 @@ INLINE void group_rows(const Job *job, int64_t b, const float *const *t, const i
         for (int r = 0; r < count && job->grad; r++) {
             if (!quick[r]) continue;
             float *grad = job->grad + (b + r) * n;
-            const float *term = s->term + r * n;
+            const float *term = s->term[r];
             const float all = (float)whole[r], by = (float)scale;
             for (int64_t v = start; v < end; v++) grad[v] = by * (term[v] * (all - s->ratio[v][r]));
         }
@@ -561,10 +558,10 @@ EVERY_CPU static void dense_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    Scratch s = {.term = malloc((size_t)(GROUP * n) * sizeof(float))};
+    Scratch s = {.spare = job->grad ? NULL : malloc((size_t)(GROUP * n) * sizeof(float))};
     if (posix_memalign((void **)&s.sum, 64, (size_t)(n + 1) * sizeof(vrows))) s.sum = NULL;
     if (job->grad && posix_memalign((void **)&s.ratio, 64, (size_t)(n + 1) * sizeof(vratio))) s.ratio = NULL;
-    if (!s.sum || !s.term || (job->grad && !s.ratio)) {
+    if (!s.sum || (job->grad ? !s.ratio : !s.spare)) {
         share->failed = 1;
         goto done;
     }
@@ -573,9 +570,10 @@ EVERY_CPU static void dense_rows(Share *share) {
         const float *x[GROUP], *t[GROUP];
         int quick[GROUP];
         for (int r = 0; r < GROUP; r++) {
-            int64_t i = b + (r < count ? r : 0);
+            int64_t i = b + (r < count ? r : 0); /* a group that is not full repeats its first sample */
             x[r] = job->z + i * n;
             t[r] = job->dense ? job->dense + i * job->dense_stride : NULL;
+            s.term[r] = job->grad ? job->grad + i * n : s.spare + (i - b) * n;
             quick[r] = r < count && !(job->target && job->target[i] == job->ignore);
             if (quick[r]) quick[r] = within_range(x[r], n, largest(x[r], n));
         }
@@ -613,7 +611,7 @@ EVERY_CPU static void dense_rows(Share *share) {
 done:
     free(s.sum);
     free(s.ratio);
-    free(s.term);
+    free(s.spare);
     free(s.entry);
     free(s.shift);
     free(s.own);
