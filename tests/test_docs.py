@@ -31,3 +31,11 @@ def test_the_citation_names_this_version() -> None:
     from hace import __version__
 
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_start_page_and_the_changelog_name_every_command() -> None:
+    from hace.cli import COMMANDS
+
+    for page in (ROOT / "docs" / "index.md", ROOT / "CHANGELOG.md"):
+        text = page.read_text(encoding="utf-8")
+        assert [c.name for c in COMMANDS if f"`hace {c.name}`" not in text] == [], page.name

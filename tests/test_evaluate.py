@@ -266,7 +266,7 @@ def test_table_and_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert {path.name for path in (folder / "results").iterdir()} == files
 
 
-@pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (4.0, 60), (5.0, 400), (9.0, 100)])
+@pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (4.0, 60), (5.0, 400), (9.0, 100)])
 def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
     figures = pytest.importorskip("matplotlib.figure")
     from hace.report_plots import _operating

@@ -12,12 +12,13 @@ from hace.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
+    from hace.metrics.curves import OperatingCurve
     from hace.report import Report
 
 COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
 _MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
-_LABEL = (70, 22)  # pixels that a threshold's label takes
 _PAIRS = 12
 _LEVELS = 8
 
@@ -81,40 +82,42 @@ def _operating(figure: Figure, both: list[tuple[Report, str]]) -> None:
     axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
     _finish(axes)
     axes.legend(loc="lower left", frameon=False)
-    _name_thresholds(axes, both[0][0])
+    if len(both[0][0].samples):
+        _name_thresholds(axes, both[0][0].operating_curve)
 
 
-def _name_thresholds(axes: Axes, report: Report) -> None:
-    """Write the thresholds beside the points of a curve; points that nearly coincide share one label."""
-    curve = report.operating_curve
-    if not len(report.samples):
-        return
-    labels: list[
-        tuple[np.ndarray, list[str]]
-    ] = []  # where, in pixels of the picture, and the thresholds there
-    for t in _MARKED:
-        near = np.flatnonzero(np.isclose(curve.thresholds, t))
-        if not len(near):
-            continue
-        at = axes.transData.transform((curve.specificity[near[0]], curve.precision[near[0]]))
-        for other, texts in labels:
-            if abs(at[0] - other[0]) < _LABEL[0] and abs(at[1] - other[1]) < _LABEL[1]:
-                texts.append(f"{t:g}")
-                break
-        else:
-            labels.append((at, [f"{t:g}"]))
-    for at, texts in labels:
-        point = axes.transData.inverted().transform(at)
-        left = point[0] > 0.8 * axes.get_xlim()[1]
-        axes.annotate(
-            f"t = {', '.join(texts)}",
-            tuple(point),
-            xytext=(-6 if left else 6, -4 if left else 5),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="top" if left else "bottom",
-            fontsize=8,
+def _name_thresholds(axes: Axes, curve: OperatingCurve) -> None:
+    """Write the thresholds beside the points of a curve; labels that would overlap become one."""
+    groups = [[t] for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+    while True:
+        texts = [_name_point(axes, curve, group) for group in groups]
+        axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then is their size known
+        boxes = [text.get_window_extent() for text in texts]
+        clash = next(
+            ((i, j) for j in range(len(boxes)) for i in range(j) if boxes[i].overlaps(boxes[j])), None
         )
+        if clash is None:
+            return
+        for text in texts:
+            text.remove()
+        first, last = clash
+        groups[first : last + 1] = [[t for group in groups[first : last + 1] for t in group]]
+
+
+def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annotation:
+    """A label at the first of some thresholds: above the curve, at the right end below it, where there is room."""
+    place = int(np.argmin(np.abs(curve.thresholds - group[0])))
+    at = (float(curve.specificity[place]), float(curve.precision[place]))
+    end = at[0] > 0.8
+    return axes.annotate(
+        f"t = {', '.join(f'{t:g}' for t in group)}",
+        at,
+        xytext=(-6, -4) if end else (6, 5),
+        textcoords="offset points",
+        ha="right" if end else "left",
+        va="top" if end else "bottom",
+        fontsize=8,
+    )
 
 
 def _risk(figure: Figure, both: list[tuple[Report, str]]) -> None:
