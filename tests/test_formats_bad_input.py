@@ -175,7 +175,7 @@ UNFIT = [
     ("csv", "id,parent,label\na,,0\nb,,2\n", {}, r"line 3: labels must run from 0 without a gap, and 1 is missing"),
     ("csv", "id,parent,label\na,,0\nb,a,1\n", {}, r"have children: 'a'"),
     ("csv", "id,parent,label\na,,0\nb,,\n", {}, r"not in leaves: 'b'"),
-    ("csv", "a,b\nx,y\ny,z\n", {"columns": ["a", "b"]}, r"'y' stands at two places: x / y and y"),
+    ("csv", "a,b\nx,y\ny,z\n", {"columns": ["a", "b"]}, r"'y' stands at two places: x / y and y.* -o ids=path"),
     ("csv", "n,a\n0,x\n1,x\n", {"columns": ["a"], "label": "n"}, r"line 3: 'x' has the label 1 here and 0 above"),
     ("csv", "n,a\n0,x\n0,y\n", {"columns": ["a"], "label": "n"}, r"line 3: the label 0 of 'y' belongs to 'x' already"),
     ("json", '{"name": "a", "children": [{"name": "a"}]}', {},

@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> None:
     """Read, then write, draw or summarise."""
     from hace.formats import read_hierarchy
 
+    if args.plot:
+        check_plot(args.plot)  # before anything is read or written
     hierarchy = read_hierarchy(args.file, args.format, root=args.root, **reader_options(args.option))
     if args.to:
         write(hierarchy, *args.to, source=args.file)
@@ -100,12 +102,18 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
     print(f"wrote {out}")
 
 
-def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
-    """Draw a hierarchy to a file."""
-    from hace.plots import WRITERS, draw_hierarchy
+def check_plot(out: str) -> None:
+    """Refuse a picture of a kind that nobody draws."""
+    from hace.plots import WRITERS
 
     if Path(out).suffix.lower() not in WRITERS:
         raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}, got {out!r}.")
+
+
+def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
+    """Draw a hierarchy to a file."""
+    from hace.plots import draw_hierarchy
+
     _refuse_source(out, source)
     draw_hierarchy(hierarchy, out)
     print(f"wrote {out}")

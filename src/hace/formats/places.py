@@ -98,7 +98,9 @@ class Places:
             here, there = ("an internal node" if p in internal else "a leaf" for p in (place, other))
             remedy = "Ids must be unique: change one of them."
             if kind == "name":
-                remedy = "Give each its own name" + (", or pass ids='path'." if ids != "path" else ".")
+                remedy = "Give each its own name" + (
+                    ", or pass ids='path' (on the command line: -o ids=path)." if ids != "path" else "."
+                )
             problems.unfit(
                 self._where(place),
                 f"the {kind} {quoted(id)} stands twice: {here} {self.below_words(self.parents[place])} here, "

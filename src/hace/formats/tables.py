@@ -263,7 +263,8 @@ def _paths(source: Source, table: _Table, levels: list[str], label: str | None, 
     source.problems.raise_broken()
     found = edges_of_paths(paths, ids, levels)
     for problem in found.problems:
-        source.problems.unfit(None, problem)
+        remedy = " On the command line: -o ids=path." if "use ids=" in problem else ""
+        source.problems.unfit(None, problem + remedy)
     source.problems.raise_any()
     depth = max(map(len, paths), default=0)
     one_root = depth > 1 and len({path[0] for path in paths}) == 1
