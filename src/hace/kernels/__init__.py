@@ -71,7 +71,7 @@ def _transformed() -> bool:
     """Whether torch looks through the tensors (export, jit, vmap, forward-mode AD): then only PyTorch's own operations."""
     return (
         _is_exporting()
-        or torch.jit.is_tracing()
+        or torch._C._get_tracing_state() is not None
         or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0
     )
