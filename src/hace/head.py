@@ -31,23 +31,24 @@ class TableModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._exact: dict[str, Tensor | None] = {}
+        self._exact: dict[
+            str, np.ndarray
+        ] = {}  # arrays, not tensors: torch would take those for part of the model
 
     def constant(self, name: str, value: Any) -> None:
         """Registers an array (or None) as a buffer."""
-        # A copy, because torch wants to be able to write.
-        tensor = None if value is None else torch.from_numpy(np.array(value))
-        self._exact[name] = tensor
+        if value is not None:
+            self._exact[name] = np.array(value)  # a copy, because torch wants to be able to write
+        tensor = None if value is None else torch.from_numpy(self._exact[name])
         self.register_buffer(name, tensor, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
-        # Buffers go to the device of the others and come from what was registered: no cast, no empty memory reaches them.
-        kept = {name: exact for name, exact in self._exact.items() if exact is not None}
-        for name in kept:
+        # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.
+        for name in self._exact:
             self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
         super()._apply(fn, recurse)
-        for name, exact in kept.items():
-            device = getattr(self, name).device
+        for name, array in self._exact.items():
+            exact, device = torch.from_numpy(array), getattr(self, name).device
             narrow = device.type == "mps" and exact.is_floating_point()  # which knows no double precision
             self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
         return self
