@@ -56,15 +56,17 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     batch, columns = z.shape
     depth = low.shape[1]
     edges = torch.cat([low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), columns)], dim=1)
-    level = torch.arange(depth + 1, device=z.device)
-    segment = torch.arange(batch, device=z.device)[:, None] * (depth + 1) + torch.cat(
-        [level.flip(0), level[1:]]
-    )
-    member = torch.repeat_interleave(segment.flatten(), edges.diff(dim=1).flatten(), output_size=z.numel())
-    shift, total = _group_sum_exp(z.flatten(), member, batch * (depth + 1))
+    segments = (
+        2 * depth + 1
+    )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
+    member = torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=z.numel())
+    shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
+    outward = torch.arange(segments, device=z.device)  # level 0, then the left and right part of each level
+    outward = depth + torch.where(outward % 2 == 1, -1, 1) * ((outward + 1) // 2)
     wide = _wide(z)
     # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
-    lse = _running_lse(*(x.to(wide).view(batch, depth + 1) for x in (shift, total)))
+    parts = (x.to(wide).view(batch, segments).index_select(1, outward) for x in (shift, total))
+    lse = _running_lse(*parts)[:, ::2]  # after both parts of each level
     inside, everything = lse[:, :-1], lse[:, -1:]
     return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
 
