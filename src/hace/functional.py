@@ -61,12 +61,9 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
     member = torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=z.numel())
     shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
-    outward = torch.arange(segments, device=z.device)  # level 0, then the left and right part of each level
-    outward = depth + torch.where(outward % 2 == 1, -1, 1) * ((outward + 1) // 2)
     wide = _wide(z)
     # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
-    parts = (x.to(wide).view(batch, segments).index_select(1, outward) for x in (shift, total))
-    lse = _running_lse(*parts)[:, ::2]  # after both parts of each level
+    lse = _running_lse(*_fold(*(x.to(wide).view(batch, segments) for x in (shift, total))))
     inside, everything = lse[:, :-1], lse[:, -1:]
     return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
 
@@ -149,6 +146,17 @@ def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tens
     shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
     shift = _finite(shift)
     return shift, x.new_zeros(groups).index_add(0, member, (x - shift.index_select(0, member)).exp())
+
+
+def _fold(shift: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 2K + 1) segments from left to right -> (B, K + 1) levels from the inside out, each as exp(shift) * total."""
+    middle = shift.shape[1] // 2
+    shift = shift.masked_fill(total == 0, -torch.inf)
+    left, right = shift[:, :middle].flip(1), shift[:, middle + 1 :]
+    top = _finite(torch.maximum(left, right))
+    both = total[:, :middle].flip(1) * (left - top).exp() + total[:, middle + 1 :] * (right - top).exp()
+    centre = slice(middle, middle + 1)
+    return torch.cat([_finite(shift[:, centre]), top], dim=1), torch.cat([total[:, centre], both], dim=1)
 
 
 def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
