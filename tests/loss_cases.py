@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import pytest
@@ -174,7 +173,6 @@ FORMS = [
 ]
 
 
-@cache
 def logits(rows: int, columns: int, seed: int = 0, scale: float = 3.0) -> Tensor:
     """Random logits that float32 holds exactly, so that every precision starts from the same numbers."""
     generator = torch.Generator().manual_seed(seed)
