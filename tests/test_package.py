@@ -46,7 +46,21 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "experiments": (
         ("experiments",),
-        ("errors", "files", "environment", "hierarchy", "formats", "data"),
+        (
+            "errors",
+            "files",
+            "environment",
+            "hierarchy",
+            "formats",
+            "plots",
+            "head",
+            "losses",
+            "inference",
+            "data",
+            "metrics",
+            "evaluation",
+            "linear",
+        ),
     ),
     "commands": (
         ("commands",),

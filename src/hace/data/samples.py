@@ -79,8 +79,21 @@ class Split:
         indices = np.asarray(indices, dtype=np.int64)
         return replace(self, **self._at(indices))
 
+    @classmethod
+    def joined(cls, splits: Sequence[Self]) -> Self:
+        """Several splits of one data set, one after another."""
+        together = {
+            "nodes": np.concatenate([split.nodes for split in splits]),
+            "names": [name for split in splits for name in split.names],
+        }
+        return replace(splits[0], **together, **cls._together(splits))
+
     def content(self) -> Iterator[bytes]:
         """For each sample what stands for its content in a data set's fingerprint."""
+        raise NotImplementedError
+
+    @classmethod
+    def _together(cls, splits: Sequence[Any]) -> dict[str, Any]:
         raise NotImplementedError
 
     def _at(self, indices: np.ndarray) -> dict[str, Any]:
@@ -163,6 +176,21 @@ class Samples(Split):
         assert self.paths is not None
         return str(file_size(self.paths[index])).encode()
 
+    @classmethod
+    def _together(cls, splits: Sequence[Samples]) -> dict[str, Any]:
+        if len({(s.pixels is None, s.boxes is None, s.trim_bottom) for s in splits}) > 1:
+            raise DataError(
+                "Splits that are cropped differently, or lie in different places, cannot be joined."
+            )
+        pixels = [s.pixels for s in splits if s.pixels is not None]
+        paths = [path for s in splits if s.paths is not None for path in s.paths]
+        boxes = [s.boxes for s in splits if s.boxes is not None]
+        return {
+            "pixels": torch.cat(pixels) if pixels else None,
+            "paths": None if pixels else paths,
+            "boxes": np.concatenate(boxes) if boxes else None,
+        }
+
     def _at(self, indices: np.ndarray) -> dict[str, Any]:
         return super()._at(indices) | {
             "pixels": None if self.pixels is None else self.pixels[torch.from_numpy(indices)],
@@ -195,6 +223,10 @@ class Features(Split):
     def content(self) -> Iterator[bytes]:
         """The rows of x."""
         return (row.tobytes() for row in self.x)
+
+    @classmethod
+    def _together(cls, splits: Sequence[Features]) -> dict[str, Any]:
+        return {"x": np.concatenate([s.x for s in splits])}
 
     def _at(self, indices: np.ndarray) -> dict[str, Any]:
         return super()._at(indices) | {"x": self.x[indices]}

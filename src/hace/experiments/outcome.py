@@ -1,0 +1,102 @@
+"""From a trained model's outputs to what a run keeps: all metrics, and a few numbers a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.evaluation import Evaluator
+from hace.hierarchy import Hierarchy
+from hace.report import Report
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a model does on a split."""
+
+    report: Report
+
+    def predictions(self) -> dict[str, np.ndarray]:
+        """A few numbers for each sample, from which tables, intervals and confusions follow.
+
+        truth, answer: node indices of the label and of the most probable leaf. confidence: its probability. distance: from
+        answer to truth (lca_height). top5: whether the label is among the five most probable leaves. level_correct,
+        level_confidence: (S, levels) of the best node of each level; no columns on a DAG.
+        """
+        s = self.report.samples
+        small = np.int16 if self.report.hierarchy.num_nodes < 2**15 else np.int32
+        ranks = [i for i, (_, name, _) in enumerate(s.names) if name in ("top-5", "top-1")]
+        return {
+            "truth": s.truth.astype(small),
+            "answer": s.answers.astype(small),
+            "confidence": s.confidence.astype(np.float32),
+            "distance": s.distance.astype(np.float32),
+            "top5": s.numerator[:, ranks[-1]].astype(bool),  # with fewer than five leaves, top-1 stands in
+            "level_correct": s.level_correct.astype(bool),
+            "level_confidence": s.level_confidence.astype(np.float16),
+        }
+
+    def result(self, config_split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """The document of a finished run.
+
+        Args:
+            config_split: The split it speaks of.
+            train: What is to be said of the training: samples, epochs, unseen classes.
+            seconds: How long the run took; not part of what is compared between machines.
+        """
+        return {
+            "status": "finished",
+            "split": config_split,
+            **self.report.to_dict(),
+            "train": dict(train),
+            "seconds": round(seconds, 3),
+        }
+
+
+def diverged_result(
+    split: str, diverged: Mapping[str, Any], train: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
+    """The document of a run whose loss became infinite or NaN: no metrics, and where it happened."""
+    return {
+        "status": "diverged",
+        "split": split,
+        "metrics": None,
+        "diverged": dict(diverged),
+        "train": dict(train),
+        "seconds": round(seconds, 3),
+    }
+
+
+def evaluate_outputs(
+    loss: HierarchicalLoss, outputs: Iterable[Tensor], truth: Sequence[int] | np.ndarray, hierarchy: Hierarchy
+) -> Outcome:
+    """All metrics of a model's raw outputs.
+
+    Where the loss knows another tree than the one that results speak of (the shuffled control), only its leaves are
+    comparable: their logits are aggregated over the true tree.
+
+    Args:
+        loss: The loss it was trained with: it knows what the columns are.
+        outputs: Chunks (B, loss.num_outputs), in the order of the samples.
+        truth: (S,) node indices of `hierarchy`.
+        hierarchy: The tree that results speak of.
+    """
+    same = loss.hierarchy.fingerprint == hierarchy.fingerprint
+    evaluator = Evaluator(
+        hierarchy,
+        kind="node_log_probs" if same else "logits",
+        outputs="nodes" if same else "leaves",
+        labels="nodes",
+    )
+    start = 0
+    truth = np.asarray(truth)
+    for z in outputs:
+        scores = loss.node_log_probs(z) if same else loss.leaf_logits(z)
+        evaluator.add(scores, truth[start : start + len(z)])
+        start += len(z)
+    return Outcome(evaluator.report())

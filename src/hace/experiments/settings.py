@@ -1,0 +1,223 @@
+"""Configurations as frozen dataclasses: checked as a whole, plain values in and out, all problems in one message.
+
+A field is declared by :func:`setting`, with the rule its value keeps and whether it decides the result. What does not
+decide (paths, workers, devices) stays out of a run's id, so that a run is the same run wherever it is done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hace.errors import ConfigError, nearest
+
+C = TypeVar("C", bound="Config")
+
+
+class Rule(NamedTuple):
+    """What a value has to keep: in words, and as a test."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+AT_LEAST_ZERO = Rule("at least 0", lambda v: v >= 0)
+AT_LEAST_ONE = Rule("at least 1", lambda v: v >= 1)
+POSITIVE = Rule("more than 0", lambda v: v > 0)
+SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
+
+
+def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: Its default; a dictionary is copied.
+        rule: What the value has to keep; None (where the type allows it) always may.
+        decides: Whether it decides the result of a run, and so its id.
+    """
+    metadata = {"rule": rule, "decides": decides}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Base of all configurations; a subclass adds fields, and :meth:`conflicts` for rules about several of them."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _tidy(getattr(self, field.name), hints[field.name]))
+        problems = [
+            p for field in dataclasses.fields(self) if (p := _problem(self, field, hints[field.name]))
+        ]
+        if problems or (problems := self.conflicts()):
+            raise ConfigError(listed(problems))
+
+    def conflicts(self) -> list[str]:
+        """Problems of fields that are fine one by one."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, nested, for JSON or YAML; :func:`from_dict` reads them back."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    def deciding(self) -> dict[str, Any]:
+        """The same without what does not decide the result."""
+        out = {}
+        for field in dataclasses.fields(self):
+            if field.metadata.get("decides", True):
+                value = getattr(self, field.name)
+                out[field.name] = value.deciding() if isinstance(value, Config) else _plain(value)
+        return out
+
+
+def from_dict(cls: type[C], document: Any, where: str = "") -> C:
+    """A configuration from plain values, such as a file holds; what is left out has its default.
+
+    Args:
+        cls: The configuration.
+        document: A mapping.
+        where: What the keys stand below, for messages: "data." for a part.
+
+    Raises:
+        ConfigError: All problems at once: unknown keys with the nearest known ones, wrong types, broken rules.
+    """
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping, got {document!r}.")
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    problems, values = [], {}
+    for key, value in document.items():
+        if key not in known:
+            problems.append(
+                f"{where}{key} is no setting. There are {', '.join(known)}.{nearest(str(key), known)}"
+            )
+            continue
+        hint = hints[key]
+        try:
+            part = isinstance(hint, type) and issubclass(hint, Config)
+            values[key] = from_dict(hint, value, f"{where}{key}.") if part else value
+        except ConfigError as error:
+            problems += unlisted(str(error))
+    problems += [
+        f"{where}{name} is missing." for name, f in known.items() if _needed(f) and name not in document
+    ]
+    try:
+        config = cls(
+            **values
+        )  # a part that failed has its default, so that the problems of this level show too
+    except ConfigError as error:
+        raise ConfigError(listed([*problems, *(where + p for p in unlisted(str(error)))])) from None
+    except TypeError:
+        config = None  # a setting without a default is missing
+    if config is None or problems:
+        raise ConfigError(listed(problems))
+    return config
+
+
+def _needed(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def listed(problems: Any) -> str:
+    """One problem as it is; several as a list."""
+    problems = list(problems)
+    if len(problems) == 1:
+        return problems[0]
+    return "\n".join([f"{len(problems)} problems:", *(f"  - {p}" for p in problems)])
+
+
+def unlisted(message: str) -> list[str]:
+    """The problems of a message that :func:`listed` made."""
+    head, _, rest = message.partition("\n")
+    return [line[4:] for line in rest.split("\n")] if head.endswith(" problems:") and rest else [message]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
+    """What differs between two documents: "loss.name: 'hace' -> 'hxe'"."""
+    found = []
+    for key in dict.fromkeys([*old, *new]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, f"{where}{key}.")
+        elif a != b:
+            found.append(f"{where}{key}: {a!r} -> {b!r}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _tidy(value: Any, hint: Any) -> Any:
+    """The value as its type wants it where nothing is lost: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and type(None) in choices:
+        return None
+    if isinstance(value, str) and str not in choices and float in choices:
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    if float in choices and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, list) and any(get_origin(choice) is tuple for choice in choices):
+        return tuple(value)
+    return value
+
+
+def _problem(config: Config, field: dataclasses.Field[Any], hint: Any) -> str | None:
+    value = getattr(config, field.name)
+    if not fits(value, hint):
+        return f"{field.name} must be {_words(hint)}, got {value!r}."
+    rule = field.metadata.get("rule")
+    if rule is not None and value is not None:
+        values = value if isinstance(value, tuple) else (value,)
+        if not all(rule.holds(v) for v in values):
+            return f"{field.name} must be {rule.text}, got {value!r}."
+    return None
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of a type, as the fields of a configuration declare it; numbers are finite."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, choice) for choice in arguments)
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(v, arguments[0]) for v in value)
+    if origin is not None:
+        return isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
+    if hint is Any:
+        return True
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, type(None) if hint is None else hint)
+
+
+def _words(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(choice) for choice in arguments)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin is tuple:
+        return f"a list of {_words(arguments[0])}s"
+    if origin is not None:
+        return "a mapping"
+    names = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
