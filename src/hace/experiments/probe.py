@@ -1,0 +1,310 @@
+"""Linear probes: from configurations to run directories.
+
+Runs that differ only in loss, rate or decay share one pass over the features, with the same bits as alone. A pass is the
+unit of work: :func:`passes` makes them, :func:`run_pass` does one. Finished runs are never repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.data import Features
+from hace.errors import ConfigError, DataError, FormatError
+from hace.experiments.config import ProbeConfig
+from hace.experiments.outcome import diverged_result, evaluate_outputs
+from hace.experiments.runs import RESULT, RUN, Run, RunWriter, read_run, start_run
+from hace.experiments.splits import Source, Task, load_source, make_task
+from hace.linear import FittedHead, Optimization, Trial, fit_heads
+
+HEADS = 16  # side by side; more gain nothing and take memory
+_ROWS = 4096  # scored at once
+
+Sources = dict[str, Source[Features]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Runs that are trained side by side.
+
+    Attributes:
+        configs: Equal but for loss, rate and decay; their losses have the same number of outputs.
+    """
+
+    configs: tuple[ProbeConfig, ...]
+
+
+def run_probes(
+    configs: Sequence[ProbeConfig], out: str | Path, *, on_epoch: Callable[[int], None] | None = None
+) -> list[Run]:
+    """Train probes, or read the ones that are finished.
+
+    Args:
+        configs: What to train, in any order.
+        out: The folder of run directories; a run lies in `out/<id>`.
+        on_epoch: Called with the number of heads that have done another epoch.
+
+    Returns:
+        The runs, in the order of `configs`.
+
+    Raises:
+        ConfigError, DataError, FormatError: Something does not fit; what was finished before stays.
+    """
+    sources = load_sources(configs)
+    for work in passes(configs, sources):
+        run_pass(work, out, sources, on_epoch=on_epoch)
+    return [read_run(run_folder(config, out, sources)) for config in configs]
+
+
+def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
+    """The data of configurations, each loaded once. The shuffled control has the data of the true tree."""
+    sources: Sources = {}
+    for config in configs:
+        key = data_key(config)
+        if key not in sources:
+            source = load_source(replace(config.data, shuffle=None))
+            if not isinstance(source.dataset["train"], Features):
+                raise ConfigError(
+                    f"A probe needs features, and {config.data.name!r} has images: compute features with `hace features` "
+                    "first."
+                )
+            sources[key] = source
+    return sources
+
+
+def data_key(config: ProbeConfig) -> str:
+    """What stands for the data of a configuration in `load_sources`."""
+    return json.dumps(replace(config.data, shuffle=None).to_dict(), sort_keys=True, default=str)
+
+
+def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
+    """Where a run lies."""
+    return Path(out) / config.identity(sources[data_key(config)].dataset.fingerprint)
+
+
+def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[Pass]:
+    """Group configurations that can train side by side, at most `HEADS` together, in a stable order.
+
+    L-BFGS trains each head by itself, so there a pass is one run.
+    """
+    groups: dict[str, dict[str, ProbeConfig]] = {}
+    for config in configs:
+        hierarchy = sources[data_key(config)].dataset.hierarchy
+        shared: dict[str, Any] = config.to_dict()
+        for key in ("loss", "lr", "weight_decay", "keep"):
+            del shared[key]
+        shared["data"] = {**shared["data"], "shuffle": None}
+        shared["outputs"] = config.loss.build(hierarchy).num_outputs
+        group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
+        group.setdefault(
+            json.dumps(config.deciding(), sort_keys=True), config
+        )  # the same run, named twice, is one run
+    size = {"lbfgs": 1}
+    found = []
+    for group in groups.values():
+        members = list(group.values())
+        step = size.get(members[0].optimizer, HEADS)
+        found += [Pass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
+    return found
+
+
+def run_pass(
+    work: Pass,
+    out: str | Path,
+    sources: Sources,
+    *,
+    on_epoch: Callable[[int], None] | None = None,
+) -> None:
+    """Train what is not finished of a pass, evaluate it and write the runs.
+
+    Args:
+        work: The pass.
+        out: The folder of run directories.
+        sources: The data, from `load_sources`.
+        on_epoch: As of `run_probes`.
+    """
+    source = sources[data_key(work.configs[0])]
+    print_ = source.print()
+    done = on_epoch or (lambda heads: None)
+    with ExitStack() as stack:
+        writers: list[tuple[ProbeConfig, RunWriter]] = []
+        for config in work.configs:
+            folder = run_folder(config, out, sources)
+            refuse_changed_data(config, folder, print_.fingerprint)
+            if (folder / RESULT).is_file() and read_run(folder).result is not None:
+                done(config.epochs)
+                continue
+            writer = stack.enter_context(start_run(folder, config, print_, source.dataset.hierarchy))
+            writers.append((config, writer))
+        if not writers:
+            return
+        began = time.monotonic()
+        tasks = [make_task(source, config) for config, _ in writers]
+        task = tasks[0]  # the others differ in the loss's tree only
+        x, x_val, x_eval = normalized(task, writers[0][0].normalize)
+        losses = _losses([config for config, _ in writers], tasks)
+        heads = fit_heads(
+            x,
+            task.targets(task.train),
+            [
+                Trial(loss, config.lr, config.weight_decay)
+                for loss, (config, _) in zip(losses, writers, strict=True)
+            ],
+            optimization_of(writers[0][0]),
+            seed=writers[0][0].seed,
+            validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
+            on_epoch=lambda *_: done(len(writers)),
+        )
+        share = (time.monotonic() - began) / len(heads)
+        for (config, writer), loss, head in zip(writers, losses, heads, strict=True):
+            _finish(writer, config, loss, head, task, x_eval, share)
+
+
+def optimization_of(config: ProbeConfig) -> Optimization:
+    """The part of a configuration that the trainer shares over heads."""
+    return Optimization(
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        momentum=config.momentum,
+        bias=config.bias,
+        patience=config.patience,
+        tolerance=config.tolerance,
+        max_iter=config.max_iter,
+    )
+
+
+def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> list[HierarchicalLoss]:
+    """A loss for each run; runs with the same one share the object, so that one call serves them all."""
+    built: dict[str, HierarchicalLoss] = {}
+    found = []
+    for config, task in zip(configs, tasks, strict=True):
+        key = json.dumps([config.loss.to_dict(), config.data.shuffle], sort_keys=True)
+        if key not in built:
+            built[key] = config.loss.build(task.tree, task.labels)
+        found.append(built[key])
+    return found
+
+
+def normalized(task: Task[Features], how: str) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Features of training, held-out and evaluated samples, float32.
+
+    Mean and standard deviation of "standard" are those of the training samples; a constant column is divided by 1.
+    """
+    mean, std = np.zeros(1, np.float32), np.ones(1, np.float32)
+    if how == "standard":
+        mean, std = column_moments(task.train.x)
+
+    def ready(split: Features, what: str) -> Tensor:
+        x = finite(split.x.astype(np.float32), what)
+        if how == "standard":
+            x = (x - mean) / std
+        elif how == "unit":
+            norms = np.linalg.norm(x, axis=1, keepdims=True)
+            x = x / np.where(norms > 0, norms, 1)
+        return torch.from_numpy(x)
+
+    val = None if task.val is None else ready(task.val, "held-out")
+    evaluated = val if val is not None and task.evaluated is task.val else ready(task.evaluated, "evaluated")
+    return ready(task.train, "training"), val, evaluated
+
+
+def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    std = x.std(axis=0, dtype=np.float64)
+    return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+
+def finite(x: np.ndarray, what: str) -> np.ndarray:
+    """The features, if all are numbers.
+
+    Raises:
+        DataError: With the number of bad rows and the first of them.
+    """
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if len(bad):
+        raise DataError(
+            f"Features must be finite. {len(bad):,} of {len(x):,} {what} samples hold NaN or infinite values; the first is "
+            f"sample {bad[0]}. Leave them out, or compute them again."
+        )
+    return x
+
+
+def head_outputs(x: Tensor, weights: dict[str, Tensor]) -> Iterator[Tensor]:
+    """Chunks (B, C) of a head's raw outputs.
+
+    Raises:
+        DataError: The features have another width than those that the head was trained on.
+    """
+    weight, bias = weights["weight"], weights.get("bias")
+    if x.shape[1] != weight.shape[1]:
+        raise DataError(
+            f"Features must have {weight.shape[1]} columns, as those that the run was trained on. Got {x.shape[1]}: they "
+            "come from another model, or from another layer of it."
+        )
+    for rows in x.split(_ROWS):
+        yield torch.nn.functional.linear(rows, weight, bias)
+
+
+def _finish(
+    writer: RunWriter,
+    config: ProbeConfig,
+    loss: HierarchicalLoss,
+    head: FittedHead,
+    task: Task[Features],
+    x: Tensor,
+    seconds: float,
+) -> None:
+    began = time.monotonic()
+    about = {
+        "samples": len(task.train),
+        "features": int(x.shape[1]),
+        "outputs": loss.num_outputs,
+        "epochs": head.epochs,
+        "unseen_classes": task.unseen,
+    }
+    writer.log(list(head.history))
+    if head.diverged is not None:
+        writer.finish(diverged_result(config.evaluate, head.diverged, about, seconds))
+        return
+    weights = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
+    outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
+    result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
+    kept = config.keep
+    writer.finish(result, weights if kept else None, outcome.predictions() if kept else None)
+
+
+def refuse_changed_data(config: ProbeConfig, folder: Path, fingerprint: str) -> None:
+    """Refuse to start again a run whose features were changed since it began: it would be another run.
+
+    Raises:
+        ConfigError: An unfinished run of this configuration lies beside `folder`, with other data from the same place.
+    """
+    if not folder.parent.is_dir() or config.data.root is None:
+        return
+    for other in sorted(folder.parent.iterdir()):
+        if (other / RESULT).is_file() or not (other / RUN).is_file() or other == folder:
+            continue
+        try:
+            begun = read_run(other)
+        except FormatError:
+            continue
+        same = begun.config.data.root == config.data.root and begun.config.deciding() == config.deciding()
+        before = begun.about["data"]["fingerprint"]
+        if same and before != fingerprint:
+            raise ConfigError(
+                f"{config.data.root} was changed since {other} was started: its fingerprint was {before[:12]} and is "
+                f"{fingerprint[:12]}. Bring the old features back, or delete that folder to start anew."
+            )
