@@ -38,6 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("column_names", "costs", "decisions", "inference", "score_files", "scores"),
         ("errors", "hierarchy", "functional", "layout", "head", "losses"),
     ),
+    "linear": (("linear",), ("errors", "hierarchy", "head", "losses")),
     "data": (("data",), ("errors", "files", "hierarchy", "formats", "inference")),
     "metrics": (("metrics",), ("errors", "hierarchy", "functional", "layout", "head", "losses", "inference")),
     "evaluation": (

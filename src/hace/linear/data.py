@@ -1,0 +1,144 @@
+"""What a linear head is trained on, checked once at the gate: features, targets and sample weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.errors import DataError
+
+_CHUNK = 8192  # rows looked at or scored at once
+
+
+class Rows:
+    """Features (M, d) float32, targets (M,) int64 and weights (M,) float32 or None, all finite and in range.
+
+    Args:
+        x: features, a tensor or an array.
+        target: labels as ``loss`` takes them.
+        loss: any loss of the pass.
+        weight: weight of each sample.
+        what: prefix of the names in messages.
+    """
+
+    def __init__(
+        self, x: Any, target: Any, loss: HierarchicalLoss, weight: Any = None, what: str = ""
+    ) -> None:
+        self.x = features(x, what + "x")
+        if len(self.x) == 0:
+            raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)} instead.")
+        self.target = _targets(target, self.x, loss, what + "target")
+        self.weight = None if weight is None else _weights(weight, self.x)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def shape_of(self, loss: HierarchicalLoss) -> tuple[int, int]:
+        """(C, d): the shape of a head for this loss."""
+        return loss.num_outputs, self.x.shape[1]
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Some rows: features, targets, weights."""
+        weight = None if self.weight is None else self.weight[rows]
+        return self.x.index_select(0, rows), self.target[rows], weight
+
+    def chunks(self) -> list[tuple[Tensor, Tensor]]:
+        """All rows in order: features and targets, a piece at a time."""
+        return list(zip(self.x.split(_CHUNK), self.target.split(_CHUNK), strict=True))
+
+
+def features(x: Any, what: str = "x") -> Tensor:
+    """Features as a finite float32 tensor (M, d)."""
+    tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what)
+    if tensor.ndim != 2 or tensor.shape[1] == 0:
+        raise DataError(
+            f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)} instead."
+        )
+    if tensor.is_complex():
+        raise DataError(f"{what} must hold real numbers. Got {tensor.dtype} instead.")
+    tensor = tensor.float().contiguous()
+    bad = torch.cat([~part.isfinite().all(dim=1) for part in tensor.split(_CHUNK)])
+    if bad.any():
+        raise DataError(
+            f"{what} must be finite. {int(bad.sum()):,} of {len(bad):,} rows hold NaN or infinite values; the first is row "
+            f"{int(bad.nonzero()[0])}. Leave them out, or compute them again."
+        )
+    return tensor
+
+
+def _from_numpy(array: np.ndarray, what: str) -> Tensor:
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} must hold real numbers. Got {array.dtype} instead.")
+    return torch.from_numpy(np.array(array, dtype=np.float32))  # a copy: a memory map cannot be written
+
+
+def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tensor:
+    tensor = target.detach() if isinstance(target, Tensor) else torch.from_numpy(np.array(target))
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
+        raise DataError(
+            f"{what} must hold integer labels. Got {tensor.dtype} instead. Use target.long() if they are whole numbers."
+        )
+    if tensor.shape != (len(x),):
+        raise DataError(
+            f"{what} must have one label for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)} instead."
+        )
+    tensor = tensor.long().to(x.device)
+    bad = ((tensor < 0) | (tensor >= loss.num_labels)).nonzero().flatten()
+    if len(bad):
+        kind = "leaves" if loss.labels == "leaves" else "nodes (labels='nodes')"
+        raise DataError(
+            f"{what} must be from 0 to {loss.num_labels - 1}, the {kind} of the hierarchy. {len(bad):,} of {len(x):,} are "
+            f"not; the first is {int(tensor[bad[0]])} in row {int(bad[0])}."
+        )
+    return tensor
+
+
+def _weights(weight: Any, x: Tensor) -> Tensor:
+    tensor = weight.detach() if isinstance(weight, Tensor) else torch.from_numpy(np.array(weight, np.float64))
+    if tensor.shape != (len(x),):
+        raise DataError(
+            f"sample_weight must have one weight for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)} instead."
+        )
+    tensor = tensor.double()
+    if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
+        raise DataError("sample_weight must be finite, not negative, and above 0 for at least one sample.")
+    # Only their proportions matter, and so they may be of any size.
+    return (tensor / tensor.max()).float().to(x.device)
+
+
+class HeldOut:
+    """Validation data, and how many of them a head answers right: the label itself, or a leaf below it.
+
+    Args:
+        rows: the data.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self._pairs: dict[int, Tensor] = {}
+
+    def top1(self, scores: Any, loss: HierarchicalLoss) -> float:
+        """Share of rows whose best leaf is right; ``scores(x)`` gives logits (B, C)."""
+        right = 0
+        for x, target in self.rows.chunks():
+            label = loss.leaf_logits(scores(x)).argmax(dim=1)
+            if loss.labels == "nodes":
+                right += int(self._below(label, target, loss).sum())
+            else:
+                right += int((label == target).sum())
+        return right / len(self.rows)
+
+    def _below(self, label: Tensor, node: Tensor, loss: HierarchicalLoss) -> Tensor:
+        """Whether each leaf is the node or lies below it."""
+        count = loss.hierarchy.num_nodes
+        if id(loss) not in self._pairs:
+            ancestor, descendant = loss.hierarchy.reachability()
+            self._pairs[id(loss)] = torch.from_numpy(ancestor * count + descendant).to(node.device)
+        pairs = self._pairs[id(loss)]
+        wanted = node * count + loss.head.leaf_nodes[label]
+        place = torch.searchsorted(pairs, wanted).clamp(max=len(pairs) - 1)
+        return pairs[place] == wanted

@@ -1,0 +1,165 @@
+"""The gate of :mod:`hace.linear`: checks, then a pass over the features or L-BFGS."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.errors import ConfigError, DataError
+from hace.linear.data import HeldOut, Rows, features
+from hace.linear.lbfgs import converge
+from hace.linear.options import FittedHead, Optimization, Trial
+from hace.linear.passes import OnEpoch, Pass
+
+_CHUNK = 8192  # rows scored at once
+
+
+def head_scores(x: Any, head: FittedHead) -> Tensor:
+    """(M, C) logits of a head.
+
+    Args:
+        x: (M, d) features, a tensor or an array; an array is read a piece at a time.
+        head: the head.
+    """
+    width = head.weight.shape[1]
+    if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
+        raise DataError(
+            f"x must have the {width} columns that the head was trained on. Got shape {tuple(np.shape(x))} instead."
+        )
+    out = torch.empty(len(x), len(head.weight))
+    for first in range(0, len(x), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        rows = features(x[part], f"x from row {first} on:" if first else "x")
+        out[part] = torch.nn.functional.linear(rows, head.weight, head.bias)
+    return out
+
+
+@torch.no_grad()
+def fit_heads(
+    x: Any,
+    target: Any,
+    trials: Sequence[Trial],
+    optimization: Optimization,
+    *,
+    seed: int = 0,
+    validation: tuple[Any, Any] | None = None,
+    sample_weight: Any = None,
+    on_epoch: OnEpoch | None = None,
+    start: FittedHead | None = None,
+) -> list[FittedHead]:
+    """Trains heads side by side; each comes out as if it were trained alone.
+
+    The same arguments give the same bits at one thread. The seed fixes what a head starts from (the law of torch.nn.Linear;
+    the numbers depend on seed and shape only) and the order of the batches (on seed and epoch only). torch's and numpy's
+    own random numbers are left alone.
+
+    Args:
+        x: (M, d) features, float32.
+        target: (M,) labels as the losses take them: leaf labels, or node indices with ``labels="nodes"``.
+        trials: the heads; all with the same number of outputs.
+        optimization: what they share.
+        seed: of initialisation and order. "lbfgs" starts from zeros and needs none.
+        validation: features and targets to measure top-1 on after each epoch (a coarse label counts as met by any leaf
+            below it).
+        sample_weight: (M,) weights. A batch's loss is sum w l / sum w, as with torch's class weights, which multiply with
+            these; so a weight of 2 is the sample twice wherever the whole data are one batch.
+        on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
+        start: weights to begin with, in place of the seed's.
+
+    Returns:
+        The heads, in the order of the trials.
+
+    Example:
+        >>> from hace import Hierarchy, build_loss
+        >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
+        >>> loss = build_loss("hace", Hierarchy.from_paths([("a", "0"), ("a", "1"), ("b", "2"), ("b", "3")]))
+        >>> grid = [Trial(loss, lr) for lr in (0.01, 1.0, 10.0)]
+        >>> heads = fit_heads(x, y, grid, Optimization(epochs=5, batch_size=8))
+        >>> [bool((loss.leaf_logits(head_scores(x, head)).argmax(1) == y).all()) for head in heads]
+        [False, True, True]
+    """
+    _check_group(trials, optimization, seed, validation)
+    rows = Rows(x, target, trials[0].loss, sample_weight)
+    held_out = None
+    if validation is not None:
+        held_out = HeldOut(Rows(*validation, trials[0].loss, what="validation "))
+        if held_out.rows.x.shape[1] != rows.x.shape[1]:
+            raise DataError(
+                f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.rows.x.shape[1]} instead."
+            )
+    if start is not None and start.weight.shape != (trials[0].loss.num_outputs, rows.x.shape[1]):
+        raise DataError(
+            f"start must have weights ({trials[0].loss.num_outputs}, {rows.x.shape[1]}). "
+            f"Got {tuple(start.weight.shape)} instead."
+        )
+    unreduced = {id(trial.loss): _unreduced(trial.loss) for trial in trials}
+    losses = [unreduced[id(trial.loss)] for trial in trials]
+    if optimization.optimizer == "lbfgs":
+        return [
+            _converged(rows, trial, loss, optimization, held_out, start)
+            for trial, loss in zip(trials, losses, strict=True)
+        ]
+    return Pass(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
+
+
+def _check_group(
+    trials: Sequence[Trial], optimization: Optimization, seed: int, validation: tuple[Any, Any] | None
+) -> None:
+    if not trials:
+        raise ConfigError("trials must hold at least one Trial. Got none.")
+    shapes = {(t.loss.num_outputs, t.loss.labels, t.loss.num_labels) for t in trials}
+    if len(shapes) > 1:
+        shown = sorted(f"{outputs} outputs for {labels} {kind}" for outputs, kind, labels in shapes)
+        raise ConfigError(
+            f"trials must have the same number of outputs and take the same labels. Got {'; '.join(shown)}. "
+            "Train each kind in a pass of its own."
+        )
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 1 << 63:
+        raise ConfigError(f"seed must be a whole number from 0 on. Got {seed!r} instead.")
+    if optimization.patience is not None and validation is None:
+        raise ConfigError("patience needs validation data: give validation=(features, targets).")
+
+
+def _unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:
+    """The same loss, sample by sample; its tables are shared."""
+    single = copy.copy(loss)
+    single.reduction = "none"
+    return single
+
+
+def _converged(
+    rows: Rows,
+    trial: Trial,
+    loss: HierarchicalLoss,
+    optimization: Optimization,
+    held_out: HeldOut | None,
+    start: FittedHead | None,
+) -> FittedHead:
+    found = converge(rows, loss, trial.weight_decay, optimization, start)
+    record = {
+        "epoch": found.iterations,
+        "lr": None,
+        "loss": found.loss,
+        "gradient": found.steepest,
+        "converged": found.converged,
+    }
+    if not found.finite:
+        diverged = {"epoch": found.iterations, "step": found.iterations, "lr": None}
+        return FittedHead.zeros(*rows.shape_of(loss), optimization.bias, [], diverged, converged=False)
+    weight, bias = found.weight.float(), found.bias.float()
+    if held_out is not None:
+        record["val_top1"] = held_out.top1(lambda x: torch.addmm(bias, x, weight), loss)
+    return FittedHead(
+        weight.T.contiguous(),
+        bias if optimization.bias else None,
+        [record],
+        None,
+        found.iterations,
+        found.converged,
+    )

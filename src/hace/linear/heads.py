@@ -1,0 +1,213 @@
+"""Linear heads side by side: one matrix product gives the logits of all, one more their gradients.
+
+What belongs to a single head (its rate, its decay, its update) is done head by head, on tensors of a head's own shape.
+So a head's numbers are those that it would have alone, to the bit, wherever the matrix product keeps its bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.linear.options import Optimization, Trial
+
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # of AdamW, as torch has them
+
+
+class Heads:
+    """A stack of heads that train on the same batches.
+
+    Args:
+        trials: all trials of the pass.
+        places: which of them these heads are; trials with one loss object stand together.
+        losses: for each trial its loss, with ``reduction="none"``.
+        weight: (d, C), what every head starts from.
+        bias: (C,).
+        optimization: what the heads share.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[Trial],
+        places: Sequence[int],
+        losses: Sequence[HierarchicalLoss],
+        weight: Tensor,
+        bias: Tensor,
+        optimization: Optimization,
+    ) -> None:
+        self.places = list(places)
+        self._trials, self._losses, self._options = trials, losses, optimization
+        self._steps = 0
+        count = len(self.places)
+        moments = {"sgd": 1, "adamw": 2}[optimization.optimizer]
+        self.weight = weight.repeat(count, 1, 1)  # (H, d, C)
+        self.bias = bias.repeat(count, 1, 1)  # (H, 1, C)
+        self._moments = [torch.zeros_like(self.weight) for _ in range(moments)]
+        self._bias_moments = [torch.zeros_like(self.bias) for _ in range(moments)]
+        self._scratch: Tensor | None = None
+        self._runs = self._neighbours()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets the losses of the epoch."""
+        self._sums = torch.zeros(len(self.places), dtype=torch.float64)
+        self._masses = torch.zeros(len(self.places), dtype=torch.float64)
+
+    def mean_losses(self) -> list[float]:
+        """Mean training loss of each head since :meth:`restart`."""
+        return (self._sums / self._masses.clamp(min=torch.finfo(torch.float64).tiny)).tolist()
+
+    def scores(self, place: int, x: Tensor) -> Tensor:
+        """(B, C) logits of one head."""
+        return torch.addmm(self.bias[place], x, self.weight[place])
+
+    def not_finite(self) -> list[int]:
+        """The heads (positions in ``places``) whose weights are out of range."""
+        fits = [bool(w.isfinite().all()) for w in self.weight.unbind()]
+        return [h for h, fine in enumerate(fits) if not fine]
+
+    def drop(self, gone: Sequence[int]) -> list[int]:
+        """Takes heads out by position; gives their places."""
+        if not gone:
+            return []
+        kept = [h for h in range(len(self.places)) if h not in gone]
+        lost = [self.places[h] for h in gone]
+        self.places = [self.places[h] for h in kept]
+        self.weight, self.bias = self.weight[kept], self.bias[kept]
+        self._moments = [m[kept] for m in self._moments]
+        self._bias_moments = [m[kept] for m in self._bias_moments]
+        self._sums, self._masses, self._scratch = self._sums[kept], self._masses[kept], None
+        self._runs = self._neighbours()
+        return lost
+
+    def step(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
+        """One step of every head on one batch; gives the places of those that are gone, their loss not finite.
+
+        Args:
+            x: (B, d) features.
+            target: (B,) labels.
+            weight: (B,) weights of the samples, or None.
+            factor: what the schedule makes of each head's rate.
+        """
+        self._steps += 1
+        rows = x.expand(len(self.places), *x.shape)
+        z = torch.baddbmm(self.bias, rows, self.weight)  # (H, B, C)
+        grad, sums, masses = self._loss_gradient(z, target, weight)
+        self._sums += sums
+        self._masses += masses
+        lost: list[int] = []
+        fine = sums.isfinite()
+        if not bool(fine.all()):
+            lost = self.drop((~fine).nonzero().flatten().tolist())
+            grad = grad[fine]
+        if self.places:
+            self._update(rows[: len(self.places)], grad, factor)
+        return lost
+
+    def _loss_gradient(
+        self, z: Tensor, target: Tensor, weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(H, B, C) gradient of B times the mean loss, (H,) weighted sums of losses and (H,) sums of weights."""
+        batch, parts = z.shape[1], []
+        sums = torch.zeros(len(z), dtype=torch.float64)
+        masses = torch.full((len(z),), float(batch), dtype=torch.float64)
+        for first, last, loss in self._runs:
+            leaf = z[first:last].view(-1, z.shape[2]).requires_grad_()
+            share = sample_shares(loss, target, weight)
+            with torch.enable_grad():
+                each = loss(leaf, target.repeat(last - first))
+                if share is not None:
+                    masses[first:last] = share.mass
+                    each = each * share.weight.repeat(last - first)
+                total = each.sum() if share is None else each.sum() * share.scale
+            parts.append(torch.autograd.grad(total, leaf)[0].view(last - first, batch, -1))
+            sums[first:last] = each.detach().view(last - first, batch).sum(dim=1).double()
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)), sums, masses
+
+    def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
+        """Neighbours that have one loss: first, last + 1, loss. One call serves them all."""
+        runs: list[tuple[int, int, HierarchicalLoss]] = []
+        for h, place in enumerate(self.places):
+            loss = self._losses[place]
+            if runs and runs[-1][2] is loss:
+                runs[-1] = (runs[-1][0], h + 1, loss)
+            else:
+                runs.append((h, h + 1, loss))
+        return runs
+
+    def _update(self, rows: Tensor, grad: Tensor, factor: float) -> None:
+        """From the gradient of B times the loss with respect to the logits to the next weights."""
+        inverse = 1 / grad.shape[1]
+        sgd = self._options.optimizer == "sgd"
+        if sgd:  # the product adds itself to the momentum: no gradient is ever stored
+            gradient = self._moments[0].baddbmm_(
+                rows.transpose(1, 2), grad, beta=self._options.momentum, alpha=inverse
+            )
+        else:
+            if self._scratch is None:
+                self._scratch = torch.zeros_like(self.weight)
+            gradient = self._scratch.baddbmm_(rows.transpose(1, 2), grad, beta=0, alpha=inverse)
+        for h, place in enumerate(self.places):
+            trial = self._trials[place]
+            rate, decay = trial.lr * factor, trial.weight_decay
+            bias_gradient = grad[h].sum(dim=0, keepdim=True).mul_(inverse) if self._options.bias else None
+            if sgd:
+                self._sgd(h, gradient[h], bias_gradient, rate, decay)
+            else:
+                self._adamw(h, gradient[h], bias_gradient, rate, decay)
+
+    def _sgd(self, h: int, moment: Tensor, bias_gradient: Tensor | None, rate: float, decay: float) -> None:
+        """buf = momentum buf + gradient + decay W; W = W - rate buf. The gradient is in ``moment`` already."""
+        if decay:
+            moment.add_(self.weight[h], alpha=decay)
+        self.weight[h].add_(moment, alpha=-rate)
+        if bias_gradient is not None:
+            bias_moment = self._bias_moments[0][h].mul_(self._options.momentum).add_(bias_gradient)
+            self.bias[h].add_(bias_moment, alpha=-rate)
+
+    def _adamw(
+        self, h: int, gradient: Tensor, bias_gradient: Tensor | None, rate: float, decay: float
+    ) -> None:
+        """As torch.optim.AdamW: decay apart from the gradient, both moments corrected for their start at 0."""
+        if decay:
+            self.weight[h].mul_(1 - rate * decay)
+        self._adam(self.weight[h], self._moments, h, gradient, rate)
+        if bias_gradient is not None:
+            self._adam(self.bias[h], self._bias_moments, h, bias_gradient, rate)
+
+    def _adam(self, value: Tensor, moments: list[Tensor], h: int, gradient: Tensor, rate: float) -> None:
+        first, second = (m[h] for m in moments)
+        first.lerp_(gradient, 1 - _BETA1)
+        second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
+        correction = math.sqrt(1 - _BETA2**self._steps)
+        below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # the gradient is used up
+        value.addcdiv_(first, below, value=-rate / (1 - _BETA1**self._steps))
+
+
+class Shares:
+    """How the samples of a batch count: ``weight`` each, ``mass`` in all; ``scale`` turns their sum into B means."""
+
+    def __init__(self, weight: Tensor, mass: float) -> None:
+        self.weight, self.mass = weight, mass
+        self.scale = len(weight) / mass if mass > 0 else 0.0  # a batch that counts nothing moves nothing
+
+
+def sample_shares(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> Shares | None:
+    """The weights of a mean, sum w l / sum w as torch's class weights have it; None where all samples count alike.
+
+    A class's weight is in the loss of its samples already, and so it counts in the sum of the weights only.
+    """
+    ignoring = 0 <= loss.ignore_index < loss.num_labels
+    if weight is None and loss.label_weight is None and not ignoring:
+        return None
+    weight = torch.ones(len(target), device=target.device) if weight is None else weight
+    mass = weight.double()
+    if loss.label_weight is not None:
+        mass = mass * loss.label_weight[target]
+    if ignoring:
+        mass = mass * (target != loss.ignore_index)
+    return Shares(weight, float(mass.sum()))

@@ -1,0 +1,97 @@
+"""A linear head trained to convergence: L-BFGS on all samples at once, in double precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss
+from hace.linear.data import Rows
+from hace.linear.heads import sample_shares
+from hace.linear.options import FittedHead, Optimization
+
+_ENTRIES = 1 << 22  # logits held at once
+
+
+@dataclass(frozen=True, eq=False)
+class Converged:
+    """What L-BFGS found: weights (d, C) and bias (C,), and how it ended."""
+
+    weight: Tensor
+    bias: Tensor
+    loss: float
+    steepest: float
+    iterations: int
+    converged: bool
+    finite: bool
+
+
+def converge(
+    rows: Rows, loss: HierarchicalLoss, weight_decay: float, options: Optimization, start: FittedHead | None
+) -> Converged:
+    """The minimum of mean loss + weight_decay / 2 ||W||^2; the bias is not penalised.
+
+    Args:
+        rows: the data.
+        loss: with ``reduction="none"``.
+        weight_decay: strength of the penalty.
+        options: tolerance, max_iter and bias.
+        start: what to begin with; zeros by default.
+    """
+    from scipy.optimize import minimize
+
+    x, (columns, width) = rows.x.double(), rows.shape_of(loss)
+    share = sample_shares(loss, rows.target, rows.weight)
+    mass = float(len(rows)) if share is None else share.mass
+    few = max(1, _ENTRIES // columns)
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        head = torch.from_numpy(flat).view(width + 1, columns)
+        weight, gradient, total = head[:-1], torch.zeros_like(head), 0.0
+        for first in range(0, len(rows), few):
+            part = slice(first, first + few)
+            z = torch.addmm(head[-1], x[part], weight).requires_grad_()
+            with torch.enable_grad():
+                each = loss(z, rows.target[part])
+                each = each if share is None else each * share.weight[part].double()
+                value = each.sum() / mass
+            (grad,) = torch.autograd.grad(value, z)
+            gradient[:-1] += x[part].T @ grad
+            gradient[-1] += grad.sum(dim=0) if options.bias else 0.0
+            total += float(value)
+        penalty = weight_decay / 2 * float((weight * weight).sum())
+        gradient[:-1] += weight_decay * weight
+        objective.loss = total  # type: ignore[attr-defined]
+        return total + penalty, gradient.numpy().ravel()
+
+    initial = torch.zeros(width + 1, columns, dtype=torch.float64)
+    if start is not None:
+        initial[:-1] = start.weight.T
+        initial[-1] = 0.0 if start.bias is None else start.bias
+    found = minimize(
+        objective,
+        initial.numpy().ravel(),
+        method="L-BFGS-B",
+        jac=True,
+        # The gradient decides; differences of the objective only where they are lost in rounding.
+        options={
+            "maxiter": options.max_iter,
+            "maxfun": 20 * options.max_iter,
+            "gtol": options.tolerance,
+            "ftol": 64 * np.finfo(float).eps,
+        },
+    )
+    value, gradient = objective(found.x)
+    head = torch.from_numpy(found.x).view(width + 1, columns)
+    return Converged(
+        weight=head[:-1],
+        bias=head[-1],
+        loss=objective.loss,  # type: ignore[attr-defined]
+        steepest=float(np.abs(gradient).max()),
+        iterations=int(found.nit),
+        converged=found.status == 0,
+        finite=bool(np.isfinite(value) and np.isfinite(found.x).all()),
+    )

@@ -1,0 +1,144 @@
+"""What is to be trained, how, and what comes out: the words of :func:`hace.linear.fit_heads`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.contract import HierarchicalLoss, check_choice, check_number, is_number
+from hace.errors import ConfigError
+
+OPTIMIZERS = ("sgd", "adamw", "lbfgs")
+SCHEDULES = ("cosine", "constant")
+
+Record = dict[str, Any]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One head to train.
+
+    Trials that share one loss *object* are the fastest: their logits go through it in one call.
+
+    Attributes:
+        loss: any loss of hace. Its reduction does not matter: the objective is the mean.
+        lr: learning rate, before the schedule. L-BFGS takes none.
+        weight_decay: never acts on the bias. "sgd" and "lbfgs" minimise mean loss + weight_decay / 2 ||W||^2; "adamw"
+            decays apart from the gradient.
+    """
+
+    loss: HierarchicalLoss
+    lr: float = 1.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, HierarchicalLoss):
+            raise ConfigError(
+                f"loss must be a loss of hace, such as build_loss('hace', hierarchy). Got {type(self.loss).__name__} instead."
+            )
+        check_number("lr", self.lr, "a number above 0", is_number(self.lr) and self.lr > 0)
+        fits = is_number(self.weight_decay) and self.weight_decay >= 0
+        check_number("weight_decay", self.weight_decay, "a number >= 0", fits)
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What all heads of a pass share.
+
+    Attributes:
+        optimizer: "sgd" (with momentum, as torch.optim.SGD), "adamw" (as torch.optim.AdamW) or "lbfgs" (all samples at
+            once, each head alone, in double precision, until the gradient vanishes).
+        schedule: "cosine", to 0 over all steps, or "constant".
+        epochs: passes over the data.
+        batch_size: samples of a step. The last batch of an epoch may have fewer; none is left out.
+        momentum: of "sgd", in [0, 1).
+        bias: whether the head has one.
+        patience: stop a head after this many epochs without a better top-1 on the validation data, and return the weights
+            of its best epoch. None: train to the end and return the last ones.
+        tolerance: "lbfgs" has converged when no entry of the gradient is larger.
+        max_iter: iterations of "lbfgs" at most.
+
+    Example:
+        >>> Optimization(epochs=10, batch_size=64).optimizer
+        'sgd'
+        >>> Optimization(schedule="linear")
+        Traceback (most recent call last):
+        hace.errors.ConfigError: schedule must be one of 'cosine', 'constant'. Got 'linear' instead.
+    """
+
+    optimizer: str = "sgd"
+    schedule: str = "cosine"
+    epochs: int = 30
+    batch_size: int = 256
+    momentum: float = 0.9
+    bias: bool = True
+    patience: int | None = None
+    tolerance: float = 1e-6
+    max_iter: int = 1000
+
+    def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        for name in ("epochs", "batch_size", "max_iter"):
+            value = getattr(self, name)
+            check_number(name, value, "a whole number above 0", _is_count(value))
+        fits = self.patience is None or _is_count(self.patience)
+        check_number("patience", self.patience, "a whole number above 0, or None", fits)
+        fits = is_number(self.momentum) and 0 <= self.momentum < 1
+        check_number("momentum", self.momentum, "in [0, 1)", fits)
+        fits = is_number(self.tolerance) and self.tolerance > 0
+        check_number("tolerance", self.tolerance, "a number above 0", fits)
+        check_choice("bias", self.bias, (True, False))
+        if self.patience is not None and self.optimizer == "lbfgs":
+            raise ConfigError("patience counts epochs, and optimizer='lbfgs' has none. Leave patience out.")
+
+    def factor(self, step: int, steps: int) -> float:
+        """What the schedule makes of a rate at a step, counted from 0."""
+        return 0.5 * (1 + math.cos(math.pi * step / steps)) if self.schedule == "cosine" else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class FittedHead:
+    """A head that was trained.
+
+    Attributes:
+        weight: (C, d) float32, as in torch.nn.Linear.
+        bias: (C,) float32, or None.
+        history: a record for each epoch, counted from 1: epoch, lr (at its first step), loss (the mean over its samples, as
+            they were met) and, where there is validation data, val_top1. "lbfgs" has one record: epoch (its iterations),
+            lr (None), loss, gradient (its largest entry) and converged.
+        diverged: epoch, step (counted from 1 over all epochs) and lr of the first loss that was not finite, else None. Such
+            a head's weights are zeros: those that led there are out of range or about to be, and no use to anybody.
+        epochs: epochs behind these weights; 0 where it diverged.
+        converged: of "lbfgs"; else None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    history: list[Record]
+    diverged: Record | None
+    epochs: int
+    converged: bool | None = None
+
+    @classmethod
+    def zeros(
+        cls,
+        columns: int,
+        width: int,
+        bias: bool,
+        history: list[Record],
+        diverged: Record,
+        converged: bool | None = None,
+    ) -> FittedHead:
+        """A head that diverged."""
+        zero = torch.zeros(columns) if bias else None
+        return cls(torch.zeros(columns, width), zero, history, diverged, 0, converged)
