@@ -45,6 +45,7 @@ COMMANDS = (
     Command("hierarchy", "summarise, convert or draw a hierarchy", "hace.commands.hierarchy"),
     Command("data", "look at a data set, fetch it, check it", "hace.commands.data"),
     Command("features", "compute the features of a frozen model", "hace.commands.features"),
+    Command("probe", "train linear probes on features", "hace.commands.probe"),
     Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
 )
 

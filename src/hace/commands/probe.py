@@ -1,0 +1,250 @@
+"""`hace probe`: linear probes on frozen features."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.commands.data import numbers
+from hace.commands.hierarchy import reader_options
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.experiments.config import ProbeConfig
+
+DESCRIPTION = """\
+Train linear layers on frozen features: one, or a whole grid of losses, parameters, rates and seeds side by side. Every head
+becomes a run directory with its configuration, log, weights, predictions and all metrics; finished runs are not repeated.
+"""
+
+EXAMPLES = """\
+examples:
+  hace probe --features F --loss hace --dilution 0.5 --lr 8
+  hace probe --features birds.npz --hierarchy taxonomy.csv --loss cross_entropy hace --lr 4 8 16
+  hace probe --features F --loss cross_entropy hace hxe --dilution 0.2 0.5 --protocol fair
+  hace probe --features F --loss cross_entropy hace --protocol paper --lr 8
+  hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
+  hace probe --config runs/4cd033b43672ca23/config.json
+
+F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
+classes). Losses: cross_entropy, soft_label, hxe, hce, hace, ancestral_smoothing, hace_leaves, conditional_softmax, simloss,
+expected_distance; parameters that a loss does not have are not its business.
+
+protocols:
+  single  every loss, parameter, rate and seed as given, judged on the test samples
+  fair    the same rates (default 0.25 to 32) for every loss; each seed holds out 10 % of the training samples, chooses its
+          rate on them and trains again on all; 5 seeds; the test samples are used once
+  paper   the paper's rates around --lr (l, l/d, l*d; d = 0.2, 0.5, 0.7), the best run chosen on the test samples
+"""
+
+PARAMETERS = {
+    "dilution": "d of HACE: the share that a node keeps; default 0.5",
+    "label_smoothing": "mass spread evenly over the classes",
+    "soft_label_beta": "soft labels below HACE: their sharpness",
+    "beta": "sharpness of soft labels",
+    "alpha": "decay of HXE",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    data = parser.add_argument_group("data")
+    data.add_argument("--features", metavar="F", help="a folder of `hace features`, or a file of features")
+    data.add_argument(
+        "--data", metavar="NAME", help="a data set with features instead, such as synthetic-features"
+    )
+    data.add_argument("--hierarchy", metavar="H", help="the classes, where F is a file")
+    data.add_argument("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
+    data.add_argument(
+        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="of the data set"
+    )
+    data.add_argument(
+        "--normalize", choices=("unit", "standard", "none"), help="of the features (default: unit)"
+    )
+    data.add_argument("--shuffle", metavar="SEED", type=int, help="the control: train on a shuffled tree")
+
+    loss = parser.add_argument_group("losses; several values make a grid")
+    loss.add_argument("--loss", metavar="NAME", nargs="+", help="losses (default: hace)")
+    for name, help in PARAMETERS.items():
+        option = f"--{name.replace('_', '-')}"
+        loss.add_argument(option, metavar="X", nargs="+", type=float, help=help)
+    loss.add_argument(
+        "--loss-option", metavar="NAME=VALUE", action="append", default=[], help="any other parameter"
+    )
+
+    fit = parser.add_argument_group("training")
+    fit.add_argument(
+        "--protocol", choices=("single", "fair", "paper"), default="single", help="default: single"
+    )
+    fit.add_argument(
+        "--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8; fair: 0.25 ... 32)"
+    )
+    fit.add_argument("--seed", metavar="S", type=int, default=0, help="the first seed (default: 0)")
+    fit.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
+    fit.add_argument("--optimizer", choices=("sgd", "adamw", "lbfgs"), help="default: sgd")
+    fit.add_argument("--schedule", choices=("cosine", "constant"), help="default: cosine")
+    fit.add_argument("--epochs", metavar="N", type=int, help="default: 30")
+    fit.add_argument("--batch-size", metavar="N", type=int, help="default: 256")
+    fit.add_argument("--momentum", metavar="M", type=float, help="of SGD (default: 0.9)")
+    fit.add_argument("--weight-decay", metavar="W", type=float, help="default: 0")
+    fit.add_argument("--bias", action=argparse.BooleanOptionalAction, help="a bias (default: yes)")
+    fit.add_argument("--validation", metavar="SHARE", type=float, help="of the training samples, held out")
+    fit.add_argument("--evaluate", choices=("test", "val"), help="what the result speaks of (default: test)")
+    fit.add_argument(
+        "--patience", metavar="N", type=int, help="stop early after N epochs without a better validation"
+    )
+    fit.add_argument(
+        "--threads", metavar="N", type=int, default=1, help="1 makes runs repeat bit by bit (default: 1)"
+    )
+    fit.add_argument(
+        "--config", metavar="FILE", help="a configuration, as a run directory holds it; options come on top"
+    )
+
+    out = parser.add_argument_group("results")
+    out.add_argument(
+        "--out", metavar="FOLDER", default="runs", help="where run directories go (default: runs)"
+    )
+    out.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train, and print the table."""
+    import torch
+
+    from hace.experiments.probe_grid import (
+        fair_probes,
+        loss_grid,
+        paper_probes,
+        single_probes,
+        summary,
+        summary_text,
+    )
+    from hace.experiments.progress import progress
+
+    if args.threads < 1:
+        raise ConfigError(f"--threads must be at least 1, got {args.threads}.")
+    torch.set_num_threads(args.threads)
+    base = base_config(args)
+    fair = args.protocol == "fair"
+    count = args.seeds if args.seeds is not None else 5 if fair else 1
+    if count < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {count}.")
+    seeds = range(base.seed, base.seed + count)
+    given = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
+    more = {name: [value] for name, value in numbers(reader_options(args.loss_option)).items()}
+    if args.config and not args.loss and not given and not more:
+        losses = {base.loss.name: base.loss}
+    else:
+        losses = loss_grid(args.loss or [base.loss.name], {**given, **more})
+    rates = args.lr or ([] if fair else [base.lr])
+    if args.protocol == "paper" and len(rates) > 1:
+        raise ConfigError(f"--lr of the paper's protocol is one base rate, got {len(rates)}.")
+    heads = (
+        len(losses) * count * {"single": len(rates), "fair": (len(rates) or 8) + 1, "paper": 6}[args.protocol]
+    )
+    with progress("probes", "epochs") as start:
+        step = start(heads * base.epochs, 0)
+        if args.protocol == "paper":
+            chosen = paper_probes(_at(base, rates[0]), losses, seeds, args.out, step)
+        else:
+            chosen = (fair_probes if fair else single_probes)(base, losses, rates, seeds, args.out, step)
+    rows = summary(chosen)
+    unseen = {c for one in chosen if one.run.result for c in one.run.result["train"]["unseen_classes"]}
+    if unseen:
+        shown = ", ".join(sorted(unseen)[:5]) + (" ..." if len(unseen) > 5 else "")
+        print(f"hace: {len(unseen)} classes have no training sample: {shown}", file=sys.stderr)
+    if args.json:
+        print(json.dumps([_document(row, chosen) for row in rows], indent=1))
+        return
+    print(summary_text(rows))
+    about = {
+        "single": "as given",
+        "fair": "each seed's rate chosen on held-out training samples, then trained on all",
+        "paper": "the best run chosen on the test samples, as the paper does",
+    }[args.protocol]
+    print(f"\n95 % intervals over seeds and {base.evaluate} samples. Rates: {about}. Runs are in {args.out}:")
+    for one in chosen:
+        print(f"  {Path(args.out) / one.run.id}  {one.method}, seed {one.run.config.seed}, {one.run.status}")
+
+
+def base_config(args: argparse.Namespace) -> ProbeConfig:
+    """The configuration that all runs of a command share: a file's, with the options on top."""
+    from hace.experiments.config import ProbeConfig
+    from hace.experiments.settings import from_dict
+
+    document: dict[str, Any] = read_document(args.config) if args.config else {"lr": 8.0}
+    data = dict(document.get("data", {}))
+    if args.features and args.data:
+        raise ConfigError("--features and --data are two ways to name the data: give one.")
+    if args.features:
+        data |= {"name": "features", "root": args.features}
+    if args.data:
+        data |= {"name": args.data, "root": None}
+    if not data:
+        raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
+    options = numbers(reader_options(args.option))
+    if options:
+        data["options"] = {**data.get("options", {}), **options}
+    for name in ("hierarchy", "root_node", "shuffle"):
+        if getattr(args, name) is not None:
+            data[name] = getattr(args, name)
+    document["data"] = data
+    settings = (
+        "normalize",
+        "optimizer",
+        "schedule",
+        "epochs",
+        "batch_size",
+        "momentum",
+        "weight_decay",
+        "bias",
+    )
+    for name in (*settings, "validation", "evaluate", "patience"):
+        if getattr(args, name) is not None:
+            document[name] = getattr(args, name)
+    if args.seed or not args.config:
+        document["seed"] = args.seed
+    return from_dict(ProbeConfig, document)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """A configuration file, JSON or YAML."""
+    from hace.errors import FormatError
+
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        if path.endswith((".yaml", ".yml")):
+            import yaml
+
+            document = yaml.safe_load(text)
+        else:
+            document = json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(document, dict):
+        raise FormatError(f"{path} must hold settings by name.")
+    return document
+
+
+def _at(config: ProbeConfig, lr: float) -> ProbeConfig:
+    from dataclasses import replace
+
+    return replace(config, lr=lr)
+
+
+def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:
+    values = {name: dict(zip(("value", "low", "high"), v, strict=True)) for name, v in row.values.items()}
+    change = None if row.change is None else dict(zip(("value", "low", "high"), row.change, strict=True))
+    runs = [c.run.id for c in chosen if c.method == row.method]
+    return {
+        "method": row.method,
+        "seeds": row.seeds,
+        "diverged": row.diverged,
+        "rates": row.rates,
+        "metrics": values,
+        "change": change,
+        "runs": runs,
+    }
