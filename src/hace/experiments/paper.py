@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from itertools import product
@@ -92,6 +92,12 @@ class PaperTable:
     columns: tuple[Key, ...]
     cells: tuple[Cell, ...]
     footnotes: tuple[Footnote, ...] = ()
+
+    @property
+    def metric(self) -> str | None:
+        """What all its cells measure, "top-1" or "top-5"; None where that differs from column to column."""
+        metrics = {cell.metric for cell in self.cells}
+        return metrics.pop() if len(metrics) == 1 else None
 
     def select(self, **key: str | float | None) -> tuple[Cell, ...]:
         """The cells with these keys; what is left out may be anything.
@@ -213,9 +219,7 @@ def _tables() -> dict[str, PaperTable]:
     for name, table in _plain_tables().items():
         touching = [(e, cells) for e in _errata() if (cells := tuple(c for c in e.cells if c.table == name))]
         notes = tuple(Footnote(ascii_lowercase[i], e, cells) for i, (e, cells) in enumerate(touching))
-        finished[name] = PaperTable(
-            name, table.title, table.label, table.rows, table.columns, table.cells, notes
-        )
+        finished[name] = replace(table, footnotes=notes)
     return finished
 
 
