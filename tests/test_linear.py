@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import hace
-from hace import ConfigError, DataError, Hierarchy, build_loss
+from hace import Hierarchy, build_loss
 from hace.contract import HierarchicalLoss
 from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores
 
