@@ -247,14 +247,19 @@ def _checked_name(name: str, timm: Any) -> str:
 
 
 def _create(timm: Any, name: str, num_outputs: int, options: Mapping[str, Any]) -> nn.Module:
+    """timm's model. Rates of 0 are given all the same, since some models have another default; not all have the option."""
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_outputs, **options)
     except TypeError as error:
-        # A rate of 0 is given all the same, since some models have another default; a few have no such option.
-        if "drop_path_rate" not in str(error) or options["drop_path_rate"]:
+        refused = next((key for key in options if key.endswith("_rate") and f"'{key}'" in str(error)), None)
+        if refused is None:
             raise
-        rest = {key: value for key, value in options.items() if key != "drop_path_rate"}
-        return timm.create_model(name, pretrained=False, num_classes=num_outputs, **rest)
+        if options[refused]:
+            ours = "drop_path" if refused == "drop_path_rate" else "dropout"
+            raise ConfigError(
+                f"{ours} must be 0 for {name}, which has no such option, got {options[refused]}."
+            ) from None
+        return _create(timm, name, num_outputs, {key: v for key, v in options.items() if key != refused})
 
 
 def _shrink(model: nn.Module, architecture: Architecture) -> None:

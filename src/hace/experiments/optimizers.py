@@ -79,7 +79,7 @@ def build_optimizer(
 def parameter_groups(model: nn.Module, weight_decay: float, decay: str) -> list[dict[str, Any]]:
     """The parameters to train, in the model's order, decayed ones first; see `build_optimizer`."""
     exclude: Any = getattr(model, "no_weight_decay", None)
-    excluded = set(exclude()) if callable(exclude) else set()
+    excluded: set[str] = set(exclude()) if exclude else set()
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():

@@ -127,7 +127,7 @@ ASSUMPTIONS = (
     "Early stopping: none; every run has all its epochs.",
     "Seeds: the paper has one run of each kind and names no seed. Ours is 0 where none is given.",
     "SCE's rate in the HACE-anchored pairing: l times d, as the table of learning rates says; one sentence says l / d.",
-    "Label smoothing, gradient clipping and averaging of weights: none, but for the smoothing of the methods that are named after it.",
+    "Label smoothing (but for the methods that have it in their name), gradient clipping, averaging of weights: none.",
 )
 
 
