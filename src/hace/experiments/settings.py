@@ -10,6 +10,7 @@ import dataclasses
 import math
 import types
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hace.errors import ConfigError, nearest
@@ -49,7 +50,7 @@ class Config:
     """Base of all configurations; a subclass adds fields, and :meth:`conflicts` for rules about several of them."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints(type(self))
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _tidy(getattr(self, field.name), hints[field.name]))
         problems = [
@@ -89,7 +90,7 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
     """
     if not isinstance(document, Mapping):
         raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping, got {document!r}.")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}
     problems, values = [], {}
     for key, value in document.items():
@@ -118,6 +119,11 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
     if config is None or problems:
         raise ConfigError(listed(problems))
     return config
+
+
+@cache  # a study has thousands of configurations, and evaluating annotations is most of the work
+def _hints(cls: type[Config]) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _needed(field: dataclasses.Field[Any]) -> bool:
