@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from hace.contract import HierarchicalLoss
 from hace.data import Features
-from hace.errors import ConfigError, DataError, FormatError
+from hace.errors import ConfigError, FormatError
 from hace.experiments.config import ProbeConfig
 from hace.experiments.outcome import diverged_result, evaluate_outputs
 from hace.experiments.runs import RESULT, RUN, Run, RunWriter, read_run, start_run
+from hace.experiments.scaling import Scaling, head_outputs
 from hace.experiments.splits import Source, Task, load_source, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 
 HEADS = 16  # side by side; more gain nothing and take memory
-_ROWS = 4096  # scored at once
 
 Sources = dict[str, Source[Features]]
 
@@ -151,7 +149,8 @@ def run_pass(
         began = time.monotonic()
         tasks = [make_task(source, config) for config, _ in writers]
         task = tasks[0]  # the others differ in the loss's tree only
-        x, x_val, x_eval = normalized(task, writers[0][0].normalize)
+        scaling = Scaling.fitted(writers[0][0].normalize, task.train.x)
+        x, x_val, x_eval = normalized(task, scaling)
         losses = _losses([config for config, _ in writers], tasks)
         heads = fit_heads(
             x,
@@ -167,7 +166,7 @@ def run_pass(
         )
         share = (time.monotonic() - began) / len(heads)
         for (config, writer), loss, head in zip(writers, losses, heads, strict=True):
-            _finish(writer, config, loss, head, task, x_eval, share)
+            _finish(writer, config, loss, head, task, x_eval, scaling, share)
 
 
 def optimization_of(config: ProbeConfig) -> Optimization:
@@ -197,65 +196,14 @@ def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> 
     return found
 
 
-def normalized(task: Task[Features], how: str) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Features of training, held-out and evaluated samples, float32.
-
-    Mean and standard deviation of "standard" are those of the training samples; a constant column is divided by 1.
-    """
-    mean, std = np.zeros(1, np.float32), np.ones(1, np.float32)
-    if how == "standard":
-        mean, std = column_moments(task.train.x)
-
-    def ready(split: Features, what: str) -> Tensor:
-        x = finite(split.x.astype(np.float32), what)
-        if how == "standard":
-            x = (x - mean) / std
-        elif how == "unit":
-            norms = np.linalg.norm(x, axis=1, keepdims=True)
-            x = x / np.where(norms > 0, norms, 1)
-        return torch.from_numpy(x)
-
-    val = None if task.val is None else ready(task.val, "held-out")
-    evaluated = val if val is not None and task.evaluated is task.val else ready(task.evaluated, "evaluated")
-    return ready(task.train, "training"), val, evaluated
-
-
-def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    std = x.std(axis=0, dtype=np.float64)
-    return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
-
-
-def finite(x: np.ndarray, what: str) -> np.ndarray:
-    """The features, if all are numbers.
-
-    Raises:
-        DataError: With the number of bad rows and the first of them.
-    """
-    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
-    if len(bad):
-        raise DataError(
-            f"Features must be finite. {len(bad):,} of {len(x):,} {what} samples hold NaN or infinite values; the first is "
-            f"sample {bad[0]}. Leave them out, or compute them again."
-        )
-    return x
-
-
-def head_outputs(x: Tensor, weights: dict[str, Tensor]) -> Iterator[Tensor]:
-    """Chunks (B, C) of a head's raw outputs.
-
-    Raises:
-        DataError: The features have another width than those that the head was trained on.
-    """
-    weight, bias = weights["weight"], weights.get("bias")
-    if x.shape[1] != weight.shape[1]:
-        raise DataError(
-            f"Features must have {weight.shape[1]} columns, as those that the run was trained on. Got {x.shape[1]}: they "
-            "come from another model, or from another layer of it."
-        )
-    for rows in x.split(_ROWS):
-        yield torch.nn.functional.linear(rows, weight, bias)
+def normalized(task: Task[Features], scaling: Scaling) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Features of training, held-out and evaluated samples, float32."""
+    val = None if task.val is None else scaling(task.val.x, "held-out")
+    if val is not None and task.evaluated is task.val:
+        evaluated = val
+    else:
+        evaluated = scaling(task.evaluated.x, "evaluated")
+    return scaling(task.train.x, "training"), val, evaluated
 
 
 def _finish(
@@ -265,6 +213,7 @@ def _finish(
     head: FittedHead,
     task: Task[Features],
     x: Tensor,
+    scaling: Scaling,
     seconds: float,
 ) -> None:
     began = time.monotonic()
@@ -280,6 +229,7 @@ def _finish(
         writer.finish(diverged_result(config.evaluate, head.diverged, about, seconds))
         return
     weights = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
+    weights |= scaling.tensors()
     outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
     result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
     kept = config.keep
