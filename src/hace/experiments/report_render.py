@@ -1,0 +1,265 @@
+"""A table for people, once, and as Markdown, LaTeX (booktabs), HTML, CSV and plain text."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Mark = Literal["", "best", "second"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell.
+
+    Attributes:
+        text: What it says.
+        detail: What stands small behind it: an interval, a count of seeds.
+        mark: Best (bold) or second best (underlined) of those it competes with.
+        notes: Marks of footnotes.
+        soft: Whether it is no result: "not run".
+    """
+
+    text: str
+    detail: str = ""
+    mark: Mark = ""
+    notes: tuple[str, ...] = ()
+    soft: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        id: For files and links.
+        title: Its caption.
+        heads: One or more lines of headings, all of the same length; equal neighbours in all but the last line span.
+        rows: Cells; the first `stub` of a row name it.
+        stub: How many columns name a row.
+        notes: Footnotes: mark and text.
+        remarks: What holds for all of it.
+        blocks: Lines before which a rule stands: the indices of rows.
+    """
+
+    id: str
+    title: str
+    heads: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    stub: int = 1
+    notes: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+
+def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
+    """Who is best and who second; equals share. Of two only the best is marked, and somebody alone gets nothing.
+
+    Example:
+        >>> marked([71.2, 70.0, None, 71.2, 69.0])
+        ['best', 'second', '', 'best', '']
+    """
+    order = sorted({v for v in values if v is not None}, reverse=higher)
+    count = sum(v is not None for v in values)
+    if count < 2:
+        return [""] * len(values)
+    marks: tuple[Mark, ...] = ("best", "second") if count > 2 else ("best",)
+    names = dict(zip(order, marks, strict=False))
+    return ["" if v is None else names.get(v, "") for v in values]
+
+
+def head_line(table: Table) -> list[str]:
+    """One heading a column: the lines of headings, joined."""
+    columns = zip(*table.heads, strict=True)
+    return [" ".join(dict.fromkeys(part for part in column if part)) for column in columns]
+
+
+# ---------------------------------------------------------------------- Markdown, CSV, plain text
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table with its title above and its notes below."""
+    lines = [f"**{_md(table.title)}**", ""]
+    lines.append("| " + " | ".join(_md(head) or " " for head in head_line(table)) + " |")
+    lines.append("|" + " --- |" * table.stub + " ---: |" * (len(table.heads[-1]) - table.stub))
+    lines += ["| " + " | ".join(map(_md_cell, row)) + " |" for row in table.rows]
+    lines += [""] if table.notes or table.remarks else []
+    lines += [f"{_md(remark)}\n" for remark in table.remarks]
+    lines += [f"<sup>{mark}</sup> {_md(text)}\n" for mark, text in table.notes]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _md_cell(entry: Entry) -> str:
+    text = _md(entry.text)
+    text = {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(entry.mark, text)
+    notes = f"<sup>{','.join(entry.notes)}</sup>" if entry.notes else ""
+    detail = f" <small>{_md(entry.detail)}</small>" if entry.detail else ""
+    return text + notes + detail
+
+
+def _md(text: str) -> str:
+    """Text that Markdown shows as it is, on one line and in one cell."""
+    text = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", text)
+
+
+def to_csv(table: Table) -> str:
+    """A line a row; details have columns of their own, and the marks are left out."""
+    detailed = [any(row[c].detail for row in table.rows) for c in range(len(table.heads[-1]))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    heads = ([h, f"{h} (detail)"] if d else [h] for h, d in zip(head_line(table), detailed, strict=True))
+    writer.writerow(itertools.chain.from_iterable(heads))
+    for row in table.rows:
+        cells = ([e.text, e.detail] if d else [e.text] for e, d in zip(row, detailed, strict=True))
+        writer.writerow(itertools.chain.from_iterable(cells))
+    return out.getvalue()
+
+
+def to_text(table: Table) -> str:
+    """For the terminal: * marks the best, + the second."""
+    heads = head_line(table)
+    cells = [[_plain(e) for e in row] for row in table.rows]
+    widths = [max([len(h), *(len(row[c]) for row in cells)]) for c, h in enumerate(heads)]
+    lines = [table.title, ""]
+    for row in [heads, *cells]:
+        parts = [
+            t.ljust(w) if c < table.stub else t.rjust(w)
+            for c, (t, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join([*lines, *(["", *table.remarks] if table.remarks else [])])
+
+
+def _plain(entry: Entry) -> str:
+    mark = {"best": " *", "second": " +"}.get(entry.mark, "")
+    return entry.text + (f" {entry.detail}" if entry.detail else "") + mark
+
+
+# ---------------------------------------------------------------------- LaTeX
+
+
+def to_latex(table: Table) -> str:
+    """A `table` environment for booktabs (and graphicx, to fit wide ones): best bold, second underlined."""
+    width = len(table.heads[-1])
+    columns = "l" * table.stub + "r" * (width - table.stub)
+    lines = [
+        r"\begin{table}[htbp]",
+        r"\centering",
+        rf"\caption{{{latex(table.title)}}}",
+        rf"\label{{tab:{_label(table.id)}}}",
+    ]
+    tabular = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    for line in table.heads[:-1]:
+        spans = list(_spans(line))
+        tabular.append(
+            " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{latex(text)}}}" for text, _, n in spans) + r" \\"
+        )
+        rules = [rf"\cmidrule(lr){{{at + 1}-{at + n}}}" for text, at, n in spans if text and n > 1]
+        tabular += ["".join(rules)] if rules else []
+    tabular += [" & ".join(map(latex, table.heads[-1])) + r" \\", r"\midrule"]
+    for i, row in enumerate(table.rows):
+        tabular += [r"\midrule"] if i in table.blocks and i else []
+        tabular.append(" & ".join(map(_tex_cell, row)) + r" \\")
+    tabular += [r"\bottomrule", r"\end{tabular}"]
+    if width > 5:
+        tabular = [r"\resizebox{\linewidth}{!}{%", *tabular, "}"]
+    below = [latex(remark) for remark in table.remarks]
+    below += [rf"\textsuperscript{{{mark}}}\,{latex(text)}" for mark, text in table.notes]
+    if below:
+        body = " \\\\\n".join(below)
+        below = [
+            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright",
+            body,
+            r"\end{minipage}",
+        ]
+    return "\n".join([*lines, *tabular, *below, r"\end{table}"]) + "\n"
+
+
+_TEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "β": r"$\beta$", "α": r"$\alpha$", "−": "$-$", "±": r"$\pm$",
+    "→": r"$\to$", "Δ": r"$\Delta$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}",
+}  # fmt: skip
+
+
+def latex(text: str) -> str:
+    r"""Text that LaTeX prints as it is.
+
+    Example:
+        >>> print(latex("50 % of A_1 & B"))
+        50 \% of A\_1 \& B
+    """
+    return "".join(_TEX.get(c, c) for c in " ".join(text.split()))
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.:-]", "-", text)
+
+
+def _tex_cell(entry: Entry) -> str:
+    text = latex(entry.text)
+    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(entry.mark, text)
+    notes = rf"\textsuperscript{{{','.join(entry.notes)}}}" if entry.notes else ""
+    detail = rf" {{\scriptsize {latex(entry.detail)}}}" if entry.detail else ""
+    return text + notes + detail
+
+
+def _spans(line: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    """Equal neighbours as one: text, first column, number of columns."""
+    at = 0
+    for text, group in itertools.groupby(line):
+        count = len(list(group))
+        yield text, at, count
+        at += count
+
+
+# ---------------------------------------------------------------------- HTML
+
+
+def to_html(table: Table) -> str:
+    """A figure with the table, its caption and its notes; wide tables scroll by themselves."""
+    e = html.escape
+    lines = [f'<figure class="table" id="table-{e(table.id)}">', '<div class="scroll" tabindex="0" role="region" '
+             f'aria-label="{e(table.title)}"><table>', f"<caption>{e(table.title)}</caption>", "<thead>"]  # fmt: skip
+    for line in table.heads[:-1]:
+        cells = (
+            f'<th scope="colgroup" colspan="{n}">{e(t)}</th>' if t else f'<td colspan="{n}"></td>'
+            for t, _, n in _spans(line)
+        )
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    lines.append(
+        "<tr>" + "".join(f'<th scope="col">{e(t)}</th>' for t in table.heads[-1]) + "</tr></thead><tbody>"
+    )
+    for i, row in enumerate(table.rows):
+        rule = ' class="block"' if i in table.blocks and i else ""
+        cells = "".join(_html_cell(entry, c < table.stub) for c, entry in enumerate(row))
+        lines.append(f"<tr{rule}>{cells}</tr>")
+    lines.append("</tbody></table></div>")
+    if table.remarks or table.notes:
+        notes = [f"<p>{e(remark)}</p>" for remark in table.remarks]
+        notes += [f"<p><sup>{e(mark)}</sup> {e(text)}</p>" for mark, text in table.notes]
+        lines.append(f"<figcaption>{''.join(notes)}</figcaption>")
+    return "\n".join([*lines, "</figure>"]) + "\n"
+
+
+def _html_cell(entry: Entry, stub: bool) -> str:
+    e = html.escape
+    text = {"best": f"<strong>{e(entry.text)}</strong>", "second": f"<u>{e(entry.text)}</u>"}.get(
+        entry.mark, e(entry.text)
+    )
+    notes = f"<sup>{e(','.join(entry.notes))}</sup>" if entry.notes else ""
+    detail = f" <small>{e(entry.detail)}</small>" if entry.detail else ""
+    soft = ' class="soft"' if entry.soft else ""
+    return (
+        f'<th scope="row"{soft}>{text}{notes}{detail}</th>'
+        if stub
+        else f"<td{soft}>{text}{notes}{detail}</td>"
+    )

@@ -1,0 +1,127 @@
+"""Studies made up for the tests of the report: real run directories, with predictions drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hace import Hierarchy, build_loss
+from hace.experiments.config import DataConfig, LossConfig, ProbeConfig
+from hace.experiments.methods import METHODS
+from hace.experiments.outcome import diverged_result, evaluate_outputs
+from hace.experiments.records import CellKey, Record
+from hace.experiments.runs import DataPrint, Run, start_run
+
+ANIMALS = {
+    "husky": ("animal", "dog"),
+    "beagle": ("animal", "dog"),
+    "tabby": ("animal", "cat"),
+    "siamese": ("animal", "cat"),
+    "sparrow": ("animal", "bird"),
+    "</script><b>&\"'$x_1$": ("animal", "bird"),
+}
+
+
+def animals() -> Hierarchy:
+    """Two levels below a root, and a class whose name is hostile."""
+    return Hierarchy.from_paths([(*above, leaf) for leaf, above in ANIMALS.items()], leaves=list(ANIMALS))
+
+
+def make_run(
+    folder: Path,
+    hierarchy: Hierarchy,
+    config: ProbeConfig,
+    name: str,
+    skill: float,
+    samples: int = 40,
+    status: str = "finished",
+) -> Run:
+    """A run whose outputs are noise and `skill` times the truth."""
+    data = DataPrint(name, f"data of {name}", hierarchy.fingerprint)
+    path = folder / config.identity(data.fingerprint)
+    with start_run(path, config, data, hierarchy) as writer:
+        train = {"samples": 100, "epochs": config.epochs}
+        if status == "diverged":
+            return writer.finish(diverged_result(config.evaluate, {"epoch": 1}, train, 0.5))
+        truth = np.arange(samples) % hierarchy.num_leaves
+        rng = np.random.default_rng([config.seed, int(1000 * config.lr), int(1000 * skill)])
+        z = rng.normal(size=(samples, hierarchy.num_leaves))
+        z[np.arange(samples), truth] += skill
+        loss = build_loss("cross_entropy", hierarchy)
+        outcome = evaluate_outputs(
+            loss, [torch.tensor(z, dtype=torch.float32)], hierarchy.leaf_nodes[truth], hierarchy
+        )
+        keep = outcome.predictions() if config.keep else None
+        return writer.finish(outcome.result(config.evaluate, train, 1.25), predictions=keep)
+
+
+def config_of(
+    method: str, dilution: float | None, seed: int, lr: float, shuffle: bool = False
+) -> ProbeConfig:
+    """A run's configuration."""
+    loss = (
+        METHODS[method].loss_at(dilution if METHODS[method].diluted else None)
+        if method in METHODS
+        else LossConfig()
+    )
+    return ProbeConfig(data=DataConfig(shuffle=0 if shuffle else None), loss=loss, seed=seed, lr=lr)
+
+
+def fair_records(
+    folder: Path,
+    hierarchy: Hierarchy,
+    skills: Mapping[str, float],
+    *,
+    dataset: str = "pets",
+    model: str = "backbone",
+    seeds: Sequence[int] = (0, 1, 2),
+    rates: Sequence[float] = (1.0, 4.0),
+    samples: int = 40,
+) -> list[Record]:
+    """The fair protocol: a search over rates, and the final run at the second of them."""
+    records = []
+    for method, skill in skills.items():
+        dilution = 0.5 if METHODS[method].diluted else None
+        for seed in seeds:
+            key = CellKey("fair", dataset, model, method, dilution, None, seed)
+            base = config_of(method, dilution, seed, rates[-1], METHODS[method].shuffled)
+            for lr in rates:
+                config = replace(base, lr=lr, validation=0.1, evaluate="val", keep=False)
+                run = make_run(
+                    folder, hierarchy, config, dataset, skill * (1 if lr == rates[-1] else 0.6), samples
+                )
+                records.append(Record(key, "search", lr, run))
+            records.append(
+                Record(key, "final", base.lr, make_run(folder, hierarchy, base, dataset, skill, samples))
+            )
+    return records
+
+
+def paper_records(
+    folder: Path, hierarchy: Hierarchy, *, dataset: str = "aircraft", model: str = "dinov2_large"
+) -> list[Record]:
+    """The paper's protocol with two seeds: HACE at two dilutions, SCE at two rates; one run diverged, one failed."""
+    records = []
+    plan = [
+        ("hace", 0.2, "standard", 1.0, 2.0, "finished"),
+        ("hace", 0.2, "adjusted", 5.0, 3.0, "finished"),
+        ("hace", 0.5, "adjusted", 2.0, 1.0, "diverged"),
+        ("sce", 0.2, "standard", 0.2, 1.5, "finished"),
+        ("sce", None, "adjusted", 1.0, 2.5, "finished"),
+        ("hxe_0.2", None, None, 1.0, 1.0, "diverged"),
+    ]
+    for seed in (0, 1):
+        for method, dilution, pairing, lr, skill, status in plan:
+            key = CellKey("paper", dataset, model, method, dilution, pairing, seed)
+            config = config_of(method, dilution, seed, lr)
+            records.append(
+                Record(key, "final", lr, make_run(folder, hierarchy, config, dataset, skill, status=status))
+            )
+        failed = CellKey("paper", dataset, model, "sce_soft10", None, None, seed)
+        records.append(Record(failed, "final", 1.0, None, error="ValueError: out of <memory> & 'luck'"))
+        records.append(Record(replace(failed, method="sce_soft30"), "final", 1.0, None))
+    return records
