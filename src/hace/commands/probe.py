@@ -165,7 +165,10 @@ def run(args: argparse.Namespace) -> None:
         "fair": "each seed's rate chosen on held-out training samples, then trained on all",
         "paper": "the best run chosen on the test samples, as the paper does",
     }[args.protocol]
-    print(f"\n95 % intervals over seeds and {base.evaluate} samples. Rates: {about}. Runs are in {args.out}:")
+    print(
+        f"\n95 % intervals over seeds and {base.evaluate} samples; Δ is the difference to {rows[0].method}, paired."
+    )
+    print(f"Rates: {about}. Runs are in {args.out}:")
     for one in chosen:
         print(f"  {Path(args.out) / one.run.id}  {one.method}, seed {one.run.config.seed}, {one.run.status}")
 
@@ -237,7 +240,7 @@ def _at(config: ProbeConfig, lr: float) -> ProbeConfig:
 
 def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:
     values = {name: dict(zip(("value", "low", "high"), v, strict=True)) for name, v in row.values.items()}
-    change = None if row.change is None else dict(zip(("value", "low", "high"), row.change, strict=True))
+    changes = {name: dict(zip(("value", "low", "high"), v, strict=True)) for name, v in row.changes.items()}
     runs = [c.run.id for c in chosen if c.method == row.method]
     return {
         "method": row.method,
@@ -245,6 +248,6 @@ def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:
         "diverged": row.diverged,
         "rates": row.rates,
         "metrics": values,
-        "change": change,
+        "changes": changes,
         "runs": runs,
     }

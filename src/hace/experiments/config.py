@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from hace.contract import SHARED
 from hace.errors import ConfigError, nearest
-from hace.experiments.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, SHARE, Config, setting
+from hace.experiments.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, setting
 from hace.hierarchy import Hierarchy
 from hace.registry import LOSSES, build_loss, loss_parameters
 
@@ -131,7 +131,7 @@ class RunConfig(Config):
     evaluate: Literal["test", "val"] = setting("test")
     epochs: int = setting(30, AT_LEAST_ONE)
     batch_size: int = setting(256, AT_LEAST_ONE)
-    lr: float = setting(1.0, POSITIVE)
+    lr: float = setting(1.0, RATE)
     weight_decay: float = setting(0.0, AT_LEAST_ZERO)
     momentum: float = setting(0.9, SHARE)
 

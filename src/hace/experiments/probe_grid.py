@@ -8,6 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hace.errors import ConfigError, nearest
 from hace.experiments.config import LossConfig, ProbeConfig
 from hace.experiments.intervals import Interval, interval, paired_interval, stacked
@@ -166,12 +168,12 @@ class Row:
     diverged: int
     rates: tuple[float, ...]
     values: Mapping[str, Interval]
-    change: Interval | None  # of top-1, against the first method
+    changes: Mapping[str, Interval]  # against the first method, on the same seeds and samples
 
 
 def summary(chosen: Sequence[Chosen]) -> list[Row]:
-    """A line for each method: the headline metrics with 95 % intervals over seeds and test samples, and the difference
-    of top-1 to the first method, on the same seeds and samples.
+    """A line for each method: the headline metrics with 95 % intervals over seeds and test samples, and how they differ
+    from the first method's, on the same seeds and samples.
     """
     groups: dict[str, list[Chosen]] = {}
     for one in chosen:
@@ -179,30 +181,38 @@ def summary(chosen: Sequence[Chosen]) -> list[Row]:
     rows, first = [], None
     for method, members in groups.items():
         fine = {c.run.config.seed: c.run.predictions() for c in members if c.run.status == "finished"}
-        values, change = {}, None
+        values, changes = {}, {}
         if fine:
             values = {m: interval(*stacked(list(fine.values()), m)) for m in METRICS}
             if first is None:
                 first = fine
             elif shared := [seed for seed in fine if seed in first]:
-                ours, theirs = ([of[s] for s in shared] for of in (fine, first))
-                change = paired_interval(stacked(ours, "top-1")[0], stacked(theirs, "top-1")[0])
+                pair = [[of[s] for s in shared] for of in (fine, first)]
+                changes = {m: _change(*(stacked(runs, m) for runs in pair)) for m in METRICS}
         rates = tuple(sorted({c.run.config.lr for c in members}))
-        rows.append(Row(method, len(members), len(members) - len(fine), rates, values, change))
+        rows.append(Row(method, len(members), len(members) - len(fine), rates, values, changes))
     return rows
 
 
+Columns = tuple[np.ndarray, np.ndarray | None]
+
+
+def _change(ours: Columns, theirs: Columns) -> Interval:
+    below = None if ours[1] is None or theirs[1] is None else (ours[1], theirs[1])
+    return paired_interval(ours[0], theirs[0], below)
+
+
 def summary_text(rows: Sequence[Row]) -> str:
-    """The table for the terminal: percentages for accuracies, the rate or range of rates, and the difference."""
-    head = ["method", "seeds", "lr", "top-1 %", "top-5 %", "severity", "HD@1", f"top-1 - {rows[0].method}"]
+    """The table for the terminal: percentages for accuracies, the rate or range of rates, and the differences."""
+    head = ["method", "seeds", "lr", "top-1 %", "top-5 %", "severity", "HD@1", "Δ top-1", "Δ severity"]
     lines = [head]
     for row in rows:
         rates = f"{row.rates[0]:g}" if len(row.rates) == 1 else f"{row.rates[0]:g} to {row.rates[-1]:g}"
         seeds = f"{row.seeds}" + (f" ({row.diverged} diverged)" if row.diverged else "")
         cells = [_shown(row.values.get(m), 100 if m.startswith("top") else 1) for m in METRICS]
-        lines.append(
-            [row.method, seeds, rates, *cells, _shown(row.change, 100, sign=True) if row.change else ""]
-        )
+        apart = [(row.changes.get("top-1"), 100), (row.changes.get("severity"), 1)]
+        cells += [_shown(change, scale, sign=True) if change else "" for change, scale in apart]
+        lines.append([row.method, seeds, rates, *cells])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines
