@@ -14,7 +14,7 @@ from torch import nn
 from hace import HACELoss, cifar100_hierarchy
 from hace.errors import ConfigError, FormatError
 from hace.experiments.checkpoints import weights_hash
-from hace.experiments.models import ARCHITECTURES, ASSUMPTIONS, build_model, load_weights
+from hace.experiments.models import ARCHITECTURES, ASSUMPTIONS, build_model, check_model_name, load_weights
 
 # The paper's column, with the decimals that it has.
 PRINTED = {
@@ -294,6 +294,9 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input(name: str, options: dict, message: str) -> None:
+    if not options:
+        with pytest.raises(ConfigError, match=message):
+            check_model_name(name)
     with pytest.raises(ConfigError, match=message):
         build_model(name, **{"num_outputs": 5, "image_size": 32, **options})
 

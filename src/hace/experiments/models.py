@@ -174,6 +174,17 @@ def build_model(
     return model.train()
 
 
+def check_model_name(name: str) -> None:
+    """Refuse a model that is neither one of `ARCHITECTURES` nor timm's, without building it.
+
+    Raises:
+        ConfigError: With the nearest known names.
+        HaceError: timm is missing.
+    """
+    if name not in ARCHITECTURES:
+        _checked_name(name, _timm())
+
+
 def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> str:
     """Fill a model with the weights of a file, for fine-tuning.
 

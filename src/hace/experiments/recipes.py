@@ -18,6 +18,7 @@ from typing import NamedTuple
 from hace.errors import ConfigError, nearest
 from hace.experiments import models
 from hace.experiments.models import ARCHITECTURES
+from hace.experiments.paper import paper_tables
 
 DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC
 IMAGE_SIZES: Mapping[str, int] = MappingProxyType({"cifar100": 32, "aircraft": 224, "nabirds": 224})
@@ -80,18 +81,6 @@ _ROWS = (
 )
 # fmt: on
 RECIPES: Mapping[str, Recipe] = MappingProxyType({row.model: row for row in _ROWS})
-
-# Top-1 accuracy in per cent, as printed (table "End-to-end training"): HACE, the best of six runs, and SCE, the best of four.
-PRINTED_TOP1: Mapping[str, Mapping[str, tuple[float, float]]] = MappingProxyType(
-    {
-        "resnet18": {"cifar100": (77.93, 76.52), "aircraft": (78.88, 68.29), "nabirds": (67.93, 62.94)},
-        "resnet34": {"cifar100": (78.01, 78.30), "aircraft": (77.32, 77.74), "nabirds": (69.44, 71.01)},
-        "resnet50": {"cifar100": (80.53, 79.86), "aircraft": (80.62, 69.88), "nabirds": (67.90, 59.07)},
-        "convnext_tiny": {"cifar100": (44.48, 43.30), "aircraft": (38.82, 30.45), "nabirds": (50.74, 30.35)},
-        "swin_tiny": {"cifar100": (59.44, 56.72), "aircraft": (44.34, 38.16), "nabirds": (44.01, 41.51)},
-        "vit_base": {"cifar100": (64.45, 63.56), "aircraft": (20.67, 15.72), "nabirds": (29.16, 27.44)},
-    }
-)
 
 # Billions of multiplications and additions for one image, forwards, as counted by torch: (at 32 px, at 224 px).
 GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -215,7 +204,8 @@ def describe(model: str, dataset: str) -> str:
     row = recipe(model)
     cost = training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
-    hace, sce = PRINTED_TOP1[model][dataset]
+    printed = paper_tables()["best_to_best"]
+    hace, sce = (printed.value(model=model, dataset=dataset, method=method) for method in LOSSES)
     return (
         f"{ARCHITECTURES[model].title} on {dataset}, as the paper's table of hyperparameters has it: "
         f"{row.epochs[dataset]} epochs at {IMAGE_SIZES[dataset]} px, batches of {row.batch_size}, {row.optimizer} with\n"
