@@ -176,6 +176,7 @@ def run(args: argparse.Namespace) -> None:
 def base_config(args: argparse.Namespace) -> ProbeConfig:
     """The configuration that all runs of a command share: a file's, with the options on top."""
     from hace.experiments.config import ProbeConfig
+    from hace.experiments.config_files import read_document
     from hace.experiments.settings import from_dict
 
     document: dict[str, Any] = read_document(args.config) if args.config else {"lr": 8.0}
@@ -211,25 +212,6 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
     if args.seed or not args.config:
         document["seed"] = args.seed
     return from_dict(ProbeConfig, document)
-
-
-def read_document(path: str) -> dict[str, Any]:
-    """A configuration file, JSON or YAML."""
-    from hace.errors import FormatError
-
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        if path.endswith((".yaml", ".yml")):
-            import yaml
-
-            document = yaml.safe_load(text)
-        else:
-            document = json.loads(text)
-    except ValueError as error:
-        raise FormatError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"{path} must hold settings by name.")
-    return document
 
 
 def _at(config: ProbeConfig, lr: float) -> ProbeConfig:

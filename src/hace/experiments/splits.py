@@ -77,6 +77,10 @@ class Task(Generic[S]):
 def load_source(config: DataConfig) -> Source[Any]:
     """The data of a configuration; a folder of features is read raw, and normalised later."""
     options: dict[str, Any] = dict(config.options)
+    if config.name == "features" and config.root is not None and not Path(config.root).exists():
+        raise DataError(
+            f"{config.root} does not exist: give a file of features, or a folder that `hace features` wrote."
+        )
     if config.name == "features" and config.root is not None and Path(config.root).is_dir():
         if config.hierarchy is not None or config.root_node is not None or options:
             raise ConfigError(
