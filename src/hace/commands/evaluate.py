@@ -5,25 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hace.commands.answer_options import level_index_of, level_of, subset_of, threshold_of
 from hace.commands.evaluate_folder import check_out, write_results
-from hace.commands.hierarchy import reader_options
-from hace.errors import ConfigError, DataError, nearest
+from hace.commands.evaluate_run import run_job
+from hace.commands.evaluate_scores import Model, file_job, progress
+from hace.errors import ConfigError
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
     from hace.report import Report
-    from hace.score_files import ScoreFile
 
 DESCRIPTION = """\
-Evaluate the scores of any model, from any framework: accuracy by level, severity of mistakes, hierarchical precision and
-recall, calibration, operating curves, and where mistakes go. With --out, a folder of JSON, CSV and pictures as well.
+Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
+hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder of JSON, CSV
+and pictures as well.
 """
 
 EXAMPLES = """\
@@ -33,20 +33,41 @@ examples:
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --threshold 0.9 --level family
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --subset species_of_bavaria.txt
   hace evaluate --hierarchy tree.csv --scores a.npy --compare b.npy --labels y.npy
+  hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
+  hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
 
 scores have a column for each leaf (label order) or each node (node order). Named columns (.csv, .parquet) may stand in any
 order; they are matched by id, then by name. labels are integers from 0, or ids or names; inner nodes are allowed.
+A run scores its own data again, which must not have changed since; without other options the metrics are those of its result.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("--hierarchy", metavar="FILE", required=True, help="what `hace hierarchy` reads")
+    add(
+        "--run",
+        metavar="RUN",
+        dest="run_folder",
+        help="a finished run, instead of --hierarchy, --scores and --labels",
+    )
+    add(
+        "--split",
+        choices=("test", "val", "train"),
+        help="of the run's data (default: what its result speaks of)",
+    )
+    add(
+        "--data-root",
+        "--features",
+        metavar="PATH",
+        dest="data_root",
+        help="where the run's data or features lie now, if they were moved",
+    )
+    add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
     add("--format", metavar="FORMAT", help="how to read the hierarchy, where its name does not tell")
     add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
     add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or take it away")
-    add("--scores", metavar="FILE", required=True, help="scores: .npy, .npz, .csv or .parquet")
+    add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")
     add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
     add(
         "--outputs",
@@ -56,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--key", metavar="NAME", help="the array to take from an .npz of scores")
     add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
-    add("--labels", metavar="FILE", required=True, help="the truth, a row a sample: .npy, .npz, .csv or .txt")
+    add("--labels", metavar="FILE", help="the truth, a row a sample: .npy, .npz, .csv or .txt")
     add("--label-kind", choices=("auto", "index", "id"), default="auto", help="labels are 0, 1, ... or ids")
     add("--label-key", metavar="NAME", help="the array to take from an .npz of labels")
     add("--label-column", metavar="NAME", help="the column to take from a .csv of labels")
@@ -83,7 +104,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what vagueness costs in the answer of least cost (default: 0.5)",
     )
     add("--subset", metavar="CLASSES", help="only these classes can be: a file, one a line, or a,b,c")
-    add("--compare", metavar="FILE", help="scores of a second model on the same samples")
+    add(
+        "--compare",
+        metavar="FILE",
+        help="scores of a second model on the same samples; with --run also a second run",
+    )
     add(
         "--replicates",
         metavar="N",
@@ -103,76 +128,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
-    from hace.column_names import label_nodes
-    from hace.comparison import compare, comparison_text
-    from hace.formats import read_hierarchy
-    from hace.score_files import read_values
-
     for option in ("bins", "replicates"):
         if getattr(args, option) < 1:
             raise ConfigError(f"--{option} must be at least 1, got {getattr(args, option)}.")
     if args.out:
         check_out(args.out)
-    h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
-    values = read_values(args.labels, args.label_key, args.label_column)
-    truth = label_nodes(values, h, args.label_kind, args.labels)
+    job = file_job(args) if args.run_folder is None else run_job(args)
+    h = job.hierarchy
     subset = None if args.subset is None else subset_of(args.subset, h)
     options = {
-        "kind": args.kind,
-        "labels": "nodes",
         "subset": subset,
         "convention": args.distance,
         "rules": extra_rules(args, h),
         "bins": args.bins,
     }
-    files = [scores_of(path, len(truth), h, args) for path in (args.scores, args.compare) if path is not None]
-    report, other = ([evaluate_file(file, truth, h, options) for file in files] + [None])[:2]
+    report, other = ([model.evaluate(options) for model in job.models] + [None])[:2]
     assert report is not None
-    found = report.to_dict()
+    found = job.about | report.to_dict()
     text = [report.to_text()]
+    if job.about:
+        text.insert(0, f"run {job.about['run']}, {job.about['split']} samples")
     if subset is not None:
-        outside = int((~np.isin(truth, [h.index(c) for c in subset])).sum())
+        outside = int((~np.isin(job.truth, [h.index(c) for c in subset])).sum())
         found["outside_subset"] = outside
         text.append(
             f"\nsubset of {len(set(subset))} classes; {outside:,} samples have their truth outside it"
         )
     if other is not None:
-        with progress(args.replicates, "bootstrap") as step:
-            differences = compare(report, other, replicates=args.replicates, seed=args.seed, progress=step)
-        found["comparison"] = {
-            "second": str(args.compare),
-            "replicates": args.replicates,
-            "seed": args.seed,
-            "metrics": [
-                {
-                    "heading": g,
-                    "name": n,
-                    "first": d.first,
-                    "second": d.second,
-                    "change": d.value,
-                    "low": d.low,
-                    "high": d.high,
-                }
-                for (g, n), d in differences.items()
-            ],
-        }
-        text.append(
-            f"\ncomparison: first {args.scores}, second {args.compare}; 95 % intervals of the change by "
-            f"{args.replicates:,} paired bootstrap draws, * without 0\n\n{comparison_text(differences)}"
-        )
+        document, lines = comparison(report, other, job.models, args)
+        found["comparison"] = document
+        text.append(lines)
     document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
     print(document if args.json else "\n".join(text))
     if args.out:
         level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
-        write_results(Path(args.out), report, other, document, level, args)
+        names = (job.models[0].name, job.models[-1].name)
+        write_results(Path(args.out), report, other, document, level, names)
         print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
+
+
+def comparison(
+    report: Report, other: Report, models: list[Model], args: argparse.Namespace
+) -> tuple[dict[str, Any], str]:
+    """The differences of two models, for JSON and for people."""
+    from hace.comparison import compare, comparison_text
+
+    with progress(args.replicates, "bootstrap") as step:
+        differences = compare(report, other, replicates=args.replicates, seed=args.seed, progress=step)
+    rows = [
+        {
+            "heading": g,
+            "name": n,
+            "first": d.first,
+            "second": d.second,
+            "change": d.value,
+            "low": d.low,
+            "high": d.high,
+        }
+        for (g, n), d in differences.items()
+    ]
+    first, second = (model.source for model in models)
+    text = (
+        f"\ncomparison: first {first}, second {second}; 95 % intervals of the change by "
+        f"{args.replicates:,} paired bootstrap draws, * without 0\n\n{comparison_text(differences)}"
+    )
+    found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
+    return found, text
 
 
 def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, Any]]:
     """The decisions that options ask for, by title."""
-    from hace.inference import level_thresholds
-    from hace.scores import level_numbers
-
     rules: dict[str, dict[str, Any]] = {}
     if args.price is not None:
         cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "convention": args.distance}
@@ -180,110 +205,11 @@ def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, A
             raise ConfigError(f"--price must be from 0 to 1, got {args.price}.")
         rules[f"least cost, any rank, price {args.price:g}"] = cost
     if args.threshold is not None:
-        try:
-            numbers = [float(word) for word in args.threshold.split(",")]
-        except ValueError:
-            raise ConfigError(
-                f"--threshold must be a number, or one a level with commas, got {args.threshold!r}."
-            ) from None
-        threshold = numbers[0] if len(numbers) == 1 else numbers
-        level_thresholds(threshold, h)
+        threshold = threshold_of(args.threshold, h)
         rules[f"threshold {args.threshold}"] = {"rule": "threshold", "threshold": threshold}
     if args.level is not None:
-        level_numbers(h)
-        level = h.level_index(level_of(args.level))
-        rules[f"best node of level {args.level}"] = {"rule": "level", "level": level}
+        rules[f"best node of level {args.level}"] = {"rule": "level", "level": level_index_of(args.level, h)}
     return rules
-
-
-def level_of(text: str) -> int | str:
-    """A level as a depth where it is written as one, otherwise as a name."""
-    return int(text) if text.isdecimal() else text
-
-
-def subset_of(text: str, h: Hierarchy) -> list[str]:
-    """The classes of --subset: the lines of a file, or words with commas."""
-    from hace.column_names import known_names, subset_ids
-    from hace.score_files import read_list
-
-    words = read_list(text)
-    unknown = [word for word in words if word not in known_names(h)]
-    if unknown and not Path(text).is_file():
-        raise DataError(
-            f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
-            f"{unknown[0]!r}.{nearest(unknown[0], h.leaves)}"
-        )
-    return subset_ids(words, h)
-
-
-def scores_of(path: str, rows: int, h: Hierarchy, args: argparse.Namespace) -> ScoreFile:
-    """A file of scores, opened, with as many rows as there are labels."""
-    from hace.score_files import open_scores
-
-    scores = open_scores(path, h, key=args.key, outputs=args.outputs, ignore_columns=args.ignore_column)
-    if scores.rows != rows:
-        raise DataError(
-            f"{path} has {scores.rows:,} rows and {args.labels} has {rows:,} labels. There must be one label a row."
-        )
-    return scores
-
-
-def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Report:
-    """All metrics of a file of scores."""
-    from hace.evaluation import Evaluator
-
-    evaluator = Evaluator(h, outputs=scores.outputs, **options)
-    start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0
-    with progress(scores.rows, scores.path.name) as step:
-        for chunk in scores.chunks():
-            try:
-                evaluator.add(chunk, truth[start : start + len(chunk)])
-            except DataError as error:
-                raise DataError(f"{scores.path}: {whole_story(scores, error)}") from error
-            start += len(chunk)
-            doubtful = doubtful and like_probabilities(chunk)
-            step(len(chunk))
-    if doubtful:
-        print(
-            f"hace: warning: {scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with "
-            "sum 1). If that is what they are, say --kind probs.",
-            file=sys.stderr,
-        )
-    return evaluator.report()
-
-
-def like_probabilities(chunk: np.ndarray) -> bool:
-    """Whether all rows lie in [0, 1] and sum to 1, as far as rounding shows; one column alone tells nothing."""
-    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
-        return False
-    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
-
-
-def whole_story(scores: ScoreFile, error: DataError) -> str:
-    """The message about bad rows; where they are NaN, counted over the whole file instead of one chunk."""
-    bad = [np.isnan(chunk).any(axis=1) for chunk in scores.chunks()]
-    rows = np.flatnonzero(np.concatenate(bad))
-    if not len(rows):
-        return str(error)
-    return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule, the first is row {rows[0]}. "
-        "Look at the model that made them."
-    )
-
-
-@contextmanager
-def progress(total: int, title: str) -> Iterator[Any]:
-    """A progress bar on a terminal where rich is installed; silent elsewhere."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda done: None
-        return
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)
 
 
 def without_nan(value: Any) -> Any:

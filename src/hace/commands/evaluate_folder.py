@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import tempfile
@@ -36,9 +35,9 @@ def check_out(out: str) -> None:
 
 
 def write_results(
-    folder: Path, report: Report, other: Report | None, document: str, level: int, args: argparse.Namespace
+    folder: Path, report: Report, other: Report | None, document: str, level: int, names: tuple[str, str]
 ) -> None:
-    """Write the report, the tables and the pictures."""
+    """Write the report, the tables and the pictures, in which the models have these names."""
     from hace.report_plots import draw_report
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +51,6 @@ def write_results(
             writer = csv.writer(file)
             writer.writerow(table)
             writer.writerows(zip(*table.values(), strict=True))
-    names = (Path(args.scores).stem, Path(args.compare).stem if args.compare else "")
     with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
         for drawn in draw_report(report, Path(temporary), other, names):
             with atomic_path(folder / drawn.name) as path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,31 +73,83 @@ def diverged_result(
     }
 
 
+@dataclass(frozen=True, eq=False)
+class ScoreView:
+    """How the raw outputs of a trained model become scores over the tree that results speak of.
+
+    Attributes:
+        loss: The loss it was trained with: it knows what the columns are.
+        hierarchy: The tree that results speak of. Where the loss knows another one (the shuffled control), only its leaves
+            are comparable: their logits are aggregated over the true tree.
+        restricted: Whether some classes will be left out, which takes logits: log q* no longer tells a node's own mass.
+    """
+
+    loss: HierarchicalLoss
+    hierarchy: Hierarchy
+    restricted: bool = False
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of scores, as `hace.predict` and `Evaluator` name it."""
+        return "node_log_probs" if self._same and not self.restricted else "logits"
+
+    @cached_property
+    def outputs(self) -> str:
+        """What the columns of the scores are."""
+        if self.kind == "node_log_probs":
+            return "nodes"
+        return self.loss.head.outputs if self._same and self._softmax else "leaves"
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """(B, C) raw outputs -> (B, N) or (B, n) scores."""
+        if self.kind == "node_log_probs":
+            return self.loss.node_log_probs(z)
+        return z if self.outputs == "nodes" else self.loss.leaf_logits(z)
+
+    @cached_property
+    def _same(self) -> bool:
+        return self.loss.hierarchy.fingerprint == self.hierarchy.fingerprint
+
+    @cached_property
+    def _softmax(self) -> bool:
+        """Whether q* comes from a softmax over all outputs; a conditional softmax has one among siblings."""
+        return type(self.loss).node_log_probs is HierarchicalLoss.node_log_probs
+
+
 def evaluate_outputs(
-    loss: HierarchicalLoss, outputs: Iterable[Tensor], truth: Sequence[int] | np.ndarray, hierarchy: Hierarchy
+    loss: HierarchicalLoss,
+    outputs: Iterable[Tensor],
+    truth: Sequence[int] | np.ndarray,
+    hierarchy: Hierarchy,
+    *,
+    subset: Sequence[str] | None = None,
+    convention: str = "lca_height",
+    rules: Mapping[str, Mapping[str, Any]] | None = None,
+    bins: int = 15,
 ) -> Outcome:
     """All metrics of a model's raw outputs.
-
-    Where the loss knows another tree than the one that results speak of (the shuffled control), only its leaves are
-    comparable: their logits are aggregated over the true tree.
 
     Args:
         loss: The loss it was trained with: it knows what the columns are.
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree that results speak of.
+        subset, convention, rules, bins: As of `hace.evaluation.Evaluator`.
     """
-    same = loss.hierarchy.fingerprint == hierarchy.fingerprint
+    view = ScoreView(loss, hierarchy, restricted=subset is not None)
     evaluator = Evaluator(
         hierarchy,
-        kind="node_log_probs" if same else "logits",
-        outputs="nodes" if same else "leaves",
+        kind=view.kind,
+        outputs=view.outputs,
         labels="nodes",
+        subset=subset,
+        convention=convention,
+        rules=rules or {},
+        bins=bins,
     )
     start = 0
     truth = np.asarray(truth)
     for z in outputs:
-        scores = loss.node_log_probs(z) if same else loss.leaf_logits(z)
-        evaluator.add(scores, truth[start : start + len(z)])
+        evaluator.add(view(z), truth[start : start + len(z)])
         start += len(z)
     return Outcome(evaluator.report())
