@@ -33,6 +33,7 @@ class MemoryBatches:
         seed: Of order, crops and flips.
         device: Where the pixels are kept and batches are made; by default where they are.
         drop_last: Whether to leave out a last batch that is not full. Never for a test.
+        part: (rank, world): of every batch the share of one process among several, see `share_of`.
 
     Example:
         >>> from hace.data import synthetic_images
@@ -57,6 +58,7 @@ class MemoryBatches:
         seed: int = 0,
         device: torch.device | str | None = None,
         drop_last: bool = False,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         if samples.pixels is None:
             raise ConfigError("MemoryBatches needs images in memory. Use LoaderBatches for images on disk.")
@@ -65,7 +67,7 @@ class MemoryBatches:
         pixels = samples.pixels.to(device)
         self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self.targets = targets_of(samples, labels).to(pixels.device)
-        self.pad, self.flip = pad, flip
+        self.pad, self.flip, self.part = pad, flip, part
         self._windows = _windows(padded(pixels, (pad,) * 4) if pad else pixels, pixels.shape[-2:])
         # (p / 255 - mean) / std, as one multiplication and one addition
         scale, shift = normalisation(mean, std)
@@ -74,12 +76,21 @@ class MemoryBatches:
     def __len__(self) -> int:
         return len(self.order)
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
-        for batch, rng in self.order.epoch(number):
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
+
+        Args:
+            number: Of the pass.
+            start: The batch to begin with, to go on in the middle of a pass.
+        """
+        for i, (batch, rng) in enumerate(self.order.epoch(number)):
             places = rng.integers(0, 2 * self.pad + 1, (2, len(batch)))
             mirrored = rng.random(len(batch)) < (0.5 if self.flip else 0.0)
-            images = self._cut(batch, places, mirrored)
+            if i < start:
+                continue
+            mine = share_of(len(batch), *self.part)
+            batch = batch[mine]
+            images = self._cut(batch, places[:, mine], mirrored[mine])
             yield self._normalised(images), self.targets[torch.from_numpy(batch).to(self.targets.device)]
 
     def _cut(self, batch: np.ndarray, places: np.ndarray, mirrored: np.ndarray) -> torch.Tensor:
@@ -140,6 +151,23 @@ class EpochOrder:
         order = rng.permutation(self.count) if self.shuffle else np.arange(self.count)
         for i in range(len(self)):
             yield order[i * self.batch_size : (i + 1) * self.batch_size], rng
+
+
+def share_of(size: int, rank: int, world: int) -> slice:
+    """The samples of a batch that one process of several computes: the first ones have one more where it does not divide.
+
+    A process without any gets the batch's first sample, since it has to take part in the step; it counts for nothing.
+
+    Example:
+        >>> [share_of(7, rank, 3) for rank in range(3)]
+        [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
+        >>> share_of(1, 1, 2)
+        slice(0, 1, None)
+    """
+    each, more = divmod(size, world)
+    start = rank * each + min(rank, more)
+    stop = start + each + (rank < more)
+    return slice(start, stop) if stop > start else slice(0, 1)
 
 
 def targets_of(split: Split, labels: str) -> torch.Tensor:

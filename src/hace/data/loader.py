@@ -7,13 +7,14 @@ number of workers changes nothing but the speed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils import data as torch_data
 
-from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, EpochOrder, MemoryBatches, targets_of
+from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, EpochOrder, MemoryBatches, share_of, targets_of
 from hace.data.optional import optional
 from hace.data.samples import Samples
 from hace.errors import ConfigError, DataError
@@ -26,7 +27,7 @@ class LoaderBatches:
         samples: A split.
         batch_size: Images of a batch.
         transform: From a PIL image to a tensor; see `image_transform`.
-        shuffle, labels, seed, drop_last: As of `MemoryBatches`.
+        shuffle, labels, seed, drop_last, part: As of `MemoryBatches`.
         workers: Processes that prepare batches; 0 does it in this one.
         device: Where batches go.
     """
@@ -43,11 +44,12 @@ class LoaderBatches:
         workers: int = 0,
         device: torch.device | str | None = None,
         drop_last: bool = False,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers must be 0 or more, got {workers}.")
         order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
-        self._batches = _Batches(order)
+        self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
         self._loader = torch_data.DataLoader(
             _Images(samples, targets_of(samples, labels), transform, seed),
@@ -62,13 +64,13 @@ class LoaderBatches:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def epoch(self, number: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The batches of one pass, from one in the middle on: images float32 (B, 3, H, W) and targets int64 (B,).
 
         Raises:
             DataError: If an image cannot be read, with its path.
         """
-        self._batches.number = number
+        self._batches.number, self._batches.start = number, start
         for batch in self._loader:
             if isinstance(batch, DataError):
                 raise batch
@@ -136,15 +138,17 @@ def make_batches(
 class _Batches(torch_data.Sampler[list[tuple[int, int]]]):
     """Batches of (epoch, position): workers live through several epochs, so each position says to which it belongs."""
 
-    def __init__(self, order: EpochOrder) -> None:
-        self.order, self.number = order, 0
+    def __init__(self, order: EpochOrder, part: tuple[int, int]) -> None:
+        self.order, self.part = order, part
+        self.number = self.start = 0
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         number = self.number
-        return ([(number, i) for i in batch.tolist()] for batch, _ in self.order.epoch(number))
+        batches = (batch[share_of(len(batch), *self.part)] for batch, _ in self.order.epoch(number))
+        return ([(number, i) for i in batch.tolist()] for batch in islice(batches, self.start, None))
 
 
 class _Images(torch_data.Dataset[Any]):

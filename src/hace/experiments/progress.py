@@ -13,7 +13,7 @@ from typing import TextIO
 
 SECONDS_BETWEEN_LINES = 30.0
 
-Step = Callable[[int], None]
+Step = Callable[..., None]  # step(count, note=""): note is a word on how it goes
 Start = Callable[[int, int], Step]
 
 
@@ -40,12 +40,13 @@ def progress(
         clock: Seconds; for tests.
 
     Yields:
-        start(total, done): call it once, with what was done before; it gives step(count), to be called as work is done.
+        start(total, done): call it once, with what was done before; it gives step(count, note=""), to be called as work is
+            done, with a word on how it goes if there is one.
     """
     output = stream or sys.stderr
     behind = kind(output) if output else "pipe"  # a program without a window has no stderr
     if output is None or behind == "pipe":
-        yield lambda total, done: lambda count: None
+        yield lambda total, done: lambda count, note="": None
     elif behind == "terminal" and importlib.util.find_spec("rich"):
         with _bar(title, unit, output) as start:
             yield start
@@ -57,7 +58,7 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
     begun = shown = clock()
     before = done
 
-    def step(count: int) -> None:
+    def step(count: int, note: str = "") -> None:
         nonlocal done, shown
         done += count
         now = clock()
@@ -67,7 +68,9 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
         rate = (done - before) / max(now - begun, 1e-9)
         left = duration((total - done) / rate)
         print(
-            f"{title}: {done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {left} left", file=stream, flush=True
+            f"{title}: {note + ', ' if note else ''}{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {left} left",
+            file=stream,
+            flush=True,
         )
 
     return step
@@ -80,6 +83,7 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
 
     columns = (
         TextColumn("{task.description}"),
+        TextColumn("{task.fields[note]}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit + ", {task.fields[rate]},"),
@@ -89,14 +93,14 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
     with Progress(*columns, console=Console(file=stream)) as bar:
 
         def start(total: int, done: int) -> Step:
-            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s")
+            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s", note="")
             begun, counted = time.monotonic(), 0
 
-            def step(count: int) -> None:
+            def step(count: int, note: str = "") -> None:
                 nonlocal counted
                 counted += count
                 rate = counted / max(time.monotonic() - begun, 1e-9)
-                bar.update(task, advance=count, rate=f"{rate:,.1f} {unit}/s")
+                bar.update(task, advance=count, rate=f"{rate:,.1f} {unit}/s", note=note)
 
             return step
 

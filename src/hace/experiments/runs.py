@@ -28,11 +28,12 @@ from hace.errors import ConfigError, FormatError, HaceError
 from hace.experiments.config import ProbeConfig, RunConfig
 from hace.experiments.durable import json_bytes, write_whole, writing
 from hace.experiments.settings import differences, from_dict
+from hace.experiments.train_config import TrainConfig
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 
 FORMAT = 1
-KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig,)}
+KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
 WEIGHTS, PREDICTIONS, LOCK = "weights.safetensors", "predictions.safetensors", ".lock"
 
@@ -182,9 +183,13 @@ class RunWriter:
         """Where it lies."""
         return self.run.folder
 
+    def write_log(self, entries: list[Mapping[str, Any]]) -> None:
+        """Write the whole log, in place of what an earlier attempt may have left."""
+        write_whole(self.folder / LOG, _lines(entries).encode())
+
     def log(self, entries: list[Mapping[str, Any]]) -> None:
         """Append lines to the log."""
-        text = "".join(json.dumps(e, ensure_ascii=False, allow_nan=False) + "\n" for e in entries)
+        text = _lines(entries)
         with writing(self.folder), (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(text)
 
@@ -296,6 +301,10 @@ def only_process(folder: Path) -> Iterator[None]:
                 f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
             ) from None
         yield
+
+
+def _lines(entries: list[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(e, ensure_ascii=False, allow_nan=False) + "\n" for e in entries)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""Configurations from files and from the command line: plain values only, merged in layers, checked as a whole.
+
+A document holds text, numbers, lists and mappings. Nothing in it can name code to run: YAML is read by its safe loader, and
+a setting that expects text gets text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hace.errors import ConfigError, FormatError
+
+
+def read_document(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file.
+
+    Raises:
+        FormatError: The file cannot be read, is neither format, or holds something else than a mapping.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise FormatError(f"{path} cannot be read: {reason}.") from error
+    document = _json(text, path) if path.suffix == ".json" else _yaml(text, str(path))
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise FormatError(f"{path} must hold settings, name and value, got {type(document).__name__}.")
+    return document
+
+
+def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """A document from "key=value" texts, and the problems of those that are none.
+
+    Dots lead into parts, and values are YAML.
+
+    Example:
+        >>> document, problems = overrides(["lr=1e-3", "loss.name=hxe", "loss.options.alpha=0.2", "keep=true", "fast"])
+        >>> document
+        {'lr': 0.001, 'loss': {'name': 'hxe', 'options': {'alpha': 0.2}}, 'keep': True}
+        >>> problems
+        ["'fast' is no setting: give name=value, such as lr=0.1 or loss.name=hace."]
+    """
+    document: dict[str, Any] = {}
+    problems: list[str] = []
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        parts = key.split(".")
+        if not equals or not all(parts):
+            problems.append(f"{pair!r} is no setting: give name=value, such as lr=0.1 or loss.name=hace.")
+            continue
+        try:
+            value = _number(_yaml(text, pair))
+        except FormatError as error:
+            problems.append(str(error))
+            continue
+        place = document
+        for part in parts[:-1]:
+            below = place.get(part)
+            if not isinstance(below, dict):
+                below = place[part] = {}
+            place = below
+        place[parts[-1]] = value
+    return document, problems
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with what a second one says in place of what it said itself.
+
+    A part that gets another name, such as another loss, starts anew: the options of the old one are not its own.
+
+    Example:
+        >>> base = {"lr": 0.1, "loss": {"name": "hace", "options": {"dilution": 0.2}}}
+        >>> merged(base, {"loss": {"options": {"label_smoothing": 0.1}}})["loss"]["options"]
+        {'dilution': 0.2, 'label_smoothing': 0.1}
+        >>> merged(base, {"loss": {"name": "hxe"}})["loss"]
+        {'name': 'hxe'}
+    """
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            another = "name" in value and value["name"] != old.get("name")
+            out[key] = dict(value) if another else merged(old, value)
+        else:
+            out[key] = value
+    return out
+
+
+def _json(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"{path} is no JSON: {error}.") from error
+
+
+def _yaml(text: str, where: str) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ConfigError(
+            "Reading YAML needs PyYAML: pip install 'hace[train]'. JSON works without."
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        first = " ".join(str(error).split())
+        raise FormatError(f"{where} is no YAML of plain values: {first}.") from error
+
+
+def _number(value: Any) -> Any:
+    """YAML wants 1.0e-3 and takes 1e-3 for text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if math.isfinite(number) else value

@@ -1,0 +1,63 @@
+"""Ends of a training before its end: a signal, and a loss that is no number."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+WORDS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class Stopped(KeyboardInterrupt):
+    """A training that a signal has stopped, after its step was finished and saved.
+
+    Args:
+        message: What to tell the user.
+        number: Of the signal; 128 + number is the usual exit code.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class DivergedError(Exception):
+    """The loss of a step is infinite or NaN."""
+
+    def __init__(self, epoch: int, step: int, lr: float) -> None:
+        super().__init__(f"The loss is not finite at step {step} (epoch {epoch}, rate {lr:g}).")
+        self.where = {"epoch": epoch, "step": step, "lr": lr}
+
+
+class Ear:
+    """What has been heard: the number of a signal, or 0."""
+
+    heard: int = 0
+
+
+@contextmanager
+def listening() -> Iterator[Ear]:
+    """Note Ctrl-C and SIGTERM instead of dying of them. The second time they act as before.
+
+    Only the main thread of a process hears signals; elsewhere nothing is changed.
+    """
+    ear = Ear()
+    if threading.current_thread() is not threading.main_thread():
+        yield ear
+        return
+
+    def hear(number: int, _: Any) -> None:
+        ear.heard = number
+        signal.signal(number, before[number])
+
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in WORDS}
+    for number in WORDS:
+        signal.signal(number, hear)
+    try:
+        yield ear
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,117 @@
+"""A finished training, as a model again: for predictions, and for scores of other samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hace.contract import HierarchicalLoss
+from hace.data import Samples
+from hace.data.loader import LoaderBatches
+from hace.errors import ConfigError, FormatError
+from hace.experiments.checkpoints import fill
+from hace.experiments.distributed import choose_device
+from hace.experiments.models import build_model
+from hace.experiments.runs import WEIGHTS, Run, read_run
+from hace.experiments.train_config import TrainConfig
+from hace.experiments.training_data import Preprocessing
+from hace.hierarchy import Hierarchy
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model with what is needed to use it.
+
+    Attributes:
+        run: The run it comes from.
+        model: In evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs).
+        loss: It knows what the outputs are: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
+        hierarchy: The tree that results speak of. The loss's own differs where the run trained on a shuffled one.
+        preprocessing: Sizes and statistics.
+        transform: From a PIL image of any size to the tensor that the model sees.
+        device: Where the model is.
+    """
+
+    run: Run
+    model: nn.Module
+    loss: HierarchicalLoss
+    hierarchy: Hierarchy
+    preprocessing: Preprocessing
+    transform: Callable[[Any], Tensor]
+    device: torch.device
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Outputs (B, num_outputs) of transformed images, on the CPU."""
+        with torch.no_grad():
+            return self.model(images.to(self.device)).float().cpu()
+
+    def outputs(self, samples: Samples, batch_size: int = 128, workers: int = 0) -> Iterator[Tensor]:
+        """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them."""
+        batches = LoaderBatches(samples, batch_size, self.transform, labels="nodes", workers=workers)
+        for x, _ in batches.epoch(0):
+            yield self(x)
+
+
+def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
+    """The model of a finished run of `hace train`.
+
+    Args:
+        run: The run, or its directory.
+        device: As of `TrainConfig`.
+
+    Raises:
+        ConfigError: A run of another kind.
+        FormatError: The run is not finished, kept no weights, or they do not belong to it.
+
+    Example:
+        >>> import tempfile
+        >>> from hace.experiments.config import DataConfig
+        >>> from hace.experiments.train import run_train
+        >>> data = DataConfig("synthetic", options={"classes": 4, "train": 4, "test": 2})
+        >>> run = run_train(TrainConfig(data=data, model="test_vit", epochs=1), tempfile.mkdtemp())
+        >>> trained = load_trained(run)
+        >>> trained.loss.leaf_logits(trained(torch.zeros(2, 3, 32, 32))).shape
+        torch.Size([2, 4])
+    """
+    run = run if isinstance(run, Run) else read_run(run)
+    config = run.config
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(
+            f"{run.folder} is a run of kind {config.kind!r}, and has no model trained on images."
+        )
+    if run.status != "finished":
+        raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
+    hierarchy = run.hierarchy
+    weights = run.weights()
+    _check_hierarchy(run)
+    tree = hierarchy if config.data.shuffle is None else hierarchy.shuffled(config.data.shuffle)
+    loss = config.loss.build(tree)
+    view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
+    model = build_model(
+        config.model,
+        loss.num_outputs,
+        image_size=view.size,
+        dropout=config.dropout,
+        drop_path=config.drop_path,
+        seed=0,
+    )
+    fill(model, weights, run.folder / WEIGHTS)
+    chosen = choose_device(device)
+    return Trained(run, model.eval().to(chosen), loss, hierarchy, view, view.transform(), chosen)
+
+
+def _check_hierarchy(run: Run) -> None:
+    from safetensors import safe_open
+
+    with safe_open(str(run.folder / WEIGHTS), "pt") as file:
+        found = (file.metadata() or {}).get("hierarchy")
+    if found != run.about["data"]["hierarchy"]:
+        raise FormatError(
+            f"{run.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {str(found)[:12]}, the run's "
+            f"{run.about['data']['hierarchy'][:12]}."
+        )
