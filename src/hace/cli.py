@@ -28,7 +28,8 @@ examples:
                                                  all metrics of any model
   hace COMMAND --help                            what a command does, with examples
 
-exit codes: 0 done, 2 something in the input or the options does not fit, 130 stopped by Ctrl-C
+exit codes: 0 done, 1 a training diverged, 2 something in the input or the options does not fit, 130 stopped by Ctrl-C,
+143 by SIGTERM
 """
 
 
@@ -46,6 +47,7 @@ COMMANDS = (
     Command("data", "look at a data set, fetch it, check it", "hace.commands.data"),
     Command("features", "compute the features of a frozen model", "hace.commands.features"),
     Command("probe", "train linear probes on features", "hace.commands.probe"),
+    Command("train", "train a model end to end on images", "hace.commands.train"),
     Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
 )
 
