@@ -39,6 +39,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("errors", "hierarchy", "functional", "layout", "head", "losses"),
     ),
     "linear": (("linear",), ("errors", "hierarchy", "head", "losses")),
+    "estimator": (("class_labels", "sklearn"), ("errors", "hierarchy", "losses", "inference", "linear")),
     "data": (("data",), ("errors", "files", "hierarchy", "formats", "inference")),
     "metrics": (("metrics",), ("errors", "hierarchy", "functional", "layout", "head", "losses", "inference")),
     "evaluation": (
@@ -90,6 +91,7 @@ PUBLIC = {
     "Dataset",
     "ExpectedDistanceLoss",
     "FormatError",
+    "HACEClassifier",
     "HACELoss",
     "HCELoss",
     "HXELoss",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from hace.matrices import reachability_matrix
     from hace.plots import draw_hierarchy
     from hace.registry import LOSSES, build_loss
+    from hace.sklearn import HACEClassifier
 
 _torchvision_guard.install()
 
@@ -80,10 +81,11 @@ _PLACES = {
     "matrices": ("reachability_matrix",),
     "plots": ("draw_hierarchy",),
     "registry": ("LOSSES", "build_loss"),
+    "sklearn": ("HACEClassifier",),
 }
 _LAZY = {name: f"hace.{module}" for module, names in _PLACES.items() for name in names}
 # Modules that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.
-_MODULES = {*_PLACES, "functional", "kernels", "metrics", "targets"}
+_MODULES = {*_PLACES, "functional", "kernels", "linear", "metrics", "targets"}
 
 __all__ = [
     "DATASETS",
@@ -95,6 +97,7 @@ __all__ = [
     "Dataset",
     "ExpectedDistanceLoss",
     "FormatError",
+    "HACEClassifier",
     "HACELoss",
     "HCELoss",
     "HXELoss",

@@ -15,7 +15,7 @@ _CHUNK = 8192  # rows looked at or scored at once
 
 
 class Rows:
-    """Features (M, d) float32, targets (M,) int64 and weights (M,) float32 or None, all finite and in range.
+    """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
 
     Args:
         x: features, a tensor or an array.
@@ -23,12 +23,19 @@ class Rows:
         loss: any loss of the pass.
         weight: weight of each sample.
         what: prefix of the names in messages.
+        dtype: of features and weights.
     """
 
     def __init__(
-        self, x: Any, target: Any, loss: HierarchicalLoss, weight: Any = None, what: str = ""
+        self,
+        x: Any,
+        target: Any,
+        loss: HierarchicalLoss,
+        weight: Any = None,
+        what: str = "",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.x = features(x, what + "x")
+        self.x = features(x, what + "x", dtype)
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)} instead.")
         self.target = _targets(target, self.x, loss, what + "target")
@@ -51,16 +58,16 @@ class Rows:
         return list(zip(self.x.split(_CHUNK), self.target.split(_CHUNK), strict=True))
 
 
-def features(x: Any, what: str = "x") -> Tensor:
-    """Features as a finite float32 tensor (M, d)."""
-    tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what)
+def features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
+    """Features as a finite tensor (M, d)."""
+    tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what, dtype)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise DataError(
             f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)} instead."
         )
     if tensor.is_complex():
         raise DataError(f"{what} must hold real numbers. Got {tensor.dtype} instead.")
-    tensor = tensor.float().contiguous()
+    tensor = tensor.to(dtype).contiguous()
     bad = torch.cat([~part.isfinite().all(dim=1) for part in tensor.split(_CHUNK)])
     if bad.any():
         raise DataError(
@@ -70,10 +77,12 @@ def features(x: Any, what: str = "x") -> Tensor:
     return tensor
 
 
-def _from_numpy(array: np.ndarray, what: str) -> Tensor:
+def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} must hold real numbers. Got {array.dtype} instead.")
-    return torch.from_numpy(np.array(array, dtype=np.float32))  # a copy: a memory map cannot be written
+    width = np.float64 if dtype is torch.float64 else np.float32
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told as such
+        return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map cannot be written
 
 
 def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tensor:
@@ -107,7 +116,7 @@ def _weights(weight: Any, x: Tensor) -> Tensor:
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
         raise DataError("sample_weight must be finite, not negative, and above 0 for at least one sample.")
     # Only their proportions matter, and so they may be of any size.
-    return (tensor / tensor.max()).float().to(x.device)
+    return (tensor / tensor.max()).to(x)
 
 
 class HeldOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss
 from hace.errors import ConfigError, DataError
 from hace.linear.data import HeldOut, Rows, features
+from hace.linear.heads import unreduced
 from hace.linear.lbfgs import converge
 from hace.linear.options import FittedHead, Optimization, Trial
 from hace.linear.passes import OnEpoch, Pass
@@ -85,7 +84,8 @@ def fit_heads(
         [False, True, True]
     """
     _check_group(trials, optimization, seed, validation)
-    rows = Rows(x, target, trials[0].loss, sample_weight)
+    full = optimization.optimizer == "lbfgs"
+    rows = Rows(x, target, trials[0].loss, sample_weight, dtype=torch.float64 if full else torch.float32)
     held_out = None
     if validation is not None:
         held_out = HeldOut(Rows(*validation, trials[0].loss, what="validation "))
@@ -98,13 +98,10 @@ def fit_heads(
             f"start must have weights ({trials[0].loss.num_outputs}, {rows.x.shape[1]}). "
             f"Got {tuple(start.weight.shape)} instead."
         )
-    unreduced = {id(trial.loss): _unreduced(trial.loss) for trial in trials}
-    losses = [unreduced[id(trial.loss)] for trial in trials]
-    if optimization.optimizer == "lbfgs":
-        return [
-            _converged(rows, trial, loss, optimization, held_out, start)
-            for trial, loss in zip(trials, losses, strict=True)
-        ]
+    if full:
+        return [converged_head(rows, trial, optimization, held_out=held_out, start=start) for trial in trials]
+    single = {id(trial.loss): unreduced(trial.loss) for trial in trials}
+    losses = [single[id(trial.loss)] for trial in trials]
     return Pass(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
 
 
@@ -126,22 +123,21 @@ def _check_group(
         raise ConfigError("patience needs validation data: give validation=(features, targets).")
 
 
-def _unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:
-    """The same loss, sample by sample; its tables are shared."""
-    single = copy.copy(loss)
-    single.reduction = "none"
-    return single
-
-
-def _converged(
+@torch.no_grad()
+def converged_head(
     rows: Rows,
     trial: Trial,
-    loss: HierarchicalLoss,
     optimization: Optimization,
-    held_out: HeldOut | None,
-    start: FittedHead | None,
+    *,
+    held_out: HeldOut | None = None,
+    start: FittedHead | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> FittedHead:
-    found = converge(rows, loss, trial.weight_decay, optimization, start)
+    """One head by L-BFGS, in any precision."""
+    found = converge(rows, unreduced(trial.loss), trial.weight_decay, optimization, start)
+    if not found.finite:
+        diverged = {"epoch": found.iterations, "step": found.iterations, "lr": None}
+        return FittedHead.zeros(*rows.shape_of(trial.loss), optimization.bias, [], diverged, converged=False)
     record = {
         "epoch": found.iterations,
         "lr": None,
@@ -149,17 +145,10 @@ def _converged(
         "gradient": found.steepest,
         "converged": found.converged,
     }
-    if not found.finite:
-        diverged = {"epoch": found.iterations, "step": found.iterations, "lr": None}
-        return FittedHead.zeros(*rows.shape_of(loss), optimization.bias, [], diverged, converged=False)
-    weight, bias = found.weight.float(), found.bias.float()
-    if held_out is not None:
-        record["val_top1"] = held_out.top1(lambda x: torch.addmm(bias, x, weight), loss)
-    return FittedHead(
-        weight.T.contiguous(),
-        bias if optimization.bias else None,
-        [record],
-        None,
-        found.iterations,
-        found.converged,
+    bias = found.bias.to(dtype) if optimization.bias else None
+    head = FittedHead(
+        found.weight.T.to(dtype).contiguous(), bias, [record], None, found.iterations, found.converged
     )
+    if held_out is not None:
+        record["val_top1"] = held_out.top1(lambda x: head_scores(x, head), trial.loss)
+    return head

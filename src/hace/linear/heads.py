@@ -6,6 +6,7 @@ So a head's numbers are those that it would have alone, to the bit, wherever the
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 
@@ -186,6 +187,13 @@ class Heads:
         correction = math.sqrt(1 - _BETA2**self._steps)
         below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # the gradient is used up
         value.addcdiv_(first, below, value=-rate / (1 - _BETA1**self._steps))
+
+
+def unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:
+    """The same loss, sample by sample; its tables are shared."""
+    single = copy.copy(loss)
+    single.reduction = "none"
+    return single
 
 
 class Shares:
