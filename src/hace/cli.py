@@ -48,7 +48,9 @@ COMMANDS = (
     Command("features", "compute the features of a frozen model", "hace.commands.features"),
     Command("probe", "train linear probes on features", "hace.commands.probe"),
     Command("train", "train a model end to end on images", "hace.commands.train"),
+    Command("study", "run a whole comparison, anywhere", "hace.commands.study"),
     Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
+    Command("demo", "a study of made-up features, in two minutes", "hace.commands.demo"),
 )
 
 
