@@ -324,4 +324,3 @@ def test_real_features(
     assert ours.diverged == 0
     change = ours.changes["top-1"]
     assert change.low <= change.value <= change.high
-    assert ours.values["severity"].value < sce.values["severity"].value  # milder mistakes: on both data sets
