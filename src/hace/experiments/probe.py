@@ -224,7 +224,7 @@ def _finish(
         "epochs": head.epochs,
         "unseen_classes": task.unseen,
     }
-    writer.log(list(head.history))
+    writer.write_log(list(head.history))
     if head.diverged is not None:
         writer.finish(diverged_result(config.evaluate, head.diverged, about, seconds))
         return
