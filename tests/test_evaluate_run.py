@@ -41,7 +41,7 @@ def write_features(folder: Path, seed: int = 0, dim: int = 6) -> None:
     data = synthetic_features(classes=8, dim=dim, train=10, test=5, seed=seed)
     arrays = {f"x_{name}": split.x for name, split in data.splits.items()}
     arrays |= {f"y_{name}": split.labels for name, split in data.splits.items()}
-    np.savez(folder / "birds.npz", **arrays)
+    np.savez(folder / "birds.npz", **arrays)  # pyright: ignore[reportArgumentType]
     write_hierarchy(data.hierarchy, folder / "tree.json")
 
 
@@ -259,9 +259,7 @@ def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"holds no mean and deviation .* Train the run again"):
         rescored(copy)
     save_file(weights, path, {"hierarchy": "0" * 64})
-    with pytest.raises(
-        FormatError, match=f"its fingerprint is 000000000000, that of the run {hierarchy[:12]}"
-    ):
+    with pytest.raises(FormatError, match=f"its fingerprint is 000000000000, the run's {hierarchy[:12]}"):
         rescored(copy)
     save_file({**weights, "weight": weights["weight"][1:].clone()}, path, {"hierarchy": hierarchy})
     with pytest.raises(FormatError, match=r"its loss has 12 outputs, the weights have shape \(11, 6\)"):

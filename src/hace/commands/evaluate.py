@@ -63,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="data_root",
         help="where the run's data or features lie now, if they were moved",
     )
+    add(
+        "--device",
+        metavar="DEVICE",
+        default="auto",
+        help="where a run of `hace train` computes (default: auto)",
+    )
     add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
     add("--format", metavar="FORMAT", help="how to read the hierarchy, where its name does not tell")
     add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")

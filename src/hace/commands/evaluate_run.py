@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.commands.evaluate_scores import Job, Model, file_model, progress
+from hace.commands.features import pick_device
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ def run_job(args: argparse.Namespace) -> Job:
         )
     if not Path(args.run_folder).is_dir():
         raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
-    first = rescored(args.run_folder, root=args.data_root, split=args.split)
+    device = pick_device(args.device, 0)
+    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=device)
     truth = first.samples.nodes
     models = [run_model(args.run_folder, first)]
     if args.compare is not None:
         if Path(args.compare).is_dir():
-            models.append(run_model(args.compare, second_run(args, first)))
+            models.append(run_model(args.compare, second_run(args, first, device)))
         else:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, truth, labels, first.hierarchy, args))
@@ -55,11 +57,11 @@ def run_job(args: argparse.Namespace) -> Job:
     return Job(first.hierarchy, truth, models, about)
 
 
-def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:
+def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
     """The run of --compare, on the samples of the first."""
     from hace.experiments.rescoring import rescored
 
-    second = rescored(args.compare, root=second_root(args), split=first.split)
+    second = rescored(args.compare, root=second_root(args), split=first.split, device=device)
     a, b = first.samples, second.samples
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(

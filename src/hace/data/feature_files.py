@@ -50,7 +50,7 @@ def load_features(
         DataError: If labels are not in the hierarchy, lengths differ, or features are NaN.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    arrays = _read(root)
+    arrays = read_arrays(root)
     splits = {}
     for split, (x, y) in _splits(arrays, root).items():
         nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}")
@@ -119,7 +119,12 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return x[chosen[0] : chosen[-1] + 1] if together else x[chosen]
 
 
-def _read(path: Path) -> Mapping[str, np.ndarray]:
+def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
+    """The arrays of a file by name, as the file has them.
+
+    Raises:
+        FormatError: If it is missing, damaged or of another kind.
+    """
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:

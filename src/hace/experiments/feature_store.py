@@ -63,6 +63,17 @@ class FeatureStore:
         """The length of a feature vector."""
         return self._plan.dims
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What decides the features of an image: the model, its weights and the preprocessing, but not the data."""
+        return {
+            key: value for key, value in self.manifest.items() if key not in ("files", "data", "made_with")
+        }
+
+    def names(self, split: str) -> list[str]:
+        """The names of a split's samples."""
+        return json.loads(self._verified(names_file(self._known(split))).read_text(encoding="utf-8"))
+
     @cached_property
     def hierarchy(self) -> Hierarchy:
         """The classes.
@@ -107,8 +118,7 @@ class FeatureStore:
                 rows -= mean
                 rows /= std
         nodes = np.load(self._verified(labels_file(split)), allow_pickle=False)
-        names = json.loads(self._verified(names_file(split)).read_text(encoding="utf-8"))
-        return Features(self.hierarchy, nodes, names, x)
+        return Features(self.hierarchy, nodes, self.names(split), x)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
         """All splits in memory, as a data set."""

@@ -24,6 +24,9 @@ from hace.experiments.outcome import evaluate_outputs
 from hace.experiments.runs import HIERARCHY, WEIGHTS, Run, read_run
 from hace.experiments.scaling import Scaling, check_width, head_outputs
 from hace.experiments.splits import Source, load_source, make_task
+from hace.experiments.train_config import TrainConfig
+from hace.experiments.trained import load_trained
+from hace.experiments.training_data import few_of_each
 from hace.hierarchy import Hierarchy
 from hace.report import Report
 
@@ -89,7 +92,6 @@ def load_probe(run: Run) -> ProbeHead:
     assert isinstance(run.config, ProbeConfig)
     weights = run.weights()
     loss = loss_of(run)
-    check_weights_hierarchy(run)
     shape = tuple(weights["weight"].shape) if "weight" in weights else ()
     if len(shape) != 2 or shape[0] != loss.num_outputs:
         raise FormatError(
@@ -97,24 +99,6 @@ def load_probe(run: Run) -> ProbeHead:
             f"{shape}."
         )
     return ProbeHead(loss, weights, Scaling.stored(run.config.normalize, weights, run.folder / WEIGHTS))
-
-
-def check_weights_hierarchy(run: Run) -> None:
-    """Refuse weights that were trained with another hierarchy than the run's.
-
-    Raises:
-        FormatError: With both fingerprints.
-    """
-    from safetensors import safe_open
-
-    with safe_open(run.folder / WEIGHTS, framework="pt") as file:
-        found = (file.metadata() or {}).get("hierarchy", "none")
-    expected = run.about["data"]["hierarchy"]
-    if found != expected:
-        raise FormatError(
-            f"{run.folder / WEIGHTS} belongs to another hierarchy: its fingerprint is {found[:12]}, that of the run "
-            f"{expected[:12]}."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +158,20 @@ class Rescored:
         ).report
 
 
-def rescored(folder: str | Path, *, root: str | Path | None = None, split: str | None = None) -> Rescored:
+def rescored(
+    folder: str | Path,
+    *,
+    root: str | Path | None = None,
+    split: str | None = None,
+    device: str = "cpu",
+) -> Rescored:
     """A finished run on its data again.
 
     Args:
         folder: The run directory.
         root: Where its data lie now, if they were moved.
         split: "test", "val" (the samples it held out) or "train"; by default what its result speaks of.
+        device: Where a model that was trained end to end computes.
 
     Raises:
         FormatError: No run with a model lies there.
@@ -191,10 +182,12 @@ def rescored(folder: str | Path, *, root: str | Path | None = None, split: str |
     split = split or run.config.evaluate
     if split not in SPLITS:
         raise ConfigError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
-    if not isinstance(run.config, ProbeConfig):
-        raise ConfigError(
-            f"{run.folder} is a run of kind {run.config.kind!r}, which cannot be evaluated again."
-        )
+    if run.config.kind == "train":
+        trained = load_trained(run, device)
+        source = load_data(run, root)
+        check_same_data(run, source)
+        images = samples_of(run, source, split)
+        return Rescored(run, split, images, trained.loss, lambda: trained.outputs(images))
     head = load_probe(run)
     source = load_data(run, root)
     features = source.dataset["train"]
@@ -252,8 +245,11 @@ def samples_of(run: Run, source: Source[Any], split: str) -> Any:
     """
     if split == "test":
         return source.dataset["test"]
-    task = make_task(source, run.config)
+    config = run.config
+    task = make_task(source, config)
     samples = task.val if split == "val" else task.train
+    if split == "train" and isinstance(config, TrainConfig) and config.per_class is not None:
+        samples = task.train.select(few_of_each(task.train.nodes, config.per_class, config.seed))
     if samples is None:
         raise ConfigError(f"{run.folder} held out no validation samples. Take the split test or train.")
     return samples

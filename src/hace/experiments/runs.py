@@ -103,10 +103,23 @@ class Run:
             raise FormatError(f"{path} is damaged: {error}.") from error
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's tensors."""
+        """The model's tensors.
+
+        Raises:
+            FormatError: There are none, they are damaged, or were trained on another hierarchy than the run's.
+        """
+        from safetensors import safe_open
         from safetensors.torch import load_file
 
-        return self._load(WEIGHTS, load_file)
+        tensors = self._load(WEIGHTS, load_file)
+        with safe_open(self.folder / WEIGHTS, framework="pt") as file:
+            found = (file.metadata() or {}).get("hierarchy")
+        if found != self.about["data"]["hierarchy"]:
+            raise FormatError(
+                f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {str(found)[:12]}, the run's "
+                f"{self.about['data']['hierarchy'][:12]}."
+            )
+        return tensors
 
     def predictions(self) -> dict[str, np.ndarray]:
         """A few numbers a sample of the evaluated split, see :func:`hace.experiments.outcome.predictions_of`."""

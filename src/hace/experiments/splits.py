@@ -88,10 +88,7 @@ def load_source(config: DataConfig) -> Source[Any]:
                 "options away."
             )
         store = FeatureStore(config.root)
-        about = {
-            key: store.manifest[key] for key in store.manifest if key not in ("files", "data", "made_with")
-        }
-        return Source(store.dataset("none"), about)
+        return Source(store.dataset("none"), store.about)
     if config.name == "features":
         options.setdefault("allow_empty", True)  # unseen classes are reported by the run
     hierarchy = config.hierarchy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from hace.contract import HierarchicalLoss
 from hace.data import Samples
-from hace.data.loader import LoaderBatches
 from hace.errors import ConfigError, FormatError
 from hace.experiments.checkpoints import fill
-from hace.experiments.distributed import choose_device
+from hace.experiments.distributed import Team, choose_device
 from hace.experiments.models import build_model
 from hace.experiments.runs import WEIGHTS, Run, read_run
 from hace.experiments.train_config import TrainConfig
-from hace.experiments.training_data import Preprocessing
+from hace.experiments.training import DTYPES
+from hace.experiments.training_data import Preprocessing, ordered_batches
 from hace.hierarchy import Hierarchy
 
 
@@ -46,14 +46,27 @@ class Trained:
     device: torch.device
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Outputs (B, num_outputs) of transformed images, on the CPU."""
-        with torch.no_grad():
-            return self.model(images.to(self.device)).float().cpu()
+        """Outputs (B, num_outputs) of transformed images, on the CPU, computed as in the run's own evaluation."""
+        dtype, images = DTYPES[self.config.precision], images.to(self.device)
+        if self.config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with torch.no_grad(), torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+            return self.model(images).float().cpu()
 
-    def outputs(self, samples: Samples, batch_size: int = 128, workers: int = 0) -> Iterator[Tensor]:
-        """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them."""
-        batches = LoaderBatches(samples, batch_size, self.transform, labels="nodes", workers=workers)
-        for x, _ in batches.epoch(0):
+    @property
+    def config(self) -> TrainConfig:
+        """What it was trained by."""
+        assert isinstance(self.run.config, TrainConfig)
+        return self.run.config
+
+    def outputs(self, samples: Samples, batch_size: int | None = None) -> Iterator[Tensor]:
+        """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them.
+
+        With the batch size of the run, the default, they are those of its own evaluation, to the bit.
+        """
+        config = replace(self.config, batch_size=batch_size or self.config.batch_size)
+        alone = Team(rank=0, world=1, device=self.device)
+        for x, _ in ordered_batches(config, samples, self.preprocessing, "nodes", alone).epoch(0):
             yield self(x)
 
 
@@ -88,7 +101,6 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
     hierarchy = run.hierarchy
     weights = run.weights()
-    _check_hierarchy(run)
     tree = hierarchy if config.data.shuffle is None else hierarchy.shuffled(config.data.shuffle)
     loss = config.loss.build(tree)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
@@ -102,16 +114,5 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
     )
     fill(model, weights, run.folder / WEIGHTS)
     chosen = choose_device(device)
-    return Trained(run, model.eval().to(chosen), loss, hierarchy, view, view.transform(), chosen)
-
-
-def _check_hierarchy(run: Run) -> None:
-    from safetensors import safe_open
-
-    with safe_open(str(run.folder / WEIGHTS), "pt") as file:
-        found = (file.metadata() or {}).get("hierarchy")
-    if found != run.about["data"]["hierarchy"]:
-        raise FormatError(
-            f"{run.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {str(found)[:12]}, the run's "
-            f"{run.about['data']['hierarchy'][:12]}."
-        )
+    model = model.eval().to(chosen, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return Trained(run, model, loss, hierarchy, view, view.transform(), chosen)
