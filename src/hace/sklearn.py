@@ -26,7 +26,7 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ConfigError(
         'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
@@ -146,7 +146,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 :func:`hace.linear.fit_heads`).
         """
         options = self._options(self.epochs, self.schedule)
-        X, y, sample_weight = self._checked(X, y, sample_weight, reset=True)
+        X, y = self._checked(X, y, reset=True)
         self._set_classes(y, None)
         self._calls = 0
         target, self.loss_ = self._targets(y)
@@ -174,7 +174,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         first = not hasattr(self, "coef_")
         if first and self.hierarchy is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
-        X, y, sample_weight = self._checked(X, y, sample_weight, reset=first)
+        X, y = self._checked(X, y, reset=first)
         if first:
             self._set_classes(y, None if classes is None else np.unique(np.asarray(classes)))
             self._calls = 0
@@ -196,12 +196,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = self._calls
         return self
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, np.ndarray, Any]:
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C", reset=reset)
         check_classification_targets(y)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        return X, y, sample_weight
+        return X, y
 
     def _set_classes(self, y: np.ndarray, classes: np.ndarray | None) -> None:
         if self.hierarchy is None:

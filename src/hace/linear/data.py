@@ -120,7 +120,7 @@ def _weights(weight: Any, x: Tensor) -> Tensor:
         )
     tensor = tensor.double()
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
-        raise DataError("sample_weight must be finite, not negative, and above 0 for at least one sample.")
+        raise DataError("sample_weight must be finite, not negative, and not all zero.")
     # Only their proportions matter, and so they may be of any size.
     return (tensor / tensor.max()).to(x)
 

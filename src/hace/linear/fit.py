@@ -34,7 +34,7 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     out = torch.empty(len(x), len(head.weight))
     for first in range(0, len(x), _CHUNK):
         part = slice(first, first + _CHUNK)
-        rows = features(x[part], f"x from row {first} on:" if first else "x")
+        rows = features(x[part], f"x[{first}:]" if first else "x")
         out[part] = torch.nn.functional.linear(rows, head.weight, head.bias)
     return out
 
@@ -69,6 +69,7 @@ def fit_heads(
         sample_weight: (M,) weights. A batch's loss is sum w l / sum w, as with torch's class weights, which multiply with
             these; so a weight of 2 is the sample twice wherever the whole data are one batch.
         on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
+            "lbfgs" has no epochs and does not call it.
         start: weights to begin with, in place of the seed's.
 
     Returns:

@@ -48,7 +48,8 @@ def converge(
     mass = float(len(rows)) if share is None else share.mass
     few = max(1, _ENTRIES // columns)
 
-    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluated(flat: np.ndarray) -> tuple[float, float, np.ndarray]:
+        """The mean loss, the objective and its gradient."""
         head = torch.from_numpy(flat).view(width + 1, columns)
         weight, gradient, total = head[:-1], torch.zeros_like(head), 0.0
         for first in range(0, len(rows), few):
@@ -64,16 +65,11 @@ def converge(
             total += float(value)
         penalty = weight_decay / 2 * float((weight * weight).sum())
         gradient[:-1] += weight_decay * weight
-        objective.loss = total  # type: ignore[attr-defined]
-        return total + penalty, gradient.numpy().ravel()
+        return total, total + penalty, gradient.numpy().ravel()
 
-    initial = torch.zeros(width + 1, columns, dtype=torch.float64)
-    if start is not None:
-        initial[:-1] = start.weight.T
-        initial[-1] = 0.0 if start.bias is None else start.bias
     found = minimize(
-        objective,
-        initial.numpy().ravel(),
+        lambda flat: evaluated(flat)[1:],
+        _initial(start, width, columns, options.bias),
         method="L-BFGS-B",
         jac=True,
         # The gradient decides; differences of the objective only where they are lost in rounding.
@@ -84,14 +80,23 @@ def converge(
             "ftol": 64 * np.finfo(float).eps,
         },
     )
-    value, gradient = objective(found.x)
+    mean_loss, value, gradient = evaluated(found.x)
     head = torch.from_numpy(found.x).view(width + 1, columns)
     return Converged(
         weight=head[:-1],
         bias=head[-1],
-        loss=objective.loss,  # type: ignore[attr-defined]
+        loss=mean_loss,
         steepest=float(np.abs(gradient).max()),
         iterations=int(found.nit),
         converged=found.status == 0,
         finite=bool(np.isfinite(value) and np.isfinite(found.x).all()),
     )
+
+
+def _initial(start: FittedHead | None, width: int, columns: int, bias: bool) -> np.ndarray:
+    """Where to begin: (d + 1, C) in one row, the bias last."""
+    initial = np.zeros((width + 1, columns))
+    if start is not None:
+        initial[:-1] = start.weight.T.numpy()
+        initial[-1] = start.bias.numpy() if bias and start.bias is not None else 0.0
+    return initial.ravel()

@@ -57,7 +57,7 @@ class Pass:
         """(d, C) and (C,): the law of torch.nn.Linear, uniform within 1 / sqrt(d), from a generator of its own."""
         columns, width = self._rows.shape_of(self._losses[0])
         if start is not None:
-            bias = torch.zeros(columns) if start.bias is None else start.bias
+            bias = start.bias if start.bias is not None and self._options.bias else torch.zeros(columns)
             return start.weight.T.contiguous().to(self._rows.x), bias.to(self._rows.x)
         generator = torch.Generator().manual_seed(self._seed)
         bound = width**-0.5
