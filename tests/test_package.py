@@ -99,6 +99,7 @@ PUBLIC = {
     "Hierarchy",
     "HierarchyError",
     "LOSSES",
+    "Predictor",
     "Samples",
     "SimLoss",
     "SoftLabelLoss",

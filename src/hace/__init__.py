@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hace.environment import show_config
     from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
     from hace.evaluation import evaluate
+    from hace.experiments.predicting import Predictor
     from hace.formats import (
         cifar100_hierarchy,
         fgvc_hierarchy,
@@ -67,6 +68,7 @@ _PLACES = {
     "environment": ("show_config",),
     "errors": ("ConfigError", "DataError", "FormatError", "HaceError", "HierarchyError"),
     "evaluation": ("evaluate",),
+    "experiments.predicting": ("Predictor",),
     "formats": (
         "cifar100_hierarchy",
         "fgvc_hierarchy",
@@ -85,7 +87,14 @@ _PLACES = {
 }
 _LAZY = {name: f"hace.{module}" for module, names in _PLACES.items() for name in names}
 # Modules that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.
-_MODULES = {*_PLACES, "functional", "kernels", "linear", "metrics", "targets"}
+_MODULES = {
+    *(place for place in _PLACES if "." not in place),
+    "functional",
+    "kernels",
+    "linear",
+    "metrics",
+    "targets",
+}
 
 __all__ = [
     "DATASETS",
@@ -104,6 +113,7 @@ __all__ = [
     "HaceError",
     "Hierarchy",
     "HierarchyError",
+    "Predictor",
     "Samples",
     "SimLoss",
     "SoftLabelLoss",
