@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError, nearest
 
+SHOWN = 5  # errors at the end
+
 if TYPE_CHECKING:
     from hace.experiments.presets import Choices, Plan
     from hace.experiments.scheduler import Tally
@@ -171,9 +173,9 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
             raise
     tally = scheduler.tally
     print(f"{summary(tally)}: {study.folder}")
-    for note in tally.notes if tally.sum("failed") else ():
-        print(f"  {note}", file=sys.stderr)
     if tally.sum("failed"):
+        for failure in list(scheduler.failures.values())[:SHOWN]:
+            print(f"  {failure['error']}", file=sys.stderr)
         print(f"{study.folder / FAILURES} has the errors; the same command tries again.", file=sys.stderr)
     return tally
 

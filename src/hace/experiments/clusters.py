@@ -84,7 +84,7 @@ class RayCluster:
         try:
             return self._ray.get(done)
         except self._ray.exceptions.RayError as error:
-            return JobResult(job, f"Ray lost it: {type(error).__name__}: {_first_line(error)}")
+            return JobResult(job, lost=f"Ray lost it: {type(error).__name__}: {_first_line(error)}")
 
     def __exit__(self, *_: object) -> None:
         for task in self._jobs:
@@ -140,7 +140,7 @@ class Submitit:
             return handle.result()
         except Exception as error:  # submitit raises several kinds, and whatever unpickling does
             return JobResult(
-                job, f"SLURM job {handle.job_id}: {_first_line(error)} Its log is {handle.paths.stderr}."
+                job, lost=f"SLURM job {handle.job_id}: {_first_line(error)} Its log is {handle.paths.stderr}."
             )
 
     def __enter__(self) -> Submitit:

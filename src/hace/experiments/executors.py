@@ -155,7 +155,7 @@ class Processes:
         except (EOFError, ConnectionResetError):
             self._workers.remove(worker)
             worker.process.join()
-            result = JobResult(job, f"the process that made it {_ending(worker.process.exitcode)}.")
+            result = JobResult(job, lost=f"the process that made it {_ending(worker.process.exitcode)}.")
             worker.stop()
         self._assign()
         return result
@@ -195,10 +195,9 @@ def _serve(line: Connection) -> None:
     sources: dict[str, Any] = {}
     while True:
         try:
-            job = line.recv()
-        except (EOFError, OSError):
+            line.send(run_job(line.recv(), sources))
+        except (EOFError, OSError, KeyboardInterrupt):  # the last from a training that a signal has stopped
             return
-        line.send(run_job(job, sources))
 
 
 def _end_with_parent() -> None:

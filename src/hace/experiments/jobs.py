@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
-from hace.errors import ConfigError, HaceError
+from hace.errors import HaceError
 from hace.experiments import probe
 from hace.experiments.config import ProbeConfig, RunConfig
-from hace.experiments.runs import RESULT, only_process
+from hace.experiments.runs import only_process
 from hace.experiments.train_config import TrainConfig
 
 
@@ -43,34 +43,39 @@ class JobResult:
 
     Attributes:
         job: The job.
-        error: Why it failed; "" if it did not.
-        busy: Whether another process was at work on one of its runs.
-        seconds: How long it took.
+        errors: Why runs failed, by their ids.
+        busy: Of these, the runs that another process is at work on.
+        lost: Why nothing is known of any of them, such as a process that was killed; "" otherwise.
     """
 
     job: Job
-    error: str = ""
-    busy: bool = False
-    seconds: float = 0.0
+    errors: Mapping[str, str] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    lost: str = ""
 
 
 def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
     """Do a job in this process. Whatever goes wrong is in the result, so that a study can go on.
 
+    Where one run spoils a pass for all, each is made by itself.
+
     Args:
         job: What to do.
         sources: Data that this process has loaded before; what is loaded now is added.
     """
-    began = time.monotonic()
-    error, busy = "", False
+    sources = {} if sources is None else sources
+    errors: dict[str, str] = {}
     try:
         time.sleep(job.delay)
         with _threads(job.threads):
-            _KINDS[job.configs[0].kind](job, {} if sources is None else sources)
+            _KINDS[job.configs[0].kind](job, sources)
     except Exception as failure:
-        error = told(failure)
-        busy = isinstance(failure, ConfigError) and any(map(is_busy, unfinished(job)))
-    return JobResult(job, error, busy, time.monotonic() - began)
+        if len(job.runs) == 1:
+            errors = {job.runs[0]: told(failure)}
+        else:
+            for run, config in zip(job.runs, job.configs, strict=True):
+                errors |= run_job(replace(job, runs=(run,), configs=(config,), delay=0.0), sources).errors
+    return JobResult(job, errors, frozenset(run for run in errors if is_busy(Path(job.out) / run)))
 
 
 def told(failure: BaseException) -> str:
@@ -80,12 +85,6 @@ def told(failure: BaseException) -> str:
     last = traceback.extract_tb(failure.__traceback__)[-1:]
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
     return f"{type(failure).__name__}: {failure}{where}"
-
-
-def unfinished(job: Job) -> list[Path]:
-    """The folders of a job's runs that have no result yet."""
-    folders = [Path(job.out) / run for run in job.runs]
-    return [folder for folder in folders if not (folder / RESULT).is_file()]
 
 
 def is_busy(folder: Path) -> bool:
@@ -123,7 +122,11 @@ def _train(job: Job, sources: probe.Sources) -> None:
 
     for run, config in zip(job.runs, job.configs, strict=True):
         assert isinstance(config, TrainConfig)
-        run_train(config, Path(job.out) / run)
+        run_train(config, Path(job.out) / run, say=_nobody)
+
+
+def _nobody(_: str) -> None:
+    """Several runs at once would talk into each other, and into the table."""
 
 
 _KINDS: dict[str, Callable[[Job, probe.Sources], None]] = {"probe": _probes, "train": _train}

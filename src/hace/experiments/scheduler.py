@@ -181,7 +181,7 @@ class Scheduler:
             self._want(Wanted(cell, "final", cell.final(lr)))
         elif why:
             self._row(cell).failed += 1
-            self.tally.notes.append(f"{name_of(cell.key)}, seed {cell.key.seed}: {why}")
+            self._note(f"{name_of(cell.key)}, seed {cell.key.seed}: {why}")
 
     def _next(self) -> Job | None:
         if not self._queue and self._ready:
@@ -220,14 +220,15 @@ class Scheduler:
                 del left[run]
                 self._succeeded(run)
                 cells |= self._searching(run)
-        error = result.error or _NOT_SEEN.format(self.study.runs)
-        if left and result.busy:
-            self.tally.notes.append(f"waiting for another process: {error}")
-            self._queue.append(self._job(left, BUSY_SECONDS))
-        elif len(left) > 1:  # one of them spoils the pass for all: try each by itself
+        if result.lost and len(left) > 1:  # perhaps one of them is to blame: try each by itself
             self._queue.extend(self._job({run: config}) for run, config in left.items())
-        elif left:
-            (run,) = left
+            left = {}
+        busy = {run: config for run, config in left.items() if run in result.busy}
+        if busy:
+            self._note(f"waiting: {result.errors[next(iter(busy))]}")
+            self._queue.append(self._job(busy, BUSY_SECONDS))
+        for run in [run for run in left if run not in busy]:
+            error = result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs)
             self._failed(run, error)
             cells |= self._searching(run)
         for cell in cells.values():
@@ -258,9 +259,9 @@ class Scheduler:
         what = f"{name_of(wanted.cell.key)}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
         if self._given_up(run):
             self._count([run], "failed", 1)
-            self.tally.notes.append(f"failed after {attempts} attempts: {what}: {error}")
+            self._note(f"failed after {attempts} attempts: {what}: {error}")
         else:
-            self.tally.notes.append(f"attempt {attempts} failed: {what}: {error}")
+            self._note(f"attempt {attempts} failed: {what}: {error}")
             self._queue.append(self._job({run: wanted.config}, delay=min(2.0 ** (attempts - 1), 30.0)))
 
     def _given_up(self, run: str) -> bool:
@@ -275,6 +276,10 @@ class Scheduler:
     def _row(self, cell: Cell) -> Row:
         key = cell.key
         return self.tally.rows.setdefault((key.dataset, key.model, key.method), Row())
+
+    def _note(self, text: str) -> None:
+        if text not in self.tally.notes:  # one who waits asks again and again
+            self.tally.notes.append(text)
 
     def _tell(self) -> None:
         if self._watch is not None:

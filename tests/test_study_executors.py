@@ -1,0 +1,181 @@
+"""One study, several executors: killed in the middle, with a run that fails once, they end with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hace.cli import main
+from hace.errors import ConfigError, HaceError
+from hace.experiments.clusters import RayCluster, Submitit
+from hace.experiments.executors import InProcess, Processes, Resources, make_executor
+from hace.experiments.jobs import Job, JobResult
+from hace.experiments.report_text import report_text
+from hace.experiments.study import read_study
+from tests.study_files import outcomes, study_options
+
+RUNS = 51
+SECONDS = 240  # the machine may be busy
+
+# `hace study` with submitit's own processes in place of SLURM.
+WITH_SUBMITIT = """
+import sys
+from hace.experiments import executors
+from hace.experiments.clusters import Submitit
+executors.EXECUTORS["slurm"] = lambda resources: Submitit(resources, cluster="local")
+from hace.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+COMMANDS = {
+    "local": (["-m", "hace"], ["--workers", "2"]),
+    "ray": (["-m", "hace"], ["--executor", "ray", "--workers", "2"]),
+    "submitit": (["-c", WITH_SUBMITIT], ["--executor", "slurm", "--workers", "2", "--hours", "1"]),
+}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that was done in one go, in this process."""
+    folder = tmp_path_factory.mktemp("reference")
+    assert main(study_options(folder, "--out", str(folder / "study"))) == 0
+    return folder
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder for temporary files with a short path, as sockets need it; its name tells whose a process is."""
+    with tempfile.TemporaryDirectory(prefix="hs", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+        wait_for(lambda: not processes_of(Path(folder)), "its processes to end")
+
+
+def start(executor: str, data: Path, out: Path, short: Path, *more: str) -> subprocess.Popen[str]:
+    python, options = COMMANDS[executor]
+    arguments = [sys.executable, *python, *study_options(data, *options, "--out", str(out), *more)]
+    environment = {**os.environ, "TMPDIR": str(short), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    return subprocess.Popen(
+        arguments, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+def wait_for(condition, what: str, seconds: float = SECONDS) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited too long for {what}"
+        time.sleep(0.02)
+
+
+def results(out: Path) -> list[Path]:
+    return list(out.glob("runs/*/result.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", COMMANDS)
+def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
+    executor: str, reference: Path, tmp_path: Path, short: Path
+) -> None:
+    out = tmp_path / "study"
+    first = start(executor, reference, out, short)
+    wait_for(lambda: results(out) or first.poll() is not None, "a first result")
+    first.kill()
+    first.communicate()
+    assert 0 < len(results(out)) < RUNS
+
+    # Something that is no run lies where one shall be: that run fails, until somebody clears it away.
+    finals = [r.run.id for r in read_study(reference / "study").records() if r.stage == "final" and r.run]
+    obstacle = next(out / "runs" / run for run in finals if not (out / "runs" / run).exists()) / "note.txt"
+    obstacle.parent.mkdir()
+    obstacle.write_text("not a run")
+    done_before = {path: path.stat().st_mtime_ns for path in results(out)}
+    second = start(executor, reference, out, short)
+    failures = out / "failures.json"
+    wait_for(lambda: failures.exists() or second.poll() is not None, "a failure")
+    attempt = json.loads(failures.read_text())
+    obstacle.unlink()
+    _, errors = second.communicate(timeout=SECONDS)
+
+    assert second.returncode == 0, errors
+    assert list(attempt) == [obstacle.parent.name]
+    assert "holds other files (note.txt)" in attempt[obstacle.parent.name]["error"]
+    assert "attempt 1 failed: plants features" in errors
+    assert not failures.exists()
+    assert {path: path.stat().st_mtime_ns for path in done_before} == done_before  # nothing is repeated
+    assert outcomes(out / "runs") == outcomes(reference / "study" / "runs")
+    ours, theirs = (report_text(read_study(f).records()) for f in (out, reference / "study"))
+    assert ours == theirs
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(reference: Path, tmp_path: Path, short: Path) -> None:
+    out = tmp_path / "study"
+    study = start("local", reference, out, short)
+    wait_for(lambda: results(out) or study.poll() is not None, "a first result")
+    workers = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
+    study.send_signal(signal.SIGINT)
+    _, errors = study.communicate(timeout=60)
+    assert study.returncode == 130
+    assert "Stopped: " in errors
+    assert "The same command goes on from there." in errors
+    assert "Traceback" not in errors
+    assert workers
+    wait_for(lambda: not any(Path(f"/proc/{w}/exe").exists() for w in workers), "the workers to end", 20)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_fails_its_job_only(reference: Path) -> None:
+    record = next(r for r in read_study(reference / "study").records() if r.run is not None)
+    assert record.run is not None
+    job = Job((record.run.id,), (record.run.config,), str(reference / "study" / "runs"))
+    with Processes(2) as executor:
+        executor.submit(Job(job.runs, job.configs, job.out, delay=60))
+        pid = executor._workers[0].process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert executor.next().lost == "the process that made it was ended by SIGKILL (out of memory?)."
+        executor.submit(job)
+        assert executor.next() == JobResult(job)
+
+
+def test_an_executor_that_there_is_not() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--executor must be one of local, ray, slurm, got 'rya'\. Did you mean 'ray'"
+    ):
+        make_executor("rya", Resources())
+    assert isinstance(make_executor("local", Resources()), InProcess)
+    with pytest.raises(ConfigError, match="--workers must be 0 or more, got -1"):
+        Resources(workers=-1)
+
+
+def test_slurm_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(HaceError, match=r"--executor slurm: .*Run it where `sbatch` is"):
+        Submitit(Resources(logs=tmp_path))
+
+
+def test_an_address_where_nothing_answers() -> None:
+    with pytest.raises(
+        HaceError, match=r"--address 127.0.0.1:9: no Ray cluster can be used there: .*Connection refused"
+    ):
+        RayCluster(Resources(address="127.0.0.1:9")).__enter__()
