@@ -106,25 +106,29 @@ class Journal:
         )
 
     def finish(
-        self,
-        result: Mapping[str, Any],
-        weights: Mapping[str, Tensor] | None = None,
-        predictions: Mapping[str, np.ndarray] | None = None,
-        diverged: DivergedError | None = None,
+        self, result: Mapping[str, Any], weights: Mapping[str, Tensor], predictions: Mapping[str, np.ndarray]
     ) -> None:
-        """Write the result; checkpoints go, unless the run has diverged and they are the last good weights."""
-        if self._board is not None:
-            self._board.close()
+        """Write the result, with weights and predictions if they are to be kept; checkpoints go."""
         if self.writer is None:
             return
+        self._close()
         keep = self.config.keep
         self.writer.finish(result, weights if keep else None, predictions if keep else None)
-        if diverged is not None:
-            last = next(iter(self.checkpoints.all()), None)
-            good = f"The last good checkpoint is {last}." if last else "There was no checkpoint yet."
-            self.say(f"{diverged} The run is marked as diverged. {good} Try a smaller lr, or clip_norm=1.")
-        else:
-            self.checkpoints.clear()
+        self.checkpoints.clear()
+
+    def diverged(self, error: DivergedError, result: Mapping[str, Any]) -> None:
+        """Write the result of a run whose loss was lost, and say where the last good weights are."""
+        if self.writer is None:
+            return
+        self._close()
+        self.writer.finish(result)
+        last = next(iter(self.checkpoints.all()), None)
+        good = f"The last good checkpoint is {last}." if last else "There was no checkpoint yet."
+        self.say(f"{error} The run is marked as diverged. {good} Try a smaller lr, or clip_norm=1.")
+
+    def _close(self) -> None:
+        if self._board is not None:
+            self._board.close()
 
 
 def _summary_writer(folder: Path, epoch: int) -> Any:

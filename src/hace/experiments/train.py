@@ -82,8 +82,11 @@ def run_train(
             state = new_state(config, loss, view, team.device)
             _restore(state, config, team, journal, resume)
             training = set_up(config, task, view, team, loss, state)
-            diverged = _trained(training, journal, progress if team.main else None)
-            _finish(training, journal, diverged)
+            try:
+                _train(training, journal, progress if team.main else None)
+                _finish(training, journal)
+            except DivergedError as error:
+                _mark_diverged(training, journal, error)
         team.share(b"")  # the others read what the first one has written
         return read_run(folder)
 
@@ -142,21 +145,14 @@ def _restore(state: State, config: TrainConfig, team: Team, journal: Journal, re
             state.average = start_average(state.model)
 
 
-def _trained(training: Training, journal: Journal, progress: Start | None) -> DivergedError | None:
-    """Do the epochs that are left; what comes back says where the loss was lost, if it was."""
+def _train(training: Training, journal: Journal, progress: Start | None) -> None:
+    """Do the epochs that are left, and keep what they end with until the evaluation is done."""
     state, position, each = training.state, training.state.position, len(training.task.train)
-    journal.rewrite(state.log, position.epoch)
-    total = training.config.epochs * each
-    advance = progress(total, position.epoch * each + position.samples) if progress else None
     with listening() as ear:
-        try:
-            _epochs(training, journal, ear, advance)
-        except DivergedError as error:
-            return error
-        if not state.finite():
-            return DivergedError(position.epoch - 1, position.step - 1, training.rate(position.step - 1))
-        journal.save(state)  # from here on only the evaluation is left
-    return None
+        journal.rewrite(state.log, position.epoch)
+        total, done = training.config.epochs * each, position.epoch * each + position.samples
+        _epochs(training, journal, ear, progress(total, done) if progress else None)
+        journal.save(state)
 
 
 def _epochs(training: Training, journal: Journal, ear: Ear, advance: Step | None) -> None:
@@ -187,21 +183,9 @@ def _note(training: Training) -> str:
     return f"epoch {p.epoch + 1}/{training.config.epochs}, loss {p.loss / p.samples:.3f}{accuracy}"
 
 
-def _finish(training: Training, journal: Journal, diverged: DivergedError | None) -> None:
+def _finish(training: Training, journal: Journal) -> None:
     """Evaluate, and write what a finished run has."""
-    config, task, state = training.config, training.task, training.state
-    about = {
-        "samples": len(task.train),
-        "epochs": config.epochs,
-        "steps": state.position.step,
-        "parameters": sum(p.numel() for p in state.model.parameters()),
-        "unseen_classes": task.unseen,
-    }
-    if diverged is not None:
-        training.tick()
-        result = diverged_result(config.evaluate, diverged.where, about, state.position.seconds)
-        journal.finish(result, diverged=diverged)
-        return
+    task, state = training.task, training.state
     outputs = training.outputs(task.evaluated)
     if not training.team.main:
         for _ in outputs:  # it takes part, and the first process counts
@@ -209,8 +193,24 @@ def _finish(training: Training, journal: Journal, diverged: DivergedError | None
         return
     outcome = evaluate_outputs(training.loss.cpu(), outputs, task.evaluated.nodes, task.hierarchy)
     training.tick()
-    result = outcome.result(config.evaluate, about, state.position.seconds)
+    result = outcome.result(training.config.evaluate, _about(training), state.position.seconds)
     journal.finish(result, tensors(state.result), outcome.predictions())
+
+
+def _mark_diverged(training: Training, journal: Journal, error: DivergedError) -> None:
+    """Write how far it came; the last good checkpoint stays."""
+    seconds = training.state.position.seconds
+    journal.diverged(error, diverged_result(training.config.evaluate, error.where, _about(training), seconds))
+
+
+def _about(training: Training) -> dict[str, Any]:
+    return {
+        "samples": len(training.task.train),
+        "epochs": training.config.epochs,
+        "steps": training.state.position.step,
+        "parameters": sum(p.numel() for p in training.state.model.parameters()),
+        "unseen_classes": training.task.unseen,
+    }
 
 
 @contextmanager

@@ -128,7 +128,7 @@ class Training:
         first = position.step - len(rows)
         for i, (loss, correct, count) in enumerate(rows):
             if not np.isfinite(loss):
-                raise DivergedError(position.epoch, first + i, self.rate(first + i))
+                raise DivergedError(position.epoch + 1, first + i + 1, self.rate(first + i))
             position.loss, position.correct = position.loss + loss, position.correct + correct
             position.counted += count
             position.samples += self.sizes[position.batch - len(rows) + i]
@@ -169,13 +169,25 @@ class Training:
             terms = [self.loss(z, y) * len(y), *self._correct(z, y)]
             sums += torch.stack([term * counts for term in terms])
         loss, correct, count = self.team.add_up(sums).tolist()
+        self._check_finite(np.isfinite(loss), self.state.position.epoch + 1)
         return {"val_loss": loss / len(samples), "val_accuracy": correct / count if count else None}
 
     def outputs(self, samples: Samples) -> Iterator[Tensor]:
-        """The outputs on all samples, each once and in order, in every process."""
+        """The outputs on all samples, each once and in order, in every process.
+
+        Raises:
+            DivergedError: They are not finite: the last steps have lost the weights.
+        """
         self.team.same_buffers(self.state.result)
         for size, z, _ in self._forward(samples):
-            yield self.team.rows(z, size).cpu()
+            rows = self.team.rows(z, size).cpu()
+            self._check_finite(bool(rows.isfinite().all()), self.config.epochs)
+            yield rows
+
+    def _check_finite(self, holds: bool, epoch: int) -> None:
+        step = self.state.position.step
+        if not holds:
+            raise DivergedError(epoch, step, self.rate(step - 1))
 
     @torch.no_grad()
     def _forward(self, samples: Samples) -> Iterator[tuple[int, Tensor, Tensor]]:

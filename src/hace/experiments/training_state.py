@@ -164,11 +164,18 @@ class Checkpoints:
         Args:
             warn: Told of damaged ones, which are passed over.
         """
-        for path in self.all():
+        found = self.all()
+        for i, path in enumerate(found):
             content = path.read_bytes()
             if path.stem.split("-")[-1] == hashlib.sha256(content).hexdigest()[:HASH_DIGITS]:
                 return path, content
-            warn(f"The checkpoint {path} is damaged; going back to the one before it.")
+            last = i == len(found) - 1
+            remedy = (
+                "there is none before it, so the run starts again"
+                if last
+                else "going back to the one before it"
+            )
+            warn(f"The checkpoint {path} is damaged; {remedy}.")
         return None, b""
 
     def read(self, content: bytes) -> dict[str, Any]:
