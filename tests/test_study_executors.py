@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -179,3 +180,67 @@ def test_an_address_where_nothing_answers() -> None:
         HaceError, match=r"--address 127.0.0.1:9: no Ray cluster can be used there: .*Connection refused"
     ):
         RayCluster(Resources(address="127.0.0.1:9")).__enter__()
+
+
+@pytest.fixture
+def guarded_cluster(short: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A Ray cluster that wants a token: its address, and the environment that has it."""
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a-token-for-this-test-only-0123456789"}
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus", "2"]
+    command += ["--port", str(port), "--include-dashboard", "false", "--temp-dir", str(short / "r")]
+    head = subprocess.Popen(
+        command,
+        env={**os.environ, **secret},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        address = f"127.0.0.1:{port}"
+        wait_for(
+            lambda: is_open(port) and list((short / "r").glob("session_*/sockets/raylet")), "the cluster"
+        )
+        yield address, secret
+    finally:
+        os.killpg(head.pid, signal.SIGKILL)
+        head.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_a_cluster_that_runs_already_and_wants_a_token(
+    guarded_cluster: tuple[str, dict[str, str]], reference: Path, tmp_path: Path
+) -> None:
+    address, secret = guarded_cluster
+    options = study_options(reference, "--only", "method=sce", "--out", str(tmp_path / "study"))
+    command = [sys.executable, "-m", "hace", *options, "--executor", "ray", "--address", address]
+    refused = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS)
+    assert refused.returncode == 2
+    assert f"--address {address}: no Ray cluster can be used there: " in refused.stderr
+    assert "token is missing or incorrect" in refused.stderr
+    accepted = subprocess.run(
+        command, env={**os.environ, **secret}, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert accepted.returncode == 0, accepted.stderr
+    assert "3 of 3 runs are done" in accepted.stdout
+    left = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and secret["RAY_AUTH_TOKEN"].encode() in path.read_bytes()
+    ]
+    assert left == []  # the token is Ray's own business
+    assert outcomes(tmp_path / "study" / "runs").items() <= outcomes(reference / "study" / "runs").items()

@@ -173,6 +173,10 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
             raise
     tally = scheduler.tally
     print(f"{summary(tally)}: {study.folder}")
+    if tally.edges:
+        print(
+            f"{tally.edges:,} of {tally.searches:,} searches chose the smallest or largest rate: wider --rates may do better"
+        )
     if tally.sum("failed"):
         for failure in list(scheduler.failures.values())[:SHOWN]:
             print(f"  {failure['error']}", file=sys.stderr)

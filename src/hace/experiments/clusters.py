@@ -7,6 +7,7 @@ cluster's business: addresses are passed on, refusals are shown, no token is rea
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import socket
 import subprocess
@@ -117,7 +118,7 @@ class Submitit:
             name="hace",
             timeout_min=max(1, round(resources.hours * 60)),
             cpus_per_task=resources.cpus,
-            gpus_per_node=int(resources.gpus),
+            gpus_per_node=math.ceil(resources.gpus),
             **({} if resources.partition is None else {"slurm_partition": resources.partition}),
         )
 

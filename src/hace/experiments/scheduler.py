@@ -47,11 +47,15 @@ class Tally:
     Attributes:
         rows: By data set, model and method.
         fresh: Runs that were finished since the study was started this time.
+        searches: Rates that were chosen among three or more.
+        edges: Of these, the smallest or the largest of the grid.
         notes: What people should know, such as the first words of an error; the last ones are shown.
     """
 
     rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     fresh: int = 0
+    searches: int = 0
+    edges: int = 0
     notes: list[str] = field(default_factory=list)
 
     def sum(self, what: str) -> int:
@@ -178,6 +182,9 @@ class Scheduler:
         if lr is not None or why:
             self._settled.add(cell.key)
         if lr is not None:
+            if len(searched) > 2:
+                self.tally.searches += 1
+                self.tally.edges += lr in (min(cell.rates), max(cell.rates))
             self._want(Wanted(cell, "final", cell.final(lr)))
         elif why:
             self._row(cell).failed += 1

@@ -247,7 +247,9 @@ def start_study(
             )
         if not changed:
             return old
-    elif folder.exists() and (not folder.is_dir() or any(p.name != ".lock" for p in folder.iterdir())):
+    elif folder.exists() and (
+        not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir())
+    ):
         raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

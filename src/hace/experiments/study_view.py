@@ -84,8 +84,9 @@ class _Table:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for title in ("data set", "model", "method", "runs", "", "failed"):
             table.add_column(title, justify="right" if title in ("runs", "failed") else "left")
-        rows = [item for item in tally.rows.items() if item[1].running or item[1].failed]
-        rows += [item for item in tally.rows.items() if item not in rows]
+        rows = list(tally.rows.items())
+        if len(rows) > _ROWS:  # then those where something happens come first
+            rows.sort(key=lambda item: not (item[1].running or item[1].failed))
         for (dataset, model, method), row in rows[:_ROWS]:
             bar = _bar(row.done, row.failed, row.running, row.total)
             failed = Text(str(row.failed), "red") if row.failed else ""
