@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from hace import Hierarchy, build_loss
 from hace.experiments.config import DataConfig, LossConfig, ProbeConfig
+from hace.experiments.grid import Cell
 from hace.experiments.methods import METHODS
 from hace.experiments.outcome import diverged_result, evaluate_outputs
 from hace.experiments.records import CellKey, Record
@@ -92,7 +94,7 @@ def fair_records(
             for lr in rates:
                 config = replace(base, lr=lr, validation=0.1, evaluate="val", keep=False)
                 run = make_run(
-                    folder, hierarchy, config, dataset, skill * (1 if lr == rates[-1] else 0.6), samples
+                    folder, hierarchy, config, dataset, skill * (1 if lr == rates[-1] else 0.2), samples
                 )
                 records.append(Record(key, "search", lr, run))
             records.append(
@@ -125,3 +127,42 @@ def paper_records(
         records.append(Record(failed, "final", 1.0, None, error="ValueError: out of <memory> & 'luck'"))
         records.append(Record(replace(failed, method="sce_soft30"), "final", 1.0, None))
     return records
+
+
+def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -> Path:
+    """The study.json whose grid has these records; their runs lie in folder/runs."""
+    finals = {}
+    rates: dict[CellKey, list[float]] = {}
+    for record in records:
+        if record.stage == "final":
+            config = (
+                record.run.config
+                if record.run
+                else config_of(record.key.method, record.key.dilution, record.key.seed, 1.0)
+            )
+            finals[record.key] = config
+        else:
+            rates.setdefault(record.key, []).append(record.lr)
+    cells = [Cell(key, config, tuple(rates.get(key, [config.lr]))) for key, config in finals.items()]
+    known = {
+        name: {
+            "config": DataConfig().to_dict(),
+            "fingerprint": f"data of {name}",
+            "hierarchy": hierarchy.fingerprint,
+            "classes": hierarchy.num_leaves,
+            "nodes": hierarchy.num_nodes,
+            "samples": {"train": 100, "test": 40},
+        }
+        for name in dict.fromkeys(record.key.dataset for record in records)
+    }
+    document = {
+        "format": 1,
+        "preset": "demo",
+        "choices": {"only": {}, "methods": ["sce", "hace"], "rates": None, "seeds": 2, "epochs_scale": 1.0},
+        "runs": "runs",
+        "data": known,
+        "cells": [cell.to_dict() for cell in cells],
+        "made_with": {"hace": "0.1", "python": "3.11", "torch": "2.13"},
+    }
+    (folder / "study.json").write_text(json.dumps(document))
+    return folder

@@ -55,6 +55,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "hierarchy",
             "formats",
             "plots",
+            "targets",
             "head",
             "losses",
             "inference",

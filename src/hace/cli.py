@@ -49,6 +49,7 @@ COMMANDS = (
     Command("probe", "train linear probes on features", "hace.commands.probe"),
     Command("train", "train a model end to end on images", "hace.commands.train"),
     Command("study", "run a whole comparison, anywhere", "hace.commands.study"),
+    Command("report", "tables, figures and a page of a study", "hace.commands.report"),
     Command("predict", "answers of a finished run on new images", "hace.commands.predict"),
     Command("evaluate", "all metrics of any model's scores", "hace.commands.evaluate"),
     Command("demo", "a study of made-up features, in two minutes", "hace.commands.demo"),

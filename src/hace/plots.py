@@ -127,9 +127,10 @@ def caption(h: Hierarchy, cells: Cells) -> str:
     return text
 
 
-def _write_page(h: Hierarchy, path: Path) -> None:
+def page_data(h: Hierarchy) -> dict[str, Any]:
+    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy."""
     cells = lay_out(h)
-    data = {
+    return {
         "caption": caption(h, cells),
         "rooted": h.rooted,
         "levels": None if h.level_names is None else list(map(printable, h.level_names)),
@@ -142,10 +143,21 @@ def _write_page(h: Hierarchy, path: Path) -> None:
         "extra": cells.extra,
         "palette": PALETTE,
     }
-    # "<" as an escape: no name can end the script element or start another one.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def json_for_page(data: Any) -> str:
+    """JSON to stand in a script element: with "<" as an escape, no name can end the element or start another one."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _write_page(h: Hierarchy, path: Path) -> None:
     page = asset("hierarchy.html")
-    for name, part in (("style", asset("hierarchy.css")), ("script", asset("hierarchy.js")), ("data", text)):
+    parts = {
+        "style": asset("hierarchy.css"),
+        "script": asset("hierarchy.js"),
+        "data": json_for_page(page_data(h)),
+    }
+    for name, part in parts.items():
         page = page.replace(f"<!--{name}-->", part)
     path.write_text(page, encoding="utf-8", newline="\n")
 

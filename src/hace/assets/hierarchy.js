@@ -6,6 +6,7 @@
 //   data     ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
 //            extra (further parents of a node), levels, rooted, palette, caption
 //   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show
+// gives { refresh() } to call when the colours or details have changed, and { visit(v) }.
 
 function haceSunburst(elements, data, options = {}) {
   const SVG = "http://www.w3.org/2000/svg";
@@ -28,6 +29,7 @@ function haceSunburst(elements, data, options = {}) {
   const start = data.rooted ? 0 : TOP;
   let focus = start; // the node in the centre
   let cursor = null; // the node that the arrow keys have reached
+  let shown = start; // the node that was visited last: the focus, or a class below it
   let hits = new Set();
   let places = new Map(); // node -> [first angle, last angle, inner radius, outer radius]
 
@@ -201,6 +203,7 @@ function haceSunburst(elements, data, options = {}) {
     focus = inner ? v : data.parent[v] === TOP ? start : data.parent[v];
     hits = inner ? new Set() : new Set([v]);
     cursor = null;
+    shown = v;
     redraw();
     breadcrumbs();
     list();
@@ -270,9 +273,11 @@ function haceSunburst(elements, data, options = {}) {
 
   elements.caption.textContent = data.caption;
   visit(start);
+  const refresh = () => { redraw(); list(); describe(cursor === null ? shown : cursor); };
+  return { refresh, visit };
 }
 
-{
+if (document.getElementById("data")) { // a page of its own; others call the function themselves
   const find = (id) => document.getElementById(id);
   const elements = { chart: find("chart"), details: find("details"), below: find("below"), belowTitle: find("below-title"),
     crumbs: find("crumbs"), search: find("search"), found: find("found"), caption: find("caption") };

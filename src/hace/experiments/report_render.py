@@ -85,28 +85,36 @@ def head_line(table: Table) -> list[str]:
 
 def to_markdown(table: Table) -> str:
     """A Markdown table with its title above and its notes below."""
-    lines = [f"**{_md(table.title)}**", ""]
-    lines.append("| " + " | ".join(_md(head) or " " for head in head_line(table)) + " |")
+    lines = [f"**{markdown(table.title)}**", ""]
+    lines.append("| " + " | ".join(markdown(head) or " " for head in head_line(table)) + " |")
     lines.append("|" + " --- |" * table.stub + " ---: |" * (len(table.heads[-1]) - table.stub))
     lines += ["| " + " | ".join(map(_md_cell, row)) + " |" for row in table.rows]
     lines += [""] if table.notes or table.remarks else []
-    lines += [f"{_md(remark)}\n" for remark in table.remarks]
-    lines += [f"<sup>{mark}</sup> {_md(text)}\n" for mark, text in table.notes]
+    lines += [f"{markdown(remark)}\n" for remark in table.remarks]
+    lines += [f"<sup>{mark}</sup> {markdown(text)}\n" for mark, text in table.notes]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _md_cell(entry: Entry) -> str:
-    text = _md(entry.text)
+    text = markdown(entry.text)
     text = {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(entry.mark, text)
     notes = f"<sup>{','.join(entry.notes)}</sup>" if entry.notes else ""
-    detail = f" <small>{_md(entry.detail)}</small>" if entry.detail else ""
+    detail = f" <small>{markdown(entry.detail)}</small>" if entry.detail else ""
     return text + notes + detail
 
 
-def _md(text: str) -> str:
-    """Text that Markdown shows as it is, on one line and in one cell."""
-    text = html.escape(" ".join(text.split()), quote=False)
-    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", text)
+def markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line and in one cell; what stands between backticks is code."""
+    parts = " ".join(text.split()).split("`")
+    for i, part in enumerate(parts):  # every second one is code, which takes no escapes but that of a table
+        plain = i % 2 == 0 or i == len(parts) - 1
+        parts[i] = (
+            re.sub(r"([\\*_\[\]|~#])", r"\\\1", html.escape(part, quote=False))
+            if plain
+            else part.replace("|", "\\|")
+        )
+    whole = len(parts) % 2 == 1
+    return "`".join(parts) if whole else "`".join(parts[:-1]) + "\\`" + parts[-1]
 
 
 def to_csv(table: Table) -> str:
@@ -197,7 +205,8 @@ def latex(text: str) -> str:
         >>> print(latex("50 % of A_1 & B"))
         50 \% of A\_1 \& B
     """
-    return "".join(_TEX.get(c, c) for c in " ".join(text.split()))
+    escaped = "".join(_TEX.get(c, c) for c in " ".join(text.split()))
+    return re.sub(r"`([^`]*)`", r"\\texttt{\1}", escaped)
 
 
 def _label(text: str) -> str:
@@ -227,27 +236,44 @@ def _spans(line: Iterable[str]) -> Iterator[tuple[str, int, int]]:
 def to_html(table: Table) -> str:
     """A figure with the table, its caption and its notes; wide tables scroll by themselves."""
     e = html.escape
-    lines = [f'<figure class="table" id="table-{e(table.id)}">', '<div class="scroll" tabindex="0" role="region" '
-             f'aria-label="{e(table.title)}"><table>', f"<caption>{e(table.title)}</caption>", "<thead>"]  # fmt: skip
+    prose = " prose" if table.stub == len(table.heads[-1]) else ""
+    lines = [
+        f'<figure class="table{prose}" id="table-{e(table.id)}">',
+        # The caption within would scroll away with a wide table; readers of screens still hear it.
+        f'<p class="title" aria-hidden="true">{e(table.title)}</p>',
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{e(table.title)}"><table>',
+        f'<caption class="heard">{e(table.title)}</caption>',
+        "<thead>",
+    ]
     for line in table.heads[:-1]:
         cells = (
             f'<th scope="colgroup" colspan="{n}">{e(t)}</th>' if t else f'<td colspan="{n}"></td>'
             for t, _, n in _spans(line)
         )
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    lines.append(
-        "<tr>" + "".join(f'<th scope="col">{e(t)}</th>' for t in table.heads[-1]) + "</tr></thead><tbody>"
-    )
+    stubs = [' class="stub"' if c < table.stub else "" for c in range(len(table.heads[-1]))]
+    last = (f'<th scope="col"{stub}>{e(t)}</th>' for t, stub in zip(table.heads[-1], stubs, strict=True))
+    lines.append(f"<tr>{''.join(last)}</tr></thead><tbody>")
     for i, row in enumerate(table.rows):
         rule = ' class="block"' if i in table.blocks and i else ""
         cells = "".join(_html_cell(entry, c < table.stub) for c, entry in enumerate(row))
         lines.append(f"<tr{rule}>{cells}</tr>")
     lines.append("</tbody></table></div>")
     if table.remarks or table.notes:
-        notes = [f"<p>{e(remark)}</p>" for remark in table.remarks]
-        notes += [f"<p><sup>{e(mark)}</sup> {e(text)}</p>" for mark, text in table.notes]
+        notes = [f"<p>{code(remark)}</p>" for remark in table.remarks]
+        notes += [f"<p><sup>{e(mark)}</sup> {code(text)}</p>" for mark, text in table.notes]
         lines.append(f"<figcaption>{''.join(notes)}</figcaption>")
     return "\n".join([*lines, "</figure>"]) + "\n"
+
+
+def code(text: str) -> str:
+    """Text as HTML; what stands between backticks becomes code.
+
+    Example:
+        >>> code("`hace report` & <b>")
+        '<code>hace report</code> &amp; &lt;b&gt;'
+    """
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
 
 
 def _html_cell(entry: Entry, stub: bool) -> str:
@@ -258,8 +284,5 @@ def _html_cell(entry: Entry, stub: bool) -> str:
     notes = f"<sup>{e(','.join(entry.notes))}</sup>" if entry.notes else ""
     detail = f" <small>{e(entry.detail)}</small>" if entry.detail else ""
     soft = ' class="soft"' if entry.soft else ""
-    return (
-        f'<th scope="row"{soft}>{text}{notes}{detail}</th>'
-        if stub
-        else f"<td{soft}>{text}{notes}{detail}</td>"
-    )
+    body = f"{text}{notes}{detail}"
+    return f'<th scope="row"{soft}>{body}</th>' if stub else f"<td{soft}>{body}</td>"

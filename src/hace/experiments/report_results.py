@@ -9,8 +9,8 @@ from typing import NamedTuple
 from hace.errors import ConfigError, DataError, nearest
 from hace.experiments.intervals import Interval
 from hace.experiments.records import Record
-from hace.experiments.report_cells import TOP1, Choice, Key, Place, choose
-from hace.experiments.report_scores import Arrays
+from hace.experiments.report_cells import TOP1, Choice, Key, Place, choose, method_title
+from hace.experiments.report_scores import Arrays, Store
 
 DEFAULT_PAIR = ("hace", "sce")
 
@@ -49,33 +49,33 @@ class Results:
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
         self.choices = choose(self.records)
-        self.arrays = {place: Arrays(choices) for place, choices in self.choices.items()}
-        self.matched = {
-            place: Arrays(_matched(self.records, place))
-            for place in self.choices
-            if place.protocol == "paper"
-        }
+        stores = {place: Store() for place in self.choices}
+        fair = [place for place in self.choices if place.protocol == "fair"]
+        paper = [place for place in self.choices if place.protocol == "paper"]
+        self.arrays = {place: Arrays(choices, stores[place]) for place, choices in self.choices.items()}
+        self.matched = {place: Arrays(_matched(self.records, place), stores[place]) for place in paper}
+        self.dilutions = {place: Arrays(_by_dilution(self.records, place), stores[place]) for place in fair}
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
         self.first, self.second = _pair(self.methods, compare)
 
     @property
     def problems(self) -> list[str]:
         """What could not be read of finished runs."""
-        arrays = [*self.arrays.values(), *self.matched.values()]
-        return list(dict.fromkeys(problem for a in arrays for problem in a.problems))
+        return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
 
     def places(self, protocol: str) -> list[Place]:
         """The places of a protocol."""
         return [place for place in self.choices if place.protocol == protocol]
 
+    def gap(self, place: Place, first: str, second: str, key: Key = TOP1) -> Gap | None:
+        """The difference of two methods at a place; None where it does not have both."""
+        difference = self.arrays[place].difference(first, second, key)
+        return None if difference is None else Gap(place, *difference)
+
     def gaps(self, first: str, second: str, protocol: str, key: Key = TOP1) -> list[Gap]:
         """The difference of two methods at each place that has both."""
-        found = []
-        for place in self.places(protocol):
-            difference = self.arrays[place].difference(first, second, key)
-            if difference is not None:
-                found.append(Gap(place, *difference))
-        return found
+        found = (self.gap(place, first, second, key) for place in self.places(protocol))
+        return [gap for gap in found if gap is not None]
 
 
 def tally(values: Sequence[float], higher: bool = True) -> Tally | None:
@@ -99,6 +99,27 @@ def _matched(records: Iterable[Record], place: Place) -> dict[str, Choice]:
         if record.stage == "final" and key.pairing and Place(key.protocol, key.dataset, key.model) == place:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
     return {name: Choice(place, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
+
+
+def _by_dilution(records: Iterable[Record], place: Place) -> dict[str, Choice]:
+    """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
+    found: dict[str, dict[float, dict[int, Record]]] = {}
+    for record in records:
+        key = record.key
+        if (
+            record.stage == "final"
+            and key.dilution is not None
+            and Place(key.protocol, key.dataset, key.model) == place
+        ):
+            found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
+    return {
+        f"{method_title(method)}, d = {d:g}": Choice(
+            place, method, tuple(by[d][seed] for seed in sorted(by[d]))
+        )
+        for method, by in found.items()
+        if len(by) > 1
+        for d in sorted(by)
+    }
 
 
 def matched_key(method: str, dilution: float | None, pairing: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from hace.errors import HaceError
 from hace.experiments.intervals import Interval, figures, interval, paired_interval
 from hace.experiments.report_cells import BY_LEVEL, Choice, Key, level_names
+from hace.experiments.runs import Run
 from hace.hierarchy import Hierarchy
 
 
@@ -24,22 +24,60 @@ class Score(NamedTuple):
     seeds: int = 0
 
 
-@dataclass(eq=False)
+class Store:
+    """The predictions of the runs at one place, each read once. Only runs over the same samples can be compared."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._truth: np.ndarray | None = None
+        self._read: dict[str, dict[str, np.ndarray] | None] = {}
+
+    def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
+        """What intervals and confusions need of a run; None where it is missing, damaged or over other samples."""
+        if run.id not in self._read:
+            self._read[run.id] = self._load(run)
+        return self._read[run.id]
+
+    def _load(self, run: Run) -> dict[str, np.ndarray] | None:
+        try:
+            arrays = run.predictions()
+            kept = {name: arrays[name] for name in ("answer", "top5", "level_correct")}
+            truth, distance = arrays["truth"], arrays["distance"]
+        except (HaceError, KeyError) as error:
+            self.problems.append(f"{run.folder.name} has no intervals: {error}")
+            return None
+        if self._truth is None:
+            self._truth = truth
+        if not np.array_equal(self._truth, truth):
+            self.problems.append(
+                f"{run.folder.name} has no intervals: its samples are not those of the other runs."
+            )
+            return None
+        whole = distance.astype(np.int16)  # small, so that a thousand runs stay in memory at once
+        return {
+            **kept,
+            "truth": self._truth,
+            "distance": whole if np.array_equal(whole, distance) else distance,
+        }
+
+    def drop(self) -> None:
+        """Forget what was read."""
+        self._read.clear()
+
+
 class Arrays:
-    """The per-sample figures of the chosen runs at one place. Predictions are read once; damaged ones are listed.
+    """The per-sample figures of the chosen runs at one place, and what follows from them. Answers are kept.
 
     Attributes:
         choices: By method.
-        problems: What could not be read, with the reason.
+        store: Where predictions come from.
     """
 
-    choices: Mapping[str, Choice]
-    problems: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._truth: np.ndarray | None = None
-        self._read: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    def __init__(self, choices: Mapping[str, Choice], store: Store | None = None) -> None:
+        self.choices = choices
+        self.store = store or Store()
         self._scores: dict[tuple[str, Key], Score] = {}
+        self._gaps: dict[tuple[str, str, Key], tuple[Interval, int] | None] = {}
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
@@ -49,31 +87,14 @@ class Arrays:
                 try:
                     return record.run.hierarchy if record.run else None
                 except HaceError as error:
-                    self.problems.append(str(error))
+                    self.store.problems.append(str(error))
         return None
 
     def predictions(self, method: str) -> dict[int, dict[str, np.ndarray]]:
-        """By seed, what a method's runs keep of each sample. Only runs over the same samples can be compared."""
-        if method not in self._read:
-            found = {}
-            for record in self.choices[method].finished if method in self.choices else ():
-                assert record.run is not None
-                try:
-                    arrays = record.run.predictions()
-                    truth = arrays["truth"]
-                except (HaceError, KeyError) as error:
-                    self.problems.append(f"{record.run.folder.name}: no predictions, so no interval: {error}")
-                    continue
-                if self._truth is None:
-                    self._truth = truth
-                if not np.array_equal(self._truth, truth):
-                    self.problems.append(
-                        f"{record.run.folder.name}: its samples are not those of the others, so no interval."
-                    )
-                    continue
-                found[record.key.seed] = _small(arrays, self._truth)
-            self._read[method] = found
-        return self._read[method]
+        """By seed, what a method's runs keep of each sample."""
+        finished = self.choices[method].finished if method in self.choices else ()
+        read = {r.key.seed: self.store.predictions(r.run) for r in finished if r.run is not None}
+        return {seed: arrays for seed, arrays in read.items() if arrays is not None}
 
     def columns(
         self, method: str, key: Key, seeds: Sequence[int]
@@ -115,6 +136,11 @@ class Arrays:
 
     def difference(self, first: str, second: str, key: Key) -> tuple[Interval, int] | None:
         """first - second over the seeds that both have, paired over seeds and samples; and the number of these seeds."""
+        if (first, second, key) not in self._gaps:
+            self._gaps[first, second, key] = self._difference(first, second, key)
+        return self._gaps[first, second, key]
+
+    def _difference(self, first: str, second: str, key: Key) -> tuple[Interval, int] | None:
         if first not in self.choices or second not in self.choices:
             return None
         ours = {r.key.seed: r.metric(*key) for r in self.choices[first].finished}
@@ -128,20 +154,3 @@ class Arrays:
             return Interval(gap, np.nan, np.nan), len(seeds)
         below = None if a[1] is None or b[1] is None else (a[1], b[1])
         return paired_interval(a[0], b[0], below), len(seeds)
-
-    def drop(self) -> None:
-        """Forget the predictions; scores that were asked for stay."""
-        self._read.clear()
-
-
-def _small(arrays: Mapping[str, np.ndarray], truth: np.ndarray) -> dict[str, np.ndarray]:
-    """What intervals and confusions need; a thousand runs stay in memory at once."""
-    distance = arrays["distance"]
-    whole = distance.astype(np.int16)
-    return {
-        "truth": truth,
-        "answer": arrays["answer"],
-        "top5": arrays["top5"],
-        "distance": whole if np.array_equal(whole, distance) else distance,
-        "level_correct": arrays["level_correct"],
-    }

@@ -76,6 +76,17 @@ def methods_table(place: Place, arrays: Arrays) -> Table:
     return _metric_table(f"methods-{place.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
+def dilutions_table(results: Results, place: Place) -> Table | None:
+    """Every dilution of a method as a row of its own, where there are several under the fair protocol."""
+    arrays = results.dilutions.get(place)
+    if arrays is None or not arrays.choices:
+        return None
+    title = f"{place.title}: every dilution by itself"
+    remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
+               "dilution that was best there.", MEANS)  # fmt: skip
+    return _metric_table(f"dilutions-{place.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+
+
 def levels_table(place: Place, arrays: Arrays) -> Table | None:
     """Accuracy and calibration error of the best node of each level; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
@@ -141,7 +152,7 @@ def pair_table(results: Results, protocol: str) -> Table | None:
     ]
     block = len(rows)
     tallies = [tally([g.interval.value for g in gaps[m.key].values()], m.higher) for m in metrics]
-    for name in ("won", "mean", "median"):
+    for name in ("won", "mean", "median") if block > 1 else ():
         cells = [Entry("-" if t is None else f"{t.won} of {t.of}" if name == "won" else m.text(getattr(t, name), True))
                  for t, m in zip(tallies, metrics, strict=True)]  # fmt: skip
         rows.append((Entry(f"{name} over {block}"), Entry(""), *cells, Entry("")))
@@ -183,6 +194,8 @@ def against_table(results: Results, protocol: str) -> Table | None:
         ("", *(shown(p.dataset) for p in places), "", "", ""),
         ("method", *(shown(p.model) for p in places), "won", "mean", "median"),
     )
+    if len(places) == 1:  # nothing to sum up
+        heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
     remarks = ("Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",)
     return Table(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)

@@ -1,0 +1,309 @@
+"""The figures of a report, as PNG and SVG. Colours are those of Okabe and Ito; markers and hatches say the same again."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import matplotlib.ticker
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from hace.experiments.methods import METHODS
+from hace.experiments.records import Record
+from hace.experiments.report_cells import HEADLINES, TOP1, Choice, Place, method_title
+from hace.experiments.report_nodes import LevelAccuracy
+from hace.experiments.report_scores import Arrays
+
+GREY, GAIN, LOSS = "#9aa0a6", "#00897b", "#e0679b"
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "hace",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "hatch.linewidth": 0.8,
+    "text.parse_math": False,
+}
+_COLOURS = {
+    "sce": "#333333", "hace": "#0072b2", "hxe": "#e69f00", "hce": "#009e73", "hace_shuffled": "#cc79a7",
+    "ancestral": "#d55e00", "hace_leaves": "#56b4e9", "conditional": "#8c6d31", "simloss": "#7b4173",
+    "expected_distance": "#637939",
+}  # fmt: skip
+_VARIANTS = {"smooth": ("--", "s"), "soft10": (":", "^"), "soft30": ("-.", "v"), "0.5": ("--", "s")}
+WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
+_NAMES_SHOWN = 90  # classes that have room for their names below the bars
+
+
+class Picture(NamedTuple):
+    """A figure: name of its files, caption, alternative text, both files, and whether it is wider than a page."""
+
+    name: str
+    caption: str
+    alt: str
+    png: bytes
+    svg: bytes
+    wide: bool = False
+
+
+def style(method: str) -> dict[str, Any]:
+    """Colour, line and marker of a method: the family gives the colour, the variant the line."""
+    family, _, variant = method.partition("_")
+    colour = _COLOURS.get(method) or _COLOURS.get(family)
+    line, marker = _VARIANTS.get(variant, ("-", "o"))
+    if colour is None:
+        colour = f"C{sum(map(ord, method)) % 10}"
+    if method in METHODS and METHODS[method].control:
+        marker = "D"
+    return {"color": colour, "linestyle": line, "marker": marker, "label": method_title(method)}
+
+
+def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = False) -> Picture:
+    """Both files of a figure; the same figure gives the same bytes."""
+    FigureCanvasAgg(figure)
+    files = []
+    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from"
+        )  # names in scripts that the font lacks
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
+            files.append(buffer.getvalue())
+    return Picture(name, caption, alt, files[0], files[1], wide)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def finish(axes: Any, grid: str = "both") -> None:
+    """A light grid, no frame at the top and at the right."""
+    axes.grid(axis=grid, color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:
+    """Accuracy against the learning rate: on held-out samples, from the search; of the paper's protocol on the test set."""
+    stage = "search" if place.protocol == "fair" else "final"
+    found = _rate_curves(place, records, stage)
+    if not found:
+        return None
+    with matplotlib.rc_context(SETTINGS):
+        figure = new_figure(WIDTH, 3.6)
+        axes = figure.add_subplot()
+        for method, (dilution, curve) in found.items():
+            look = style(method)
+            look["label"] += "" if dilution is None else f", d = {dilution:g}"
+            axes.plot(list(curve), [100 * y for y in curve.values()], markersize=4, linewidth=1.3, **look)
+        axes.set_xscale("log", base=2)
+        every = sorted({rate for _, curve in found.values() for rate in curve})
+        axes.set_xticks(every if len(every) <= 12 else every[:: math.ceil(len(every) / 12)])
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+        split = "held-out samples" if stage == "search" else "test samples"
+        axes.set(xlabel="learning rate", ylabel=f"top-1 on {split}, %")
+        finish(axes)
+        _legend(figure, axes)
+    alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
+    text = f"Sensitivity to the learning rate, {place.title}: mean top-1 accuracy on {split}"
+    text += ", at the dilution with the highest point." if any(d for d, _ in found.values()) else "."
+    return picture(figure, f"rates-{place.slug}", text, alt)
+
+
+def _rate_curves(
+    place: Place, records: Sequence[Record], stage: str
+) -> dict[str, tuple[float | None, dict[float, float]]]:
+    """For each method its curve, rate -> mean accuracy over seeds; of several dilutions that with the highest point."""
+    found: dict[str, dict[float | None, dict[float, list[float]]]] = {}
+    for r in records:
+        if r.stage == stage and (r.key.protocol, r.key.dataset, r.key.model) == place and r.top1 is not None:
+            # Of a method without dilution, the key's d is that of its partner in a pair.
+            diluted = r.key.method not in METHODS or METHODS[r.key.method].diluted
+            curves = found.setdefault(r.key.method, {}).setdefault(r.key.dilution if diluted else None, {})
+            curves.setdefault(r.lr, []).append(r.top1)
+    best = {}
+    for method in [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]:
+        curves = {
+            d: {lr: float(np.mean(c[lr])) for lr in sorted(c)} for d, c in found[method].items() if len(c) > 1
+        }
+        if curves:
+            best[method] = max(curves.items(), key=lambda item: max(item[1].values()))
+    return best
+
+
+def tradeoff_picture(place: Place, arrays: Arrays) -> Picture | None:
+    """Accuracy against the severity of mistakes, with both intervals."""
+    severity = HEADLINES[2].key
+    points = {m: (arrays.score(m, TOP1), arrays.score(m, severity)) for m in arrays.choices}
+    points = {m: p for m, p in points.items() if p[0].value is not None and p[1].value is not None}
+    if not points:
+        return None
+    with matplotlib.rc_context(SETTINGS):
+        figure = new_figure(WIDTH, 3.6)
+        axes = figure.add_subplot()
+        for method, (accuracy, distance) in points.items():
+            look = style(method)
+            bars = []
+            for score, scale in ((accuracy, 100), (distance, 1)):
+                low, high = (
+                    score.value if end is None or end != end else end for end in (score.low, score.high)
+                )
+                bars.append([[scale * (score.value - low)], [scale * (high - score.value)]])  # type: ignore[operator]
+            axes.errorbar(
+                100 * accuracy.value, distance.value, xerr=np.abs(bars[0]), yerr=np.abs(bars[1]), fmt=look["marker"],  # type: ignore[operator]
+                color=look["color"], ecolor=look["color"], elinewidth=0.7, alpha=0.9, markersize=6, label=look["label"],
+            )  # fmt: skip
+        axes.set(xlabel="top-1 accuracy, % (right is better)", ylabel="severity of mistakes (down is better)")
+        finish(axes)
+        _legend(figure, axes)
+    alt = f"Points of {len(points)} methods: top-1 accuracy and severity of mistakes, with 95 % intervals."
+    text = f"Accuracy against severity of mistakes, {place.title}. Bars are 95 % intervals."
+    return picture(figure, f"tradeoff-{place.slug}", text, alt)
+
+
+def operating_picture(place: Place, choices: dict[str, Choice]) -> Picture | None:
+    """Precision against specificity as the threshold moves, averaged over seeds."""
+    curves = {m: _mean_curve(c, "operating_curve", ("specificity", "precision")) for m, c in choices.items()}
+    curves = {m: c for m, c in curves.items() if c is not None}
+    if not curves:
+        return None
+    with matplotlib.rc_context(SETTINGS):
+        figure = new_figure(WIDTH, 3.6)
+        axes = figure.add_subplot()
+        for method, (x, y) in curves.items():
+            axes.plot(x, 100 * y, markevery=max(1, len(x) // 8), markersize=4, linewidth=1.3, **style(method))
+        axes.set(xlabel="specificity: share of the possible information", ylabel="answers that are true, %")
+        finish(axes)
+        _legend(figure, axes)
+    alt = f"Curves of precision against specificity for {len(curves)} methods."
+    text = f"Operating curves, {place.title}: the deepest node above a threshold, from sure and vague to exact and risky."
+    return picture(figure, f"operating-{place.slug}", text, alt)
+
+
+def reliability_picture(place: Place, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
+    """Accuracy against confidence at each level, over the samples of all seeds."""
+    found = {m: _bins(choices[m]) for m in methods if m in choices}
+    found = {m: levels for m, levels in found.items() if levels}
+    if not found:
+        return None
+    titles = list(next(iter(found.values())))
+    titles = titles if len(titles) <= 8 else [*titles[:7], titles[-1]]
+    columns = min(2, len(titles))
+    rows = math.ceil(len(titles) / columns)
+    with matplotlib.rc_context(SETTINGS):
+        figure = new_figure(WIDTH, 2.5 * rows + 0.5)
+        for i, title in enumerate(titles):
+            axes = figure.add_subplot(rows, columns, i + 1)
+            axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=(0, (2, 2)))
+            for method, levels in found.items():
+                if title in levels:
+                    axes.plot(*levels[title], markersize=3.5, linewidth=1.2, **style(method))
+            axes.set_title(title, fontsize=9)
+            axes.set(
+                xlim=(0, 1.03),
+                ylim=(0, 1.03),
+                xlabel="confidence",
+                ylabel="accuracy" if i % columns == 0 else "",
+            )
+            finish(axes)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=8
+        )
+    names = " and ".join(method_title(m) for m in found)
+    text = f"Reliability of each level's most probable node, {place.title}. Below the diagonal a model is too sure of itself."
+    return picture(
+        figure,
+        f"reliability-{place.slug}",
+        text,
+        f"Accuracy against confidence of {names} at {len(titles)} levels.",
+    )
+
+
+def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -> Picture:
+    """The paper's bars: the second method in grey, what the first gains or loses on top of it."""
+    count = len(found.names)
+    width = float(np.clip(0.17 * count, WIDTH, 24))
+    longest = max(map(len, found.names), default=0) if count <= _NAMES_SHOWN else 0
+    ours, theirs = method_title(first), method_title(second)
+    up = np.maximum(found.gain, 0)
+    down = np.maximum(-found.gain, 0)
+    with matplotlib.rc_context(SETTINGS):
+        figure = new_figure(width, 2.9 + 0.055 * min(longest, 34))
+        axes = figure.add_subplot()
+        at = np.arange(count)
+        kept = 100 * np.minimum(found.first, found.second)
+        axes.bar(at, kept, width=0.85, color=GREY, label=theirs)
+        axes.bar(at, 100 * up, bottom=kept, width=0.85, color=GAIN, label=f"gain of {ours}")
+        axes.bar(at, 100 * down, bottom=kept, width=0.85, color=LOSS, hatch="////", edgecolor="white", linewidth=0,
+                 label=f"loss of {ours}")  # fmt: skip
+        axes.set(xlim=(-0.7, count - 0.3), ylim=(0, 104), ylabel="accuracy, %")
+        axes.set_xlabel(f"{found.level}: {count:,} in order of {theirs}'s accuracy")
+        if count <= _NAMES_SHOWN:
+            names = [n if len(n) <= 34 else n[:33] + "…" for n in found.names]
+            axes.set_xticks(at, names, rotation=90, fontsize=7, parse_math=False)
+        else:
+            axes.set_xticks([])
+        finish(axes, "y")
+        figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+    won = int((found.gain >= 0).sum())
+    more = int((found.gain > 0).sum())
+    mean = 100 * float(found.gain.mean()) if count else 0.0
+    text = (
+        f"Accuracy by {found.level}, {place.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
+        f"(beats in {more:,}), mean gain {mean:+.2f} points."
+    )
+    return picture(
+        figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > WIDTH
+    )
+
+
+def _legend(figure: Figure, axes: Any) -> None:
+    """Below the axes, for which the figure grows: beside them it would take half the width."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels), default=0) > 16 or len(labels) <= 4 else 3
+    figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(labels) / columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def _mean_curve(choice: Choice, name: str, columns: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
+    found = []
+    for record in choice.finished:
+        result = record.run.result if record.run else None
+        curve = (result or {}).get(name)
+        if curve and all(curve.get(c) and None not in curve[c] for c in columns):
+            found.append([curve[c] for c in columns])
+    lengths = {len(curve[0]) for curve in found}
+    if len(lengths) != 1:
+        return None
+    x, y = np.mean(np.array(found, dtype=float), axis=0)
+    return x, y
+
+
+def _bins(choice: Choice) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """For each level mean confidence and accuracy of each bin with samples, over all seeds."""
+    sums: dict[str, np.ndarray] = {}
+    for record in choice.finished:
+        result = record.run.result if record.run else None
+        for title, r in ((result or {}).get("reliability") or {}).items():
+            values = np.array([r["count"], r["confidence"], r["accuracy"]], dtype=float)  # None becomes nan
+            part = np.nan_to_num(np.stack([values[0], values[0] * values[1], values[0] * values[2]]))
+            if title not in sums or sums[title].shape == part.shape:
+                sums[title] = sums.get(title, 0) + part
+    found = {}
+    for title, (count, confidence, accuracy) in sums.items():
+        there = count > 0
+        found[title] = (confidence[there] / count[there], accuracy[there] / count[there])
+    return found
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:40]
