@@ -162,6 +162,11 @@ def test_presets_are_the_papers_recipes(name: str) -> None:
     assert "Expect: top-1" in words
 
 
+def test_the_guide_has_every_assumption() -> None:
+    guide = " ".join((Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8").split())
+    assert [a for a in recipes.ASSUMPTIONS if " ".join(a.split()) not in guide] == []
+
+
 def test_the_four_rates_of_the_papers_pairs() -> None:
     base = recipes.recipe("resnet18").lr
     found = {
