@@ -123,6 +123,8 @@ def test_options_act_on_a_run(name: str, runs: dict[str, Run], evaluated: Callab
     report = rescored(runs[name].folder).report(subset=h.leaves[:3])
     assert set(report.samples.answers.tolist()) <= set(h.leaf_nodes[:3].tolist())
     whole = rescored(runs[name].folder).report()
+    same = rescored(runs[name].folder).report(subset=h.leaves)
+    assert same.values == pytest.approx(whole.values, abs=1e-6, nan_ok=True)
     assert set(whole.samples.answers.tolist()) - set(h.leaf_nodes[:3].tolist())
 
 

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
-    from hace.experiments.inputs import read_inputs
+    from hace.experiments.inputs import ImageList, read_inputs
     from hace.experiments.predicting import Predictor, broken_message
     from hace.experiments.progress import progress
 
@@ -95,11 +95,14 @@ def run(args: argparse.Namespace) -> None:
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
         asked = question(args, predictor.hierarchy)
         inputs = read_inputs(args.input)
+        batch_size = args.batch_size
+        if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
+            batch_size = batch_size or predictor.sight.batch_size
         output = Output(stream, WRITERS[form], skip_broken=args.skip_broken)
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
         start = quietly if quiet else stack.enter_context(progress("predict", "samples"))
         step = start(len(inputs), 0)
-        for batch in predictor.stream(inputs, asked, batch_size=args.batch_size, workers=workers):
+        for batch in predictor.stream(inputs, asked, batch_size=batch_size, workers=workers):
             output.add(batch)
             broken += batch.broken
             step(len(batch) + len(batch.broken))
