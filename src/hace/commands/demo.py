@@ -44,8 +44,9 @@ def run(args: argparse.Namespace) -> None:
 
 def show_results(folder: Path) -> None:
     """The table in the terminal, then the page."""
+    from hace.experiments.report import write_report
     from hace.experiments.report_text import report_text
     from hace.experiments.study import read_study
 
-    print()
-    print(report_text(read_study(folder).records()))
+    page = write_report(folder)
+    print(f"\n{report_text(read_study(folder).records())}\n\nThe page: {page.resolve()}")

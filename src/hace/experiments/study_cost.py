@@ -11,7 +11,7 @@ from hace.experiments.recipes import GMACS, SUSTAINED
 from hace.experiments.records import Record
 from hace.experiments.train_config import TrainConfig
 
-PROBE_SPEED = 10e9  # operations a second, of one thread of an ordinary processor
+PROBE_SPEED = 50e9  # operations a second, of one thread of an ordinary processor
 RULE = (
     f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
     f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread"
@@ -85,4 +85,5 @@ def _seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:
     if isinstance(config, TrainConfig):
         small = config.data.name in ("cifar100", "synthetic") or (config.image_size or 224) < 64
         return 6e9 * GMACS[config.model][0 if small else 1] / SUSTAINED
-    return 6 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED
+    # Forwards and the gradient of the weights, two operations each; features need no gradient.
+    return 4 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED
