@@ -270,3 +270,24 @@ def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="is damaged"):
         rescored(copy)
     assert read_run(copy).status == "finished"
+
+
+@pytest.mark.slow
+def test_real_features(
+    real_data: Callable[[str], Path], tmp_path: Path, evaluated: Callable[..., Any]
+) -> None:
+    """Two losses on the features of 11,788 birds, with a hierarchy from a file of another format."""
+    data = DataConfig(
+        "features",
+        root=str(real_data("cub200_features_lite0") / "cub200_lite0_224px_fp16.npz"),
+        hierarchy=str(real_data("cub200_hierarchy") / "cub_wikispecies.parent-child.txt"),
+    )
+    settings = {"data": data, "epochs": 2, "batch_size": 256, "lr": 8.0}
+    first, second = run_probes([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
+    found = evaluated("--run", first.folder, "--compare", second.folder, "--replicates", "20")
+    assert first.result is not None
+    assert second.result is not None
+    assert found["metrics"] == first.result["metrics"]
+    expected = second.result["metrics"]
+    rows = found["comparison"]["metrics"]
+    assert {r["name"]: r["second"] for r in rows if r["heading"] == "leaves"} == expected["leaves"]

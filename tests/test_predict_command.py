@@ -66,7 +66,7 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A probe on a plain file of features, whose classes have the names that nobody wants to meet in a table."""
     folder = tmp_path_factory.mktemp("strange")
     paths = [("m", "a"), ("m", "b"), ("n", "c"), ("n", "d")]
-    h = Hierarchy.from_paths(paths, names=NAMES)
+    h = Hierarchy.from_paths(paths, names=NAMES, level_names=("genus", "species"))
     data = synthetic_features(h, dim=6, train=10, test=5)
     train, test = data["train"], data["test"]
     np.savez(folder / "x.npz", x_train=train.x, y_train=train.labels, x_test=test.x, y_test=test.labels)
@@ -223,6 +223,17 @@ def test_answers_at_a_level(place: Path, predicted: Callable[..., Any]) -> None:
     for document in predicted(place / "images", "--level", "1"):
         assert document["answer"]["level"] == 1
         assert document["answer"]["path"][0] == "root"
+
+
+def test_levels_by_name(strange: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", str(strange / "probe"), str(strange / "new.npy"), "--level", "genus"]
+    assert cli.main(words) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {(row["answer_level"], row["answer_level_name"]) for row in rows} == {("1", "genus")}
+    assert {row["answer_path"] for row in rows} == {"m", "n"}
+    named = Predictor.from_run(strange / "probe").predict(strange / "new.npy", level="genus", subset=["a"])
+    assert set(named.answers.ids) == {"m"}
+    assert named.leaves.probabilities.tolist() == [[1.0]] * 20
 
 
 def test_a_subset_of_the_classes(place: Path, predicted: Callable[..., Any]) -> None:
