@@ -16,7 +16,8 @@ from hace.errors import ConfigError, FormatError
 from hace.experiments.config import ProbeConfig
 from hace.experiments.grid import Place
 from hace.experiments.methods import METHODS, PAPER_METHODS
-from hace.experiments.presets import ASSUMPTIONS, PRESETS, Choices, Plan, make_plan
+from hace.experiments.plans import Choices, Plan, make_plan
+from hace.experiments.presets import ASSUMPTIONS, PRESETS
 from hace.experiments.protocol import FAIR_RATES
 from hace.experiments.recipes import DATASETS, RECIPES, paper_runs
 from hace.experiments.records import Record

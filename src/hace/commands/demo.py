@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Study, table, page."""
-    from hace.experiments.presets import Choices
+    from hace.experiments.plans import Choices
 
     tally = do_study("demo", Choices(), args)
     if tally is None:

@@ -12,9 +12,10 @@ from hace.errors import ConfigError, nearest
 SHOWN = 5  # errors at the end
 
 if TYPE_CHECKING:
-    from hace.experiments.presets import Choices, Plan
+    from hace.experiments.plans import Choices, Plan
     from hace.experiments.scheduler import Tally
-    from hace.experiments.study import Study, Survey
+    from hace.experiments.study import Study
+    from hace.experiments.study_start import Survey
 
 DESCRIPTION = """\
 Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. What is
@@ -111,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
     if args.preset is None:
         raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
     from hace.experiments.grid import Place, pairs
-    from hace.experiments.presets import Choices
+    from hace.experiments.plans import Choices
 
     place = Place(
         pairs(args.features, "--features"),
@@ -129,9 +130,9 @@ def run(args: argparse.Namespace) -> None:
 
 def do_study(preset: str, choices: Choices, args: argparse.Namespace) -> Tally | None:
     """Start or continue a study; a dry run shows what would be done."""
-    from hace.experiments.presets import make_plan
+    from hace.experiments.plans import make_plan
     from hace.experiments.runs import only_process
-    from hace.experiments.study import Survey, start_study
+    from hace.experiments.study_start import Survey, start_study
 
     check(args)
     plan = make_plan(preset, choices)
@@ -187,8 +188,9 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
 def show_plan(plan: Plan, choices: Choices, survey: Survey, args: argparse.Namespace) -> None:
     """What would be done: runs by method, what is there already, and about how long the rest takes."""
     from hace.experiments.progress import duration
-    from hace.experiments.study import STUDY, Study, draft, read_study
+    from hace.experiments.study import STUDY, Study, read_study
     from hace.experiments.study_cost import RULE, whats_left
+    from hace.experiments.study_start import draft
 
     for name, problem in survey.problems.items():
         print(f"{name}: cannot be used, and is not counted: {problem}")

@@ -1,0 +1,152 @@
+"""The beginning of a study: its data are looked at, its grid is written down; or an old one is found, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hace import environment
+from hace.data import Dataset, Features
+from hace.errors import ConfigError, DataError, HaceError
+from hace.experiments.config import DataConfig
+from hace.experiments.durable import json_bytes, write_whole, writing
+from hace.experiments.grid import Cell, name_of
+from hace.experiments.plans import Choices, Plan
+from hace.experiments.settings import differences
+from hace.experiments.splits import Source, load_source
+from hace.experiments.study import FORMAT, RUNS, STUDY, Study, read_study
+
+_SHOWN = 8  # differences
+
+
+class Survey:
+    """The data of a plan, looked at: what a study remembers of each, and what is wrong with the others.
+
+    Attributes:
+        known: What study.json says of a data set.
+        sources: Of features, the data with one sample a split: enough to see which runs share a pass.
+        problems: Why a data set cannot be used.
+    """
+
+    def __init__(self, data: Mapping[str, DataConfig]) -> None:
+        self.known: dict[str, dict[str, Any]] = {}
+        self.sources: dict[str, Source[Any]] = {}
+        self.problems: dict[str, str] = {}
+        for name, config in data.items():
+            try:
+                self._add(name, config)
+            except HaceError as error:
+                self.problems[name] = str(error)
+
+    def _add(self, name: str, config: DataConfig) -> None:
+        source = load_source(config)
+        data = source.dataset
+        first = next(iter(data.splits.values()))
+        self.known[name] = {
+            "config": config.to_dict(),
+            "fingerprint": data.fingerprint,
+            "hierarchy": data.hierarchy.fingerprint,
+            "classes": data.hierarchy.num_leaves,
+            "nodes": data.hierarchy.num_nodes,
+            "samples": {split: len(samples) for split, samples in data.splits.items()},
+            "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
+        }
+        small = {split: samples.select([0]) for split, samples in data.splits.items()}
+        self.sources[name] = replace(source, dataset=Dataset(data.name, data.hierarchy, small))
+
+
+def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
+    """The content of study.json."""
+    return {
+        "format": FORMAT,
+        "preset": plan.preset,
+        "choices": {
+            "only": dict(choices.only),
+            "methods": choices.methods and list(choices.methods),
+            "rates": choices.rates and list(choices.rates),
+            "seeds": choices.seeds,
+            "epochs_scale": choices.epochs_scale,
+        },
+        "runs": RUNS if runs is None else str(Path(runs).resolve()),
+        "data": survey.known,
+        "cells": [cell.to_dict() for cell in plan.cells],
+        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "made_with": environment.config(),
+    }
+
+
+def start_study(
+    folder: str | Path,
+    plan: Plan,
+    choices: Choices,
+    survey: Survey,
+    *,
+    runs: str | None = None,
+    update: bool = False,
+) -> Study:
+    """Begin a study, or open the one that was begun by the same choices on the same data.
+
+    Args:
+        folder: New, or the study's.
+        plan: The grid.
+        choices: What the user said.
+        survey: The data.
+        runs: The folder of run directories; by default `folder/runs`.
+        update: Whether the study may have changed.
+
+    Raises:
+        ConfigError: Something else lies there, or the study has changed; with the differences.
+        DataError: Data cannot be used.
+    """
+    folder = Path(folder)
+    if survey.problems:
+        raise DataError("\n".join(f"{name}: {problem}" for name, problem in survey.problems.items()))
+    document = draft(plan, choices, survey, runs)
+    if (folder / STUDY).is_file():
+        old = read_study(folder)
+        if runs is None:
+            document["runs"] = old.document["runs"]
+        changed = list(_changes(old, document, plan.cells))
+        if changed and not update:
+            shown = changed[:_SHOWN] + (
+                [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+            )
+            raise ConfigError(
+                f"{folder} holds another study than this one. Changed:\n"
+                + "\n".join(f"  - {line}" for line in shown)
+                + "\nGive another --out, or --update to go on with the new one: runs that both have are kept."
+            )
+        if not changed:
+            return old
+    elif folder.exists() and (
+        not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir())
+    ):
+        raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / STUDY, json_bytes(document))
+    return read_study(folder)
+
+
+def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> Iterator[str]:
+    """What differs in what decides a study, in words."""
+    for part in ("preset", "choices", "runs"):
+        yield from differences({part: old.document[part]}, {part: new[part]})
+    for name in dict.fromkeys([*old.data, *new["data"]]):
+        before, after = (d.get(name, {}).get("fingerprint", "none")[:12] for d in (old.data, new["data"]))
+        if before != after:
+            yield f"data {name}: fingerprint {before} -> {after}"
+    ours = {(name_of(c.key), c.key.seed): c.deciding() for c in old.cells}
+    theirs = {(name_of(c.key), c.key.seed): c.deciding() for c in cells}
+    for what, gone in (
+        ("no longer there", ours.keys() - theirs.keys()),
+        ("new", theirs.keys() - ours.keys()),
+    ):
+        for name, seed in sorted(gone)[:1]:
+            yield f"{len(gone)} cells are {what}, the first is {name}, seed {seed}"
+    for key in ours.keys() & theirs.keys():
+        for line in differences(ours[key], theirs[key]):
+            yield f"{key[0]}, seed {key[1]}: {line}"
