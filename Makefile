@@ -12,7 +12,7 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test lint bench docs clean help
 
 help:
-	@echo "make demo   a first look: the CIFAR-100 taxonomy, summarised and drawn into hace-demo/"
+	@echo "make demo   the main job in small: a fair comparison of 14 methods, with a report, into hace-demo/"
 	@echo "make test   all tests: slow ones and the examples in the docstrings included"
 	@echo "make lint   formatting, style and types"
 	@echo "make docs   the documentation, into site/"
@@ -29,10 +29,7 @@ $(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildca
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/hace hierarchy cifar100
-	@mkdir -p hace-demo
-	$(BIN)/hace hierarchy cifar100 --plot hace-demo/cifar100.html
-	$(BIN)/hace hierarchy cifar100 --plot hace-demo/cifar100.png
+	$(BIN)/hace demo
 
 test: $(READY)
 	$(BIN)/python -m pytest
