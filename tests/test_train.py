@@ -14,6 +14,7 @@ from torch import nn
 
 from hace.data.batches import MemoryBatches, channel_stats
 from hace.errors import ConfigError, FormatError
+from hace.experiments import training
 from hace.experiments.config import DataConfig, LossConfig
 from hace.experiments.models import build_model
 from hace.experiments.optimizers import build_optimizer, build_schedule
@@ -174,6 +175,17 @@ def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) 
             run_train(careful, tmp_path / "parts", progress=killed_after(steps), say=print)
     run_train(careful, tmp_path / "parts", say=print)
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
+
+
+def test_how_often_the_loss_is_looked_at_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU a look waits for it, so several steps go by before one."""
+    run_train(tiny(model="test_resnet"), tmp_path / "every")
+    monkeypatch.setattr(training, "UNSETTLED", {})
+    monkeypatch.setattr(training, "UNSETTLED_ELSEWHERE", 3)
+    run_train(tiny(model="test_resnet"), tmp_path / "third")
+    assert end_state(tmp_path / "every") == end_state(tmp_path / "third")
 
 
 def test_images_on_disk_resume_too_whatever_the_workers(tmp_path: Path) -> None:

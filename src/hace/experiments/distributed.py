@@ -137,7 +137,7 @@ def join_team(device: str = "auto", timeout: float = 600.0) -> Iterator[Team]:
     except (dist.DistError, RuntimeError) as error:
         if world == 1 or isinstance(error, HaceError) or not _lost(error):
             raise
-        raise HaceError(LOST.format(reason=str(error).strip().splitlines()[0][:200])) from error
+        raise HaceError(LOST.format(reason=str(error).strip().splitlines()[0].split(". ")[0])) from error
     finally:
         if joined and dist.is_initialized():
             dist.destroy_process_group()
