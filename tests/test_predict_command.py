@@ -419,6 +419,17 @@ def test_broken_images_in_python(place: Path, broken: Path) -> None:
         predictor.predict(["gone.png"])
 
 
+def test_an_image_that_would_fill_the_memory(place: Path, tmp_path: Path) -> None:
+    """Its shorter side is made 36 pixels wide before the middle is cut out: 1 x 30,000 would become 36 x 1,080,000."""
+    image = toy_images()["test"].image(0).resize((1, 30_000))
+    image.save(tmp_path / "thread.png")
+    found = Predictor.from_run(place / "train").predict([tmp_path / "thread.png", image], skip_broken=True)
+    assert len(found) == 0
+    assert [b.reason for b in found.broken] == [
+        "the image has 1 x 30000 pixels, too narrow for its length."
+    ] * 2
+
+
 # ---------------------------------------------------------------------- many images
 
 

@@ -26,6 +26,7 @@ from hace.experiments.feature_plan import MANIFEST
 from hace.experiments.feature_store import FeatureStore
 
 LISTS = (".csv", ".tsv")
+LONGEST = 1000  # times as long as it is narrow
 FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
 
@@ -261,6 +262,14 @@ class _Opened(torch_data.Dataset[Any]):
                 image = read_image(image)
             elif isinstance(image, np.ndarray):
                 image = optional("PIL.Image", "Making images").fromarray(image)
+            narrow, long = sorted(image.size)
+            if (
+                long > LONGEST * narrow
+            ):  # made as high as the model wants, it would be too long for any memory
+                size = "{} x {}".format(*image.size)
+                raise DataError(
+                    f"{self.images[index]}: the image has {size} pixels, too narrow for its length."
+                )
             return self.transform(image.convert("RGB"))
         except DataError as error:
             return error

@@ -74,6 +74,16 @@ class Predictor:
     Attributes:
         hierarchy: The classes.
         loss: The loss it was trained with: it knows what the model's outputs are.
+
+    Example:
+        >>> import tempfile
+        >>> from hace.experiments.config import DataConfig, ProbeConfig
+        >>> from hace.experiments.probe import run_probes
+        >>> data = DataConfig("synthetic-features", options={"classes": 4, "dim": 8})
+        >>> (run,) = run_probes([ProbeConfig(data=data, epochs=3)], tempfile.mkdtemp())
+        >>> predictions = Predictor.from_run(run.folder).predict(torch.zeros(2, 8), threshold=0.9)
+        >>> predictions.answers.ids  # features of zeros tell nothing, so it says nothing
+        ['root', 'root']
     """
 
     hierarchy: Hierarchy
