@@ -35,6 +35,7 @@ from hace.experiments.report_render import (
     to_text,
 )
 from hace.experiments.report_results import Results
+from hace.experiments.report_setup import setup_tables
 from hace.experiments.report_tables import (
     against_table,
     claims_table,
@@ -73,6 +74,7 @@ def all_tables(results: Results) -> Iterator[Table]:
             assert table is not None
             yield table
     yield from (paper_table(results, table) for table in comparable() if touched(results, table))
+    yield from setup_tables(results)
     yield claims_table()
 
 
@@ -234,6 +236,21 @@ def test_printed_numbers_and_marks_stand_as_in_the_paper(results: Results) -> No
         used = {note for r in printed for e in r for note in e.notes}
         whole = {n.mark for n in table.footnotes if len(n.cells) == len(table.cells)}
         assert used | whole == {mark for mark, _ in ours.notes}
+
+
+def test_tables_of_the_set_up_say_what_our_runs_had(results: Results) -> None:
+    datasets, rates = setup_tables(results)
+    ours = row(datasets, "FGVC-Aircraft", "ours")
+    wanted = {"training images": "100", "test images": "40", "leaves": "6", "nodes": "10", "depth": "2"}
+    assert {head: ours[head].text for head in wanted} == wanted
+    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].text == "102"
+    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].notes
+    assert row(datasets, "NABirds", "ours")["leaves"].text == "not run"
+    assert row(rates, "standard", "printed")["SCE"].text == "l * d"
+    assert (row(rates, "standard", "ours")["HACE"].text, row(rates, "adjusted", "ours")["HACE"].text) == (
+        "1",
+        "5",
+    )
 
 
 def test_every_table_in_every_format_is_the_same_twice(records: list[Record]) -> None:

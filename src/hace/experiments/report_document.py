@@ -13,6 +13,7 @@ from hace.experiments.report_nodes import level_accuracy, place_data
 from hace.experiments.report_paper import comparable, paper_table, touched
 from hace.experiments.report_render import Table
 from hace.experiments.report_results import Results, tally
+from hace.experiments.report_setup import setup_tables
 from hace.experiments.report_tables import (
     against_table,
     claims_table,
@@ -196,6 +197,7 @@ def _paper(results: Results) -> list[Section]:
         "Every table of the paper that this study has runs for: the printed numbers as they stand there, with what is known to "
         "be wrong with them as footnotes, and ours in the same cells.",
         *(paper_table(results, t) for t in ours),
+        *setup_tables(results),
     ]
     if not ours:
         blocks[0] = (

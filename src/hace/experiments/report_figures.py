@@ -12,6 +12,7 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from hace.experiments.methods import METHODS
@@ -241,10 +242,18 @@ def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -
         axes = figure.add_subplot()
         at = np.arange(count)
         kept = 100 * np.minimum(found.first, found.second)
-        axes.bar(at, kept, width=0.85, color=GREY, label=theirs)
-        axes.bar(at, 100 * up, bottom=kept, width=0.85, color=GAIN, label=f"gain of {ours}")
-        axes.bar(at, 100 * down, bottom=kept, width=0.85, color=LOSS, hatch="////", edgecolor="white", linewidth=0,
-                 label=f"loss of {ours}")  # fmt: skip
+        _bars(axes, at, 0 * kept, kept, facecolor=GREY, label=theirs)
+        _bars(axes, at, kept, 100 * up, facecolor=GAIN, label=f"gain of {ours}")
+        _bars(
+            axes,
+            at,
+            kept,
+            100 * down,
+            facecolor=LOSS,
+            hatch="////",
+            edgecolor="white",
+            label=f"loss of {ours}",
+        )
         axes.set(xlim=(-0.7, count - 0.3), ylim=(0, 104), ylabel="accuracy, %")
         axes.set_xlabel(f"{found.level}: {count:,} in order of {theirs}'s accuracy")
         if count <= _NAMES_SHOWN:
@@ -259,11 +268,21 @@ def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -
     mean = 100 * float(found.gain.mean()) if count else 0.0
     text = (
         f"Accuracy by {found.level}, {place.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
-        f"(beats in {more:,}), mean gain {mean:+.2f} points."
+        f"(beats in {more:,}), mean gain {mean:+.2f} points. Grey and hatched together are {theirs}."
     )
     return picture(
         figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > WIDTH
     )
+
+
+def _bars(axes: Any, at: np.ndarray, bottom: np.ndarray, height: np.ndarray, **look: Any) -> None:
+    """Bars as one collection: hundreds of single patches take seconds to draw."""
+    there = height > 0
+    left, low, high = at[there] - 0.425, bottom[there], (bottom + height)[there]
+    corners = np.stack(
+        [np.stack([left + dx, y], 1) for dx, y in ((0, low), (0.85, low), (0.85, high), (0, high))], 1
+    )
+    axes.add_collection(PolyCollection(list(corners), linewidth=0, **look))
 
 
 def _legend(figure: Figure, axes: Any) -> None:

@@ -285,4 +285,6 @@ def runs_csv(records: Iterable[Record]) -> str:
 
 
 def _field(value: object) -> object:
-    return "" if value is None else repr(value) if isinstance(value, float) else value
+    if value is None or value != value:  # a rate that is not chosen yet is NaN
+        return ""
+    return repr(value) if isinstance(value, float) else value
