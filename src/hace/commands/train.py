@@ -130,8 +130,10 @@ def _print_epoch(entry: Mapping[str, Any]) -> None:
 
 def settings_help() -> str:
     """All settings with their types, defaults and meaning."""
-    import jsonargparse
-
+    try:
+        import jsonargparse
+    except ImportError:
+        return "\nTo see all settings here: pip install 'hace[train]'.\n"
     from hace.experiments.train_config import TrainConfig
 
     parser = jsonargparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
