@@ -24,16 +24,17 @@ from hace.experiments.records import Record
 from hace.experiments.runs import only_process
 from hace.experiments.scheduler import Row, Tally
 from hace.experiments.study import chosen, read_study
+from hace.experiments.study_start import Survey, start_study
 from hace.experiments.study_view import watching
 from hace.experiments.train_config import TrainConfig
 from tests.data_layouts import write_image
 from tests.report_studies import animals, make_run
-from tests.study_files import outcomes, write_features
+from tests.study_files import PATHS, outcomes, write_features
 
 SOMEWHERE = Place(dict.fromkeys(DATASETS, "f.npz"), dict.fromkeys(DATASETS, "data"))
 
 
-def plan(name: str, **choices) -> Plan:
+def plan(name: str | list[str], **choices) -> Plan:
     return make_plan(name, Choices(SOMEWHERE, **choices))
 
 
@@ -129,11 +130,27 @@ def test_choices_shrink_a_study() -> None:
 def test_data_of_ones_own_need_an_option_only() -> None:
     found = make_plan("fair-probe", Choices(Place({"birds": "b.npz"}, {}, {"birds": "t.csv"})))
     assert {c.key.dataset for c in found.cells} == {"birds"}
-    assert found.missing == DATASETS
-    assert found.data["birds"].name == "features"
+    assert found.missing == tuple(f"--features {name}=" for name in DATASETS)
+    assert found.data["birds", "probe"].name == "features"
     images = make_plan("fair-end-to-end", Choices(Place({}, {"birds": "/"}), only={"model": "resnet18"}))
-    assert images.data["birds"].name == "folders"
+    assert images.data["birds", "train"].name == "folders"
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
+
+
+def test_several_presets_make_one_study() -> None:
+    names = ["paper-probe", "fair-probe", "controls", "paper-fgvc"]
+    together = plan(names)
+    assert together.preset == "paper-probe fair-probe controls paper-fgvc"
+    keys = [cell.key for cell in together.cells]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == {cell.key for name in names for cell in plan(name).cells}
+    assert ("aircraft", "train") in together.data
+    assert ("aircraft", "probe") in together.data
+
+
+def test_any_setting_of_all_runs() -> None:
+    cells = plan("paper-fgvc", settings={"batch_size": 64, "precision": "bf16"}).cells
+    assert {(c.config.batch_size, getattr(c.config, "precision")) for c in cells} == {(64, "bf16")}  # noqa: B009
 
 
 @pytest.mark.parametrize(
@@ -149,6 +166,8 @@ def test_data_of_ones_own_need_an_option_only() -> None:
         ("fair-probe", {"only": {"method": "sc"}}, r"there is no method 'sc'\. .* Did you mean 'sce'"),
         ("paper-probe", {"rates": (1.0,)}, "paper-probe has the paper's rates"),
         ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0, got 1, -1"),
+        ("fair-probe", {"settings": {"lr": 1}}, "--set lr: that is the grid's own business"),
+        ("fair-probe", {"settings": {"bath_size": 1}}, "bath_size is no setting.* Did you mean 'batch_size'"),
         ("fair-probe", {"seeds": 0}, "--seeds must be at least 1, got 0"),
         ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0, got 0"),
         (
@@ -404,6 +423,24 @@ def test_lines_now_and_then() -> None:
         "study: something",
         "study: 5 of 10 runs are done, about 0:00:30 left",
     ]
+
+
+def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> None:
+    """Their fingerprints differ, and each kind of runs has its own."""
+    features, hierarchy = write_features(tmp_path)
+    for split in ("train", "test"):
+        for name in PATHS:
+            write_image(tmp_path / "images" / split / name / f"{split}.png")
+    place = Place({"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)})
+    choices = Choices(place, {"method": "sce", "model": "features,resnet18"}, seeds=1)
+    both = make_plan(["fair-probe", "fair-end-to-end"], choices)
+    study = start_study(tmp_path / "study", both, choices, Survey(both.data))
+    prints = {kind: study.sets["plants", kind]["fingerprint"] for kind in ("probe", "train")}
+    assert prints["probe"] != prints["train"]
+    for cell in study.cells:
+        assert study.identity(cell, cell.config) == cell.config.identity(prints[cell.config.kind])
+    assert start_study(tmp_path / "study", both, choices, Survey(both.data)).document == study.document
+    assert {r.status for r in study.records()} == {"not run"}
 
 
 @pytest.mark.slow

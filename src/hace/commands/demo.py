@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     """Study, table, page."""
     from hace.experiments.plans import Choices
 
-    tally = do_study("demo", Choices(), args)
+    tally = do_study(["demo"], Choices(), args)
     if tally is None:
         return
     show_results(Path(args.out))

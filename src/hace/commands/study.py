@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hace.commands.data import numbers
 from hace.errors import ConfigError, nearest
 
 SHOWN = 5  # errors at the end
@@ -26,6 +28,8 @@ EXAMPLES = """\
 examples:
   hace study --list                                      the studies there are
   hace study demo --out demo --workers 2                 made-up features, in two minutes
+  hace study paper-probe fair-probe controls --features cifar100=F --out S
+                                                         several in one report
   hace study fair-probe --features cifar100=F --out S    F: a folder of `hace features`
   hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
   hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
@@ -39,7 +43,9 @@ all machines see them. Exit code 1: some runs failed; the others are there, and 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("preset", metavar="PRESET", nargs="?", help="the study; --list shows them")
+    parser.add_argument(
+        "preset", metavar="PRESET", nargs="*", help="the study, or several in one; --list shows them"
+    )
     parser.add_argument("--list", action="store_true", help="show the studies and what they assume")
     add_study_arguments(parser, "--out", None)
 
@@ -72,6 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--methods", metavar="M,...", help="these methods in place of the study's")
     what.add_argument("--rates", metavar="R,...", help="these learning rates in place of a fair study's")
     what.add_argument("--seeds", metavar="K", type=int, help="this many seeds in place of the study's")
+    what.add_argument(
+        "--set",
+        metavar="NAME=V",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="any other setting of all runs: batch_size=64 precision=bf16 workers=8",
+    )
     what.add_argument(
         "--epochs-scale", metavar="X", type=float, default=1.0, help="times the epochs of every run"
     )
@@ -109,7 +123,7 @@ def run(args: argparse.Namespace) -> None:
     """Plan, look at what is there, and do the rest."""
     if args.list:
         return print_presets()
-    if args.preset is None:
+    if not args.preset:
         raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
     from hace.experiments.grid import Place, pairs
     from hace.experiments.plans import Choices
@@ -121,21 +135,27 @@ def run(args: argparse.Namespace) -> None:
     )
     methods = None if args.methods is None else tuple(args.methods.split(","))
     choices = Choices(
-        place, pairs(args.only, "--only"), methods, rates(args.rates), args.seeds, args.epochs_scale
+        place,
+        pairs(args.only, "--only"),
+        methods,
+        rates(args.rates),
+        args.seeds,
+        args.epochs_scale,
+        numbers(pairs(args.set, "--set")),
     )
     tally = do_study(args.preset, choices, args)
     if tally is not None and tally.sum("failed"):
         sys.exit(1)
 
 
-def do_study(preset: str, choices: Choices, args: argparse.Namespace) -> Tally | None:
+def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace) -> Tally | None:
     """Start or continue a study; a dry run shows what would be done."""
     from hace.experiments.plans import make_plan
     from hace.experiments.runs import only_process
     from hace.experiments.study_start import Survey, start_study
 
     check(args)
-    plan = make_plan(preset, choices)
+    plan = make_plan(presets, choices)
     survey = Survey(plan.data)
     if plan.missing:
         print(f"left out, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
@@ -194,13 +214,13 @@ def show_plan(plan: Plan, choices: Choices, survey: Survey, args: argparse.Names
 
     for name, problem in survey.problems.items():
         print(f"{name}: cannot be used, and is not counted: {problem}")
-    cells = [cell for cell in plan.cells if cell.key.dataset in survey.known]
+    cells = [cell for cell in plan.cells if (cell.key.dataset, cell.config.kind) in survey.usable]
     folder = Path(args.out)
     study = Study(folder, draft(plan._replace(cells=cells), choices, survey, args.runs))
     if (folder / STUDY).is_file() and args.runs is None:
         study = Study(folder, {**study.document, "runs": read_study(folder).document["runs"]})
     configs = {(c.key.dataset, c.key.model, c.key.method): c.config for c in cells}
-    left = whats_left(study.records(), configs, study.data)
+    left = whats_left(study.records(), configs, study.sets)
     print(f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another")
     for (dataset, model, method), part in left.items():
         time = duration(part.seconds) + ("" if part.measured else " (rough)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hace.errors import ConfigError, nearest
 from hace.experiments.config import DataConfig, ProbeConfig, RunConfig
@@ -14,7 +14,11 @@ from hace.experiments.methods import Method, methods
 from hace.experiments.presets import DINOV2, PAPER_PROBE_RATE, Preset, find_preset
 from hace.experiments.recipes import DATASETS, PAIRINGS, learning_rates
 from hace.experiments.records import CellKey
+from hace.experiments.settings import from_dict
 from hace.experiments.train_config import paper_config
+
+OPTIONS = {"probe": "--features", "train": "--data-root"}
+_OF_THE_GRID = ("data", "loss", "seed", "lr", "epochs", "validation", "evaluate", "model", "keep")
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Choices:
         rates: In place of the preset's.
         seeds: In place of the preset's.
         epochs_scale: Times the epochs of every run.
+        settings: Other settings of every run, such as {"batch_size": 64} or {"precision": "bf16"}.
     """
 
     place: Place = field(default_factory=Place)
@@ -36,8 +41,12 @@ class Choices:
     rates: tuple[float, ...] | None = None
     seeds: int | None = None
     epochs_scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        fixed = [name for name in self.settings if name in _OF_THE_GRID]
+        if fixed:
+            raise ConfigError(f"--set {fixed[0]}: that is the grid's own business. Other options choose it.")
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"--seeds must be at least 1, got {self.seeds}.")
         if not 0 < self.epochs_scale < float("inf"):
@@ -47,20 +56,20 @@ class Choices:
 
 
 class Plan(NamedTuple):
-    """The cells of a study, its data by name, and the preset's data sets that nobody gave a place for."""
+    """The cells of a study, its data by name and kind of runs, and the data sets that nobody gave a place for."""
 
     preset: str
     cells: list[Cell]
-    data: dict[str, DataConfig]
+    data: dict[tuple[str, str], DataConfig]
     missing: tuple[str, ...]
 
 
-def make_plan(name: str, choices: Choices | None = None) -> Plan:
-    """The cells of a preset.
+def make_plan(names: str | Sequence[str], choices: Choices | None = None) -> Plan:
+    """The cells of a preset, or of several in one study.
 
     Args:
-        name: A key of PRESETS.
-        choices: What to change of it, and where the data lie.
+        names: Keys of PRESETS.
+        choices: What to change of them, and where the data lie.
 
     Raises:
         ConfigError: There is no such preset, method or part, or no data.
@@ -70,45 +79,59 @@ def make_plan(name: str, choices: Choices | None = None) -> Plan:
         >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
         (4, 'sce', 8)
     """
-    preset, choices = find_preset(name), choices or Choices()
-    data, missing = _data(name, preset, choices.place)
+    names, choices = [names] if isinstance(names, str) else list(names), choices or Choices()
+    presets = {name: find_preset(name) for name in names}
+    if choices.rates is not None and all(preset.protocol == "paper" for preset in presets.values()):
+        raise ConfigError(f"--rates: {names[0]} has the paper's rates. Take a fair study to choose others.")
+    found: dict[CellKey, Cell] = {}
+    data: dict[tuple[str, str], DataConfig] = {}
+    missing: list[str] = []
+    for name, preset in presets.items():
+        there, absent = _data(name, preset, choices.place)
+        missing += absent
+        for dataset, source in there.items():
+            data[dataset, preset.kind] = source
+            for cell in _grid(preset, choices, dataset, source):
+                found.setdefault(cell.key, cell)  # what two presets have in common is one cell
+    _refuse_stray(choices.place, presets.values())
+    cells = only(list(found.values()), choices.only)
+    used = {(cell.key.dataset, cell.config.kind) for cell in cells}
+    kept = {key: source for key, source in data.items() if key in used}
+    return Plan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
+
+
+def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
+    """The cells of a preset on a data set."""
     rows = methods(choices.methods or preset.methods)
-    if choices.rates is not None and preset.protocol == "paper":
-        raise ConfigError(f"--rates: {name} has the paper's rates. Take a fair study to choose others.")
-    cells: list[Cell] = []
-    for dataset, source in data.items():
-        models = preset.models if preset.kind == "train" else (behind(source),)
-        for model in models:
-            base = _base(preset, dataset, model, source, choices.epochs_scale)
-            for method in rows:
-                for seed in range(choices.seeds or preset.seeds):
-                    cells += _cells(preset, choices, dataset, model, method, seed, base)
-    cells = only(cells, choices.only)
-    return Plan(
-        name, cells, {k: v for k, v in data.items() if any(c.key.dataset == k for c in cells)}, missing
-    )
+    for model in preset.models if preset.kind == "train" else (behind(source),):
+        base = _base(preset, dataset, model, source, choices)
+        for method in rows:
+            for seed in range(choices.seeds or preset.seeds):
+                yield from _cells(preset, choices, dataset, model, method, seed, base)
 
 
-def _data(name: str, preset: Preset, place: Place) -> tuple[dict[str, DataConfig], tuple[str, ...]]:
-    """The data sets of a study: those of the preset and of the user for which there is a place."""
-    option = "--features" if preset.kind == "probe" else "--data-root"
-    own = [
-        d for d in place.given(preset.kind) if d not in DATASETS
-    ]  # the paper's others are not this study's
-    asked = [*preset.datasets, *own]
-    found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in asked}
+def _data(name: str, preset: Preset, place: Place) -> tuple[dict[str, DataConfig], list[str]]:
+    """The data sets of a preset and of the user for which there is a place; and the options that would give the others."""
+    option = OPTIONS[preset.kind]
+    # The paper's other data sets are not this preset's, whoever says where they lie.
+    own = [d for d in place.given(preset.kind) if d not in DATASETS]
+    found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in [*preset.datasets, *own]}
     there = {d: source for d, source in found.items() if source is not None}
     if not there:
         raise ConfigError(
             f"{name} has no data: say where they lie, with {' '.join(f'{option} {d}=PATH' for d in preset.datasets)}, or "
             f"with {option} NAME=PATH for data of your own."
         )
-    stray = [d for d in place.hierarchies if d not in place.given(preset.kind)]
-    if stray:
-        raise ConfigError(
-            f"--hierarchy {stray[0]}=...: there is no {option} {stray[0]}=PATH.{nearest(stray[0], there)}"
-        )
-    return there, tuple(d for d, source in found.items() if source is None)
+    return there, [f"{option} {d}=" for d, source in found.items() if source is None]
+
+
+def _refuse_stray(place: Place, presets: Iterable[Preset]) -> None:
+    kinds = {preset.kind for preset in presets}
+    given = [d for kind in kinds for d in place.given(kind)]
+    for name in place.hierarchies:
+        if name not in given:
+            options = " or ".join(f"{OPTIONS[kind]} {name}=PATH" for kind in sorted(kinds))
+            raise ConfigError(f"--hierarchy {name}=...: there is no {options}.{nearest(name, given)}")
 
 
 def behind(data: DataConfig) -> str:
@@ -121,15 +144,18 @@ def behind(data: DataConfig) -> str:
     return "features"
 
 
-def _base(preset: Preset, dataset: str, model: str, data: DataConfig, scale: float) -> RunConfig:
+def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
     """The configuration that all runs of a data set and model share; its rate is the base rate."""
+    scale = choices.epochs_scale
     if preset.kind == "probe":
         rate = PAPER_PROBE_RATE if preset.protocol == "paper" else 1.0
-        return ProbeConfig(data=data, lr=rate, epochs=_scaled(preset.epochs, scale))
-    base = paper_config(dataset if dataset in DATASETS else "nabirds", model, "sce")
-    epochs = _scaled(base.epochs, scale)
-    warmup = min(round(base.warmup_epochs * scale), epochs - 1)
-    return replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
+        base = ProbeConfig(data=data, lr=rate, epochs=_scaled(preset.epochs, scale))
+    else:
+        base = paper_config(dataset if dataset in DATASETS else "nabirds", model, "sce")
+        epochs = _scaled(base.epochs, scale)
+        warmup = min(round(base.warmup_epochs * scale), epochs - 1)
+        base = replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
+    return from_dict(type(base), {**base.to_dict(), **choices.settings}) if choices.settings else base
 
 
 def _scaled(epochs: int, scale: float) -> int:

@@ -207,7 +207,7 @@ class Scheduler:
             else:
                 jobs.append(self._job({run: wanted.config}))
         for dataset, configs in probes.items():
-            fingerprint = self.study.data[dataset]["fingerprint"]
+            fingerprint = self.study.sets[dataset, ProbeConfig.kind]["fingerprint"]
             sources = {probe.data_key(config): self._sources[dataset] for config in configs}
             for work in probe.passes(configs, sources):
                 jobs.append(self._job({c.identity(fingerprint): c for c in work.configs}))

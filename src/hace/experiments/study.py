@@ -52,8 +52,17 @@ class Study:
 
     @property
     def data(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of its data sets, by their names in the study."""
+        """What is known of its data sets, by their names in the study.
+
+        Where a study has both images and features of a data set, the second of them is "also" there.
+        """
         return self.document["data"]
+
+    @cached_property
+    def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """The same, by name and kind of runs."""
+        found = [(name, part) for name, about in self.data.items() for part in (about, about.get("also"))]
+        return {(name, part["kind"]): part for name, part in found if part is not None}
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -62,7 +71,7 @@ class Study:
 
     def identity(self, cell: Cell, config: RunConfig) -> str:
         """The id of a run of a cell."""
-        return config.identity(self.data[cell.key.dataset]["fingerprint"])
+        return config.identity(self.sets[cell.key.dataset, config.kind]["fingerprint"])
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """What is known of runs that failed, by their ids."""

@@ -38,14 +38,14 @@ class Left:
 def whats_left(
     records: Iterable[Record],
     configs: Mapping[tuple[str, str, str], RunConfig],
-    data: Mapping[str, Mapping[str, Any]],
+    data: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> dict[tuple[str, str, str], Left]:
     """By data set, model and method: runs, finished ones, and the seconds of the others.
 
     Args:
         records: Of the study.
         configs: One configuration for each of these.
-        data: What the study knows of its data sets.
+        data: What the study knows of its data sets, by name and kind of runs.
     """
     records = list(records)
     speeds = _speeds(records)
@@ -58,7 +58,8 @@ def whats_left(
         if record.run is not None:
             left.done += 1
             continue
-        config, about = configs[part], data[key.dataset]
+        config = configs[part]
+        about = data[key.dataset, config.kind]
         speed = speeds.get(part[:2])
         left.measured &= speed is not None
         work = config.epochs * about["samples"].get("train", 0)

@@ -26,26 +26,38 @@ class Survey:
     """The data of a plan, looked at: what a study remembers of each, and what is wrong with the others.
 
     Attributes:
-        known: What study.json says of a data set.
+        known: What study.json says of data sets, by name.
+        usable: Names and kinds of runs of all of them.
         sources: Of features, the data with one sample a split: enough to see which runs share a pass.
         problems: Why a data set cannot be used.
     """
 
-    def __init__(self, data: Mapping[str, DataConfig]) -> None:
+    def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
         self.known: dict[str, dict[str, Any]] = {}
+        self.usable: set[tuple[str, str]] = set()
         self.sources: dict[str, Source[Any]] = {}
         self.problems: dict[str, str] = {}
-        for name, config in data.items():
+        for (name, kind), config in data.items():
             try:
-                self._add(name, config)
+                about = self._look(name, kind, config)
             except HaceError as error:
                 self.problems[name] = str(error)
+                continue
+            self.usable.add((name, kind))
+            if name in self.known:
+                self.known[name]["also"] = about
+            else:
+                self.known[name] = about
 
-    def _add(self, name: str, config: DataConfig) -> None:
+    def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         source = load_source(config)
         data = source.dataset
         first = next(iter(data.splits.values()))
-        self.known[name] = {
+        if kind == "probe":
+            small = {split: samples.select([0]) for split, samples in data.splits.items()}
+            self.sources[name] = replace(source, dataset=Dataset(data.name, data.hierarchy, small))
+        return {
+            "kind": kind,
             "config": config.to_dict(),
             "fingerprint": data.fingerprint,
             "hierarchy": data.hierarchy.fingerprint,
@@ -54,8 +66,6 @@ class Survey:
             "samples": {split: len(samples) for split, samples in data.splits.items()},
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
-        small = {split: samples.select([0]) for split, samples in data.splits.items()}
-        self.sources[name] = replace(source, dataset=Dataset(data.name, data.hierarchy, small))
 
 
 def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
@@ -69,6 +79,7 @@ def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dic
             "rates": choices.rates and list(choices.rates),
             "seeds": choices.seeds,
             "epochs_scale": choices.epochs_scale,
+            "settings": dict(choices.settings),
         },
         "runs": RUNS if runs is None else str(Path(runs).resolve()),
         "data": survey.known,
@@ -135,8 +146,9 @@ def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> Iterator[
     """What differs in what decides a study, in words."""
     for part in ("preset", "choices", "runs"):
         yield from differences({part: old.document[part]}, {part: new[part]})
-    for name in dict.fromkeys([*old.data, *new["data"]]):
-        before, after = (d.get(name, {}).get("fingerprint", "none")[:12] for d in (old.data, new["data"]))
+    sets = Study(old.folder, new).sets
+    for name, kind in dict.fromkeys([*old.sets, *sets]):
+        before, after = (d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, sets))
         if before != after:
             yield f"data {name}: fingerprint {before} -> {after}"
     ours = {(name_of(c.key), c.key.seed): c.deciding() for c in old.cells}
