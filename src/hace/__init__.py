@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from hace.environment import show_config
     from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
     from hace.evaluation import evaluate
+    from hace.experiments.config import ProbeConfig, RunConfig
     from hace.experiments.predicting import Predictor
+    from hace.experiments.runs import read_run
+    from hace.experiments.train_config import TrainConfig
     from hace.formats import (
         cifar100_hierarchy,
         fgvc_hierarchy,
@@ -68,7 +71,10 @@ _PLACES = {
     "environment": ("show_config",),
     "errors": ("ConfigError", "DataError", "FormatError", "HaceError", "HierarchyError"),
     "evaluation": ("evaluate",),
+    "experiments.config": ("ProbeConfig", "RunConfig"),
     "experiments.predicting": ("Predictor",),
+    "experiments.runs": ("read_run",),
+    "experiments.train_config": ("TrainConfig",),
     "formats": (
         "cifar100_hierarchy",
         "fgvc_hierarchy",
@@ -114,9 +120,12 @@ __all__ = [
     "Hierarchy",
     "HierarchyError",
     "Predictor",
+    "ProbeConfig",
+    "RunConfig",
     "Samples",
     "SimLoss",
     "SoftLabelLoss",
+    "TrainConfig",
     "__version__",
     "build_loss",
     "cifar100_hierarchy",
@@ -132,6 +141,7 @@ __all__ = [
     "predict",
     "reachability_matrix",
     "read_hierarchy",
+    "read_run",
     "show_config",
     "write_hierarchy",
 ]
