@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import re
 import socket
 import subprocess
@@ -50,16 +51,16 @@ class RayCluster:
     def __enter__(self) -> RayCluster:
         ray, resources = self._ray, self._resources
         if resources.address is None:
-            cpus = resources.workers or 2
+            jobs = resources.workers or max(1, (os.cpu_count() or 1) // resources.cpus)
             # Sockets lie in this folder, and their paths must be short.
             self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
             self._connect(
                 address="local",
-                num_cpus=cpus * resources.cpus,
+                num_cpus=jobs * resources.cpus,
                 include_dashboard=False,
                 _temp_dir=self._temporary.name,
             )
-            self.capacity = cpus
+            self.capacity = jobs
         else:
             _answers(resources.address)
             self._connect(address=resources.address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -120,7 +120,7 @@ def start_study(
         old = read_study(folder)
         if runs is None:
             document["runs"] = old.document["runs"]
-        changed = list(_changes(old, document, plan.cells))
+        changed = _changes(old, document, plan.cells)
         if changed and not update:
             shown = changed[:_SHOWN] + (
                 [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
@@ -130,8 +130,8 @@ def start_study(
                 + "\n".join(f"  - {line}" for line in shown)
                 + "\nGive another --out, or --update to go on with the new one: runs that both have are kept."
             )
-        if not changed:
-            return old
+        if not changed:  # but the data may have moved, and how it is said may differ
+            document |= {key: old.document[key] for key in ("choices", "began", "made_with")}
     elif folder.exists() and (
         not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir())
     ):
@@ -142,23 +142,26 @@ def start_study(
     return read_study(folder)
 
 
-def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> Iterator[str]:
-    """What differs in what decides a study, in words."""
-    for part in ("preset", "choices", "runs"):
-        yield from differences({part: old.document[part]}, {part: new[part]})
+def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> list[str]:
+    """What differs in what decides a study, in words; choices that lead to the same grid are the same."""
+    found = differences({"runs": old.document["runs"]}, {"runs": new["runs"]})
     sets = Study(old.folder, new).sets
     for name, kind in dict.fromkeys([*old.sets, *sets]):
         before, after = (d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, sets))
         if before != after:
-            yield f"data {name}: fingerprint {before} -> {after}"
-    ours = {(name_of(c.key), c.key.seed): c.deciding() for c in old.cells}
-    theirs = {(name_of(c.key), c.key.seed): c.deciding() for c in cells}
-    for what, gone in (
-        ("no longer there", ours.keys() - theirs.keys()),
-        ("new", theirs.keys() - ours.keys()),
-    ):
-        for name, seed in sorted(gone)[:1]:
-            yield f"{len(gone)} cells are {what}, the first is {name}, seed {seed}"
-    for key in ours.keys() & theirs.keys():
-        for line in differences(ours[key], theirs[key]):
-            yield f"{key[0]}, seed {key[1]}: {line}"
+            found.append(f"data {name}: fingerprint {before} -> {after}")
+    ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, cells))
+    for what, here, there in (("no longer there", ours, theirs), ("new", theirs, ours)):
+        gone = [key for key in here if key not in there]
+        if gone:
+            first = f"{name_of(gone[0])}, seed {gone[0].seed}"
+            found.append(f"{len(gone)} cells are {what}, the first is {first}")
+    for key, cell in ours.items():
+        lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
+        found += [f"{name_of(key)}, seed {key.seed}: {line}" for line in lines]
+    said = [
+        line
+        for part in ("preset", "choices")
+        for line in differences({part: old.document[part]}, {part: new[part]})
+    ]
+    return [*said, *found] if found else []
