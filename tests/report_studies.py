@@ -146,7 +146,6 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     cells = [Cell(key, config, tuple(rates.get(key, [config.lr]))) for key, config in finals.items()]
     known = {
         name: {
-            "kind": "probe",
             "config": DataConfig().to_dict(),
             "kind": "probe",
             "fingerprint": f"data of {name}",

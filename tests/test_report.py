@@ -17,6 +17,7 @@ from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError
 from hace.experiments.records import Record
 from hace.experiments.report import PAGE, write_report
+from hace.experiments.report_document import build
 from hace.experiments.report_nodes import ancestors_at, level_accuracy, node_counts, samples_at
 from hace.experiments.report_page import command_of
 from hace.experiments.report_results import Results
@@ -277,6 +278,13 @@ def test_toy_figure_has_the_papers_masses() -> None:
     assert values["q*"][h.index("animal")] == pytest.approx(1)
     dog = [h.index(v) for v in ("dog", "husky", "beagle")]
     assert values["q*"][dog[0]] == pytest.approx(values["q"][dog].sum())
+
+
+def test_equals_share_the_first_place_in_words(tmp_path: Path) -> None:
+    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.0}, seeds=(0,), rates=(1.0,))
+    text = " ".join(build(Results(records), "title", [], (), draw=False).sections[0].blocks[0])
+    assert "the highest mean top-1 is that of SCE and HACE" in text
+    assert "which includes 0: no difference is shown" in text
 
 
 def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None:

@@ -155,8 +155,9 @@ def _short(results: Results) -> Section:
         if not scored:
             lines.append(f"{place.title}: no run has finished.")
             continue
-        best = max(scored, key=lambda m: scored[m])
-        line = f"{place.title}: the highest mean top-1 is that of {method_title(best)}, {HEADLINES[0].text(scored[best])} %."
+        highest = HEADLINES[0].text(max(scored.values()))
+        best = [method_title(m) for m, v in scored.items() if HEADLINES[0].text(v) == highest]
+        line = f"{place.title}: the highest mean top-1 is that of {' and '.join(best)}, {highest} %."
         gap = results.gap(place, first, second, TOP1)
         if gap is not None and first != second:
             line += f" {_verdict(method_title(first), method_title(second), gap.interval)}"

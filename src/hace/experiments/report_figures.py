@@ -158,10 +158,12 @@ def tradeoff_picture(place: Place, arrays: Arrays) -> Picture | None:
                     score.value if end is None or end != end else end for end in (score.low, score.high)
                 )
                 bars.append([[scale * (score.value - low)], [scale * (high - score.value)]])  # type: ignore[operator]
-            axes.errorbar(
+            drawn = axes.errorbar(
                 100 * accuracy.value, distance.value, xerr=np.abs(bars[0]), yerr=np.abs(bars[1]), fmt=look["marker"],  # type: ignore[operator]
-                color=look["color"], ecolor=look["color"], elinewidth=0.7, alpha=0.9, markersize=6, label=look["label"],
+                color=look["color"], elinewidth=0.7, markersize=6, label=look["label"],
             )  # fmt: skip
+            for line in drawn.lines[2]:
+                line.set_alpha(0.35)  # of many methods the intervals overlap, and the points count
         axes.set(xlabel="top-1 accuracy, % (right is better)", ylabel="severity of mistakes (down is better)")
         finish(axes)
         _legend(figure, axes)
@@ -271,7 +273,7 @@ def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -
         f"(beats in {more:,}), mean gain {mean:+.2f} points. Grey and hatched together are {theirs}."
     )
     return picture(
-        figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > WIDTH
+        figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > 1.4 * WIDTH
     )
 
 
