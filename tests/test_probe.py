@@ -134,6 +134,53 @@ def test_a_search_keeps_its_result_only(tmp_path: Path) -> None:
     assert not names & {"weights.safetensors", "predictions.safetensors"}
 
 
+def test_a_run_of_a_search_can_be_kept_later(tmp_path: Path) -> None:
+    (thin,) = run_probes([replace(BASE, keep=False)], tmp_path)
+    (whole,) = run_probes([BASE], tmp_path)
+    assert whole.id == thin.id
+    assert set(whole.weights()) == {"weight", "bias"}
+    assert whole.result == {**(thin.result or {}), "seconds": (whole.result or {})["seconds"]}
+    before = whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns
+    for keep in (True, False):  # either finds what it wants
+        (again,) = run_probes([replace(BASE, keep=keep)], tmp_path)
+        assert again.config == whole.config
+    assert whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns == before
+
+
+def test_two_processes_do_not_train_one_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process finishes the run between the first look and the lock."""
+    from hace.experiments import probe
+
+    def finished_meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(probe, "make_task", make_task)
+        monkeypatch.setattr(probe, "fit_heads", trained)
+        run_probes([BASE], tmp_path)
+        monkeypatch.setattr(probe, "fit_heads", refused)
+        return make_task(*args)
+
+    def refused(*args: Any, **options: Any) -> Any:
+        raise AssertionError("it was trained already")
+
+    trained = probe.fit_heads
+    monkeypatch.setattr(probe, "make_task", finished_meanwhile)
+    (run,) = run_probes([BASE], tmp_path)
+    assert run.status == "finished"
+
+
+def test_every_epoch_is_counted_once(tmp_path: Path) -> None:
+    early = replace(BASE, patience=1, validation=0.2, epochs=40)
+    for config in (BASE, early, replace(BASE, optimizer="lbfgs", weight_decay=0.01)):
+        epochs: list[int] = []
+        run_probes([config], tmp_path, on_epoch=epochs.append)
+        assert sum(epochs) == config.epochs
+
+
+def test_what_cannot_be_trained_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds out none"):
+        run_probes([replace(BASE, validation=0.01)], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:
     shuffled = replace(BASE, data=replace(DATA, shuffle=3))
     true, control = run_probes([BASE, shuffled], tmp_path)
@@ -142,12 +189,22 @@ def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None
     assert not torch.equal(control.weights()["weight"], true.weights()["weight"])
     assert control.result is not None
     assert control.result["hierarchy"] == (true.result or {})["hierarchy"]
+    kept, h = control.predictions(), true.hierarchy
+    nodes = [kept[name].astype(int) for name in ("answer", "truth")]
+    assert kept["distance"].tolist() == h.distances(*nodes, labels="nodes").tolist()
+    assert kept["distance"].tolist() != h.shuffled(3).distances(*nodes, labels="nodes").tolist()
 
 
 def test_labels_above_the_leaves(tmp_path: Path) -> None:
     coarse = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "coarse": 0.5})
     (run,) = run_probes([replace(BASE, data=coarse)], tmp_path)
     assert run.status == "finished"
+
+
+def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
+    newton = replace(BASE, optimizer="lbfgs", weight_decay=0.01)
+    runs = run_probes([newton, replace(newton, max_iter=2), BASE], tmp_path)
+    assert [(run.result or {})["train"].get("converged") for run in runs] == [True, False, None]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])

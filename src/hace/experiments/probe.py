@@ -29,6 +29,7 @@ from hace.linear import FittedHead, Optimization, Trial, fit_heads
 HEADS = 16  # side by side; more gain nothing and take memory
 
 Sources = dict[str, Source[Features]]
+Head = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
 
 
 @dataclass(frozen=True)
@@ -134,39 +135,72 @@ def run_pass(
     source = sources[data_key(work.configs[0])]
     print_ = source.print()
     done = on_epoch or (lambda heads: None)
+    missing: list[ProbeConfig] = []
+    for config in work.configs:
+        folder = run_folder(config, out, sources)
+        refuse_changed_data(config, folder, print_.fingerprint)
+        if (folder / RESULT).is_file() and has_all(read_run(folder), config):
+            done(config.epochs)
+        else:
+            missing.append(config)
+    if not missing:
+        return
+    # Before any folder is made: data or losses that do not fit leave nothing behind.
+    tasks = [make_task(source, config) for config in missing]
+    task = tasks[0]  # the others differ in the loss's tree only
+    scaling = Scaling.fitted(missing[0].normalize, task.train.x)
+    x, x_val, x_eval = normalized(task, scaling)
+    losses = _losses(missing, tasks)
     with ExitStack() as stack:
-        writers: list[tuple[ProbeConfig, RunWriter]] = []
-        for config in work.configs:
-            folder = run_folder(config, out, sources)
-            refuse_changed_data(config, folder, print_.fingerprint)
-            if (folder / RESULT).is_file() and read_run(folder).result is not None:
+        todo: list[Head] = []
+        for config, loss in zip(missing, losses, strict=True):
+            begun = start_run(run_folder(config, out, sources), config, print_, source.dataset.hierarchy)
+            writer = stack.enter_context(begun)
+            if has_all(writer.run, config):  # another process finished it a moment ago
                 done(config.epochs)
-                continue
-            writer = stack.enter_context(start_run(folder, config, print_, source.dataset.hierarchy))
-            writers.append((config, writer))
-        if not writers:
+            else:
+                todo.append((config, loss, writer))
+        if not todo:
             return
         began = time.monotonic()
-        tasks = [make_task(source, config) for config, _ in writers]
-        task = tasks[0]  # the others differ in the loss's tree only
-        scaling = Scaling.fitted(writers[0][0].normalize, task.train.x)
-        x, x_val, x_eval = normalized(task, scaling)
-        losses = _losses([config for config, _ in writers], tasks)
-        heads = fit_heads(
-            x,
-            task.targets(task.train),
-            [
-                Trial(loss, config.lr, config.weight_decay)
-                for loss, (config, _) in zip(losses, writers, strict=True)
-            ],
-            optimization_of(writers[0][0]),
-            seed=writers[0][0].seed,
-            validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
-            on_epoch=lambda *_: done(len(writers)),
-        )
+        heads = _fit(todo, task, x, x_val, done)
         share = (time.monotonic() - began) / len(heads)
-        for (config, writer), loss, head in zip(writers, losses, heads, strict=True):
+        for (config, loss, writer), head in zip(todo, heads, strict=True):
             _finish(writer, config, loss, head, task, x_eval, scaling, share)
+
+
+def _fit(
+    todo: Sequence[Head], task: Task[Features], x: Tensor, x_val: Tensor | None, done: Callable[[int], None]
+) -> list[FittedHead]:
+    shared = todo[0][0]
+    left = len(todo) * shared.epochs
+
+    def told(*_: object) -> None:
+        nonlocal left
+        left -= len(todo)
+        done(len(todo))
+
+    heads = fit_heads(
+        x,
+        task.targets(task.train),
+        [Trial(loss, config.lr, config.weight_decay) for config, loss, _ in todo],
+        optimization_of(shared),
+        seed=shared.seed,
+        validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
+        on_epoch=told,
+    )
+    done(left)  # epochs that nobody needed: an early stop, or L-BFGS, which has none
+    return heads
+
+
+def has_all(run: Run, config: ProbeConfig) -> bool:
+    """Whether a run is finished and has what a configuration wants kept: a search keeps its result only."""
+    return run.status == "diverged" or (run.status == "finished" and (keeps(run) or not config.keep))
+
+
+def keeps(run: Run) -> bool:
+    """Whether the weights and predictions of a run stay beside its result."""
+    return isinstance(run.config, ProbeConfig) and run.config.keep
 
 
 def optimization_of(config: ProbeConfig) -> Optimization:
@@ -223,6 +257,7 @@ def _finish(
         "outputs": loss.num_outputs,
         "epochs": head.epochs,
         "unseen_classes": task.unseen,
+        **({} if head.converged is None else {"converged": head.converged}),
     }
     writer.write_log(list(head.history))
     if head.diverged is not None:
@@ -232,8 +267,10 @@ def _finish(
     weights |= scaling.tensors()
     outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
     result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
-    kept = config.keep
+    kept = config.keep or keeps(writer.run)
     writer.finish(result, weights if kept else None, outcome.predictions() if kept else None)
+    if kept and not keeps(writer.run):  # last: a finished run that says it keeps its weights has them
+        writer.write_config(config)
 
 
 def refuse_changed_data(config: ProbeConfig, folder: Path, fingerprint: str) -> None:

@@ -206,6 +206,10 @@ class RunWriter:
         with writing(self.folder), (self.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(text)
 
+    def write_config(self, config: RunConfig) -> None:
+        """Write the configuration again: that of this run, where what does not decide the result has changed."""
+        write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
+
     def finish(
         self,
         result: Mapping[str, Any],
