@@ -41,3 +41,27 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     assert "4/4" in shown
     assert "images/s" in shown
+
+
+def test_a_word_on_how_it_goes_stands_with_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 80 columns too the time that is left is shown."""
+    with (tmp_path / "log").open("w+") as log:
+        with progress("training", "images", log, clock=lambda: 0.0) as start:
+            start(10, 0)(10, "epoch 1/2, loss 3.210")
+        log.seek(0)
+        assert log.read().startswith("training: epoch 1/2, loss 3.210, 10/10 images, ")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    with progress("training", "images", screen) as start:
+        start(22_500_000, 0)(22_500_000, "epoch 450/450, loss 3.210, acc 12.3%")
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()).splitlines()[-1]
+    assert "epoch 450/450, loss 3.210, acc 12.3%" in last
+    assert re.search(r"images/s, +0?0:00:?0?0? +left", last), last

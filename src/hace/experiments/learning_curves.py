@@ -47,7 +47,8 @@ def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[1].set_ylim(bottom=0)
-    figure.axes[0].legend(frameon=False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=150)
 

@@ -80,27 +80,29 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
 def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     columns = (
         TextColumn("{task.description}"),
-        TextColumn("{task.fields[note]}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TextColumn(unit + ", {task.fields[rate]},"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[rate]},"),
+        TimeRemainingColumn(
+            compact=True, table_column=Column(no_wrap=True, min_width=7)
+        ),  # wins on narrow screens
         TextColumn("left"),
     )
     with Progress(*columns, console=Console(file=stream)) as bar:
 
         def start(total: int, done: int) -> Step:
-            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s", note="")
+            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s")
             begun, counted = time.monotonic(), 0
 
             def step(count: int, note: str = "") -> None:
                 nonlocal counted
                 counted += count
                 rate = counted / max(time.monotonic() - begun, 1e-9)
-                bar.update(task, advance=count, rate=f"{rate:,.1f} {unit}/s", note=note)
+                bar.update(task, advance=count, description=note or title, rate=f"{rate:,.1f} {unit}/s")
 
             return step
 

@@ -179,7 +179,7 @@ def _epochs(training: Training, journal: Journal, ear: Ear, advance: Step | None
 def _note(training: Training) -> str:
     """How it goes, for the progress bar."""
     p = training.state.position
-    accuracy = f", accuracy {p.correct / p.counted:.1%}" if p.counted else ""
+    accuracy = f", acc {p.correct / p.counted:.1%}" if p.counted else ""
     return f"epoch {p.epoch + 1}/{training.config.epochs}, loss {p.loss / p.samples:.3f}{accuracy}"
 
 
