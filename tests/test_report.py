@@ -19,7 +19,7 @@ from hace.experiments.records import Record
 from hace.experiments.report import PAGE, write_report
 from hace.experiments.report_document import build
 from hace.experiments.report_nodes import ancestors_at, level_accuracy, node_counts, samples_at
-from hace.experiments.report_page import command_of
+from hace.experiments.report_page import command_of, thinned
 from hace.experiments.report_results import Results
 from hace.experiments.report_toy import toy_values
 from hace.experiments.study import read_study
@@ -200,6 +200,20 @@ def test_command_line_of_a_study() -> None:
         command_of("demo", choices)
         == "hace study demo --rates 0.5,2 --epochs-scale 0.5 --only method=hace,sce --out STUDY"
     )
+
+
+def test_the_drawings_data_are_thinned_to_fit() -> None:
+    def data() -> dict[str, object]:
+        one = {"right": [1] * 10, "went": [[3, 4]] * 10, "seeds": 1}
+        return {"places": [{"methods": {"sce": one, "hace": one, "hxe": one}} for _ in range(2)]}
+
+    def methods(most: int) -> list[tuple[str, bool]]:
+        places = thinned(data(), ("hace", "sce"), most)["places"]
+        return [(name, any(m["went"])) for name, m in places[1]["methods"].items()]
+
+    assert thinned(data(), ("hace", "sce"), 10_000) == data()
+    assert methods(210) == [("sce", True), ("hace", True), ("hxe", False)]
+    assert methods(190) == [("sce", True), ("hace", True)]
 
 
 # ---------------------------------------------------------------------- nodes

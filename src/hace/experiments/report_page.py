@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hace.experiments.report_cells import method_title
@@ -13,6 +13,7 @@ from hace.experiments.report_document import Document, Section
 from hace.experiments.report_render import Table, code, markdown, to_csv, to_html, to_latex, to_markdown
 from hace.plots import asset, json_for_page, page_data
 
+MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
 FOOTER = "Made by hace {version}. Tables lie as CSV and LaTeX in tables/, figures as PNG and SVG in figures/, runs in runs.csv."
 
 
@@ -51,7 +52,25 @@ def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any
         places.append({**{k: v for k, v in place.items() if k != "hierarchy"}, "tree": h.fingerprint})
     methods = dict.fromkeys(method for place in places for method in place["methods"])
     titles = {method: method_title(method) for method in methods}
-    return {"trees": trees, "places": places, "titles": titles, "first": compared[0], "second": compared[1]}
+    data = {"trees": trees, "places": places, "titles": titles, "first": compared[0], "second": compared[1]}
+    return thinned(data, compared)
+
+
+def thinned(data: dict[str, Any], kept: Collection[str], most: int = MOST_NUMBERS) -> dict[str, Any]:
+    """The same, small enough for a page: first without the mistakes of other methods, then without these methods."""
+    for place in data["places"] if _numbers(data) > most else ():
+        for name, method in place["methods"].items():
+            if name not in kept:
+                place["methods"][name] = {**method, "went": [[]] * len(method["went"])}
+    for place in data["places"] if _numbers(data) > most else ():
+        chosen = {name: method for name, method in place["methods"].items() if name in kept}
+        place["methods"] = chosen or dict(list(place["methods"].items())[:2])
+    return data
+
+
+def _numbers(data: dict[str, Any]) -> int:
+    methods = [method for place in data["places"] for method in place["methods"].values()]
+    return sum(len(m["right"]) + len(m["went"]) + sum(map(len, m["went"])) for m in methods)
 
 
 def _section(section: Section, drawn: bool) -> str:

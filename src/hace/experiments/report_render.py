@@ -156,7 +156,8 @@ def _plain(entry: Entry) -> str:
 def to_latex(table: Table) -> str:
     """A `table` environment for booktabs (and graphicx, to fit wide ones): best bold, second underlined."""
     width = len(table.heads[-1])
-    columns = "l" * table.stub + "r" * (width - table.stub)
+    prose = table.stub == width
+    columns = _paragraphs(table) if prose else "l" * table.stub + "r" * (width - table.stub)
     lines = [
         r"\begin{table}[htbp]",
         r"\centering",
@@ -176,7 +177,9 @@ def to_latex(table: Table) -> str:
         tabular += [r"\midrule"] if i in table.blocks and i else []
         tabular.append(" & ".join(map(_tex_cell, row)) + r" \\")
     tabular += [r"\bottomrule", r"\end{tabular}"]
-    if width > 5:
+    if prose:
+        tabular = [r"\scriptsize", *tabular]
+    elif width > 5:
         tabular = [r"\resizebox{\linewidth}{!}{%", *tabular, "}"]
     below = [latex(remark) for remark in table.remarks]
     below += [rf"\textsuperscript{{{mark}}}\,{latex(text)}" for mark, text in table.notes]
@@ -188,6 +191,14 @@ def to_latex(table: Table) -> str:
             r"\end{minipage}",
         ]
     return "\n".join([*lines, *tabular, *below, r"\end{table}"]) + "\n"
+
+
+def _paragraphs(table: Table) -> str:
+    """Columns of text, as wide as their longest entry asks for, within a line."""
+    columns = zip(table.heads[-1], *([e.text for e in row] for row in table.rows), strict=True)
+    longest = [max(map(len, texts)) for texts in columns]
+    asked = [min(max(n, 8), 44) for n in longest]
+    return "".join(rf"p{{{0.84 * n / sum(asked):.3f}\linewidth}}" for n in asked)
 
 
 _TEX = {
