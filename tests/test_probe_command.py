@@ -12,7 +12,7 @@ from hace.cli import main
 from hace.errors import ConfigError
 from hace.experiments.config import LossConfig, ProbeConfig
 from hace.experiments.probe_grid import fair_probes, loss_grid, paper_probes, summary
-from hace.experiments.runs import scan_runs
+from hace.experiments.runs import Run, scan_runs
 
 SMALL = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=12", "-o", "dim=8"]
 QUICK = [*SMALL, "--epochs", "2", "--batch-size", "32"]
@@ -84,6 +84,68 @@ def test_a_saved_configuration_runs_again(tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
 
 
+def only_run(folder: Path) -> Run:
+    (run,), _ = scan_runs(folder)
+    return run
+
+
+def test_options_come_on_top_of_a_configuration(tmp_path: Path) -> None:
+    document = {
+        "data": {"name": "synthetic-features", "options": {"classes": 6, "train": 12}},
+        "loss": {"name": "hace", "options": {"label_smoothing": 0.1}},
+        "seed": 3,
+        "epochs": 1,
+    }
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    words = ["--config", str(tmp_path / "c.json")]
+    assert probe(*words, "--dilution", "0.2", "--seed", "0", "--out", str(tmp_path / "a")) == 0
+    config = only_run(tmp_path / "a").config
+    assert (config.loss.options["dilution"], config.loss.options["label_smoothing"]) == (0.2, 0.1)
+    assert config.seed == 0
+    assert probe(*words, "-o", "classes=4", "--out", str(tmp_path / "b")) == 0
+    config = only_run(tmp_path / "b").config
+    assert (config.data.options, config.seed) == ({"classes": 4, "train": 12}, 3)
+    assert probe(*words, "--loss", "hce", "--out", str(tmp_path / "c")) == 0
+    assert only_run(tmp_path / "c").config.loss == LossConfig("hce")
+
+
+def test_other_data_than_a_configurations_bring_their_own_options(tmp_path: Path) -> None:
+    x = np.eye(4, dtype=np.float32)
+    np.savez(tmp_path / "f.npz", x_train=x, y_train=[0, 1, 0, 1], x_test=x, y_test=[0, 1, 0, 1])
+    (tmp_path / "h.txt").write_text("animal\n  dog\n  cat\n")
+    document = {"data": {"name": "synthetic-features", "options": {"classes": 6}}, "epochs": 1}
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    words = ["--features", str(tmp_path / "f.npz"), "--hierarchy", str(tmp_path / "h.txt")]
+    assert probe("--config", str(tmp_path / "c.json"), *words, "--out", str(tmp_path / "runs")) == 0
+    assert only_run(tmp_path / "runs").config.data.options == {}
+
+
+def test_a_run_of_a_search_shows_its_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--validation", "0.2", "--lr", "4"]
+    assert probe(*QUICK, *words, "--protocol", "fair", "--seeds", "1", "--out", str(tmp_path)) == 0
+    assert "intervals over seeds and test samples" in capsys.readouterr().out
+    (search,) = [run for run in scan_runs(tmp_path)[0] if run.config.evaluate == "val"]
+    assert probe("--config", str(search.folder / "config.json"), "--out", str(tmp_path)) == 0
+    assert search.id in (shown := capsys.readouterr().out)
+    assert "intervals over seeds and val samples" in shown
+
+
+def test_a_rate_given_twice_is_one_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe(*QUICK, "--lr", "4", "4.0", "--out", str(tmp_path), "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["seeds"], row["diverged"], row["rates"]) == (1, 0, [4.0])
+
+
+def test_without_mistakes_there_is_no_severity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--data", "synthetic-features", "-o", "classes=4", "-o", "signal=50", "--epochs", "20", "--json"]
+    assert probe(*words, "--out", str(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert "NaN" not in shown  # no word of JSON
+    (row,) = json.loads(shown)
+    assert row["metrics"]["top-1"]["value"] == 1
+    assert row["metrics"]["severity"] == {"value": None, "low": None, "high": None}
+
+
 def test_the_fair_protocol(tmp_path: Path) -> None:
     base = ProbeConfig(data=ProbeConfig().data, epochs=2)
     losses = {"sce": LossConfig("cross_entropy"), "hace": LossConfig("hace")}
@@ -132,6 +194,26 @@ def test_a_diverged_method_stays_in_the_table(tmp_path: Path, capsys: pytest.Cap
     assert "diverged" in shown.split("hace, lr 32")[1].split("\n")[0]
 
 
+WILD = ["--weight-decay", "10", "--epochs", "30"]  # at a rate of 32 every step grows the weights 319-fold
+
+
+def test_differences_are_to_the_first_method_that_has_a_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert probe(*SMALL, *WILD, "--loss", "hace", "--lr", "32", "0.01", "0.02", "--out", str(tmp_path)) == 0
+    shown = capsys.readouterr().out
+    assert "difference to hace, lr 0.01, paired" in shown
+
+
+def test_a_method_that_diverges_at_every_rate_spoils_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--loss", "hace", "--lr", "32", "64", "--protocol", "fair", "--seeds", "2"]
+    assert probe(*SMALL, *WILD, *words, "--out", str(tmp_path), "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["seeds"], row["diverged"], row["metrics"]) == (2, 2, {})
+
+
 def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.eye(4, dtype=np.float32)
     np.savez(tmp_path / "f.npz", x_train=x, y_train=[0, 1, 0, 1], x_test=x, y_test=[0, 1, 2, 2])
@@ -169,6 +251,13 @@ def test_loss_grid() -> None:
         ([*SMALL, "--protocol", "paper", "--lr", "1", "2"], "one base rate"),
         ([*SMALL, "--patience", "2"], "validation holds out none"),
         (["--data", "synthetic-features", "-o", "clases=3"], "Did you mean 'classes'"),
+        ([*SMALL, "--protocol", "paper", "--dilution", "0.3"], "--dilution is the paper's"),
+        (
+            [*SMALL, "--protocol", "fair", "--evaluate", "val", "--validation", "0.2"],
+            "is judged on the test samples",
+        ),
+        ([*SMALL, "--protocol", "fair", "--optimizer", "lbfgs"], "lbfgs has no learning rate"),
+        ([*SMALL, "--optimizer", "lbfgs", "--lr", "1", "2"], "lbfgs has no learning rate"),
         (["--features", "missing.npz"], "missing.npz"),
         (["--config", "missing.json"], "missing.json"),
     ],
@@ -186,6 +275,13 @@ def test_a_damaged_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert probe("--config", str(tmp_path / "c.yaml")) == 2
     (tmp_path / "d.yaml").write_text("[1, 2]")
     assert probe("--config", str(tmp_path / "d.yaml")) == 2
+    (tmp_path / "e.yaml").write_text("data: birds")
+    assert probe("--config", str(tmp_path / "e.yaml")) == 2
     shown = capsys.readouterr().err
-    for words in ("c.json is no JSON", "c.yaml is no YAML of plain values", "d.yaml must hold settings"):
+    for words in (
+        "c.json is no JSON",
+        "c.yaml is no YAML of plain values",
+        "d.yaml must hold settings",
+        "data must be a mapping",
+    ):
         assert words in shown

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hace.commands.data import numbers
+from hace.commands.evaluate import without_nan
 from hace.commands.hierarchy import reader_options
 from hace.errors import ConfigError
 
@@ -82,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8; fair: 0.25 ... 32)"
     )
-    fit.add_argument("--seed", metavar="S", type=int, default=0, help="the first seed (default: 0)")
+    fit.add_argument("--seed", metavar="S", type=int, help="the first seed (default: 0)")
     fit.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
     fit.add_argument("--optimizer", choices=("sgd", "adamw", "lbfgs"), help="default: sgd")
     fit.add_argument("--schedule", choices=("cosine", "constant"), help="default: cosine")
@@ -123,6 +125,7 @@ def run(args: argparse.Namespace) -> None:
         summary_text,
     )
     from hace.experiments.progress import progress
+    from hace.experiments.protocol import FAIR_RATES
 
     if args.threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {args.threads}.")
@@ -135,20 +138,15 @@ def run(args: argparse.Namespace) -> None:
     seeds = range(base.seed, base.seed + count)
     given = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
     more = {name: [value] for name, value in numbers(reader_options(args.loss_option)).items()}
-    if args.config and not args.loss and not given and not more:
-        losses = {base.loss.name: base.loss}
-    else:
-        losses = loss_grid(args.loss or [base.loss.name], {**given, **more})
-    rates = args.lr or ([] if fair else [base.lr])
-    if args.protocol == "paper" and len(rates) > 1:
-        raise ConfigError(f"--lr of the paper's protocol is one base rate, got {len(rates)}.")
-    heads = (
-        len(losses) * count * {"single": len(rates), "fair": (len(rates) or 8) + 1, "paper": 6}[args.protocol]
-    )
+    losses = loss_grid(args.loss or [base.loss.name], {**given, **more}, base.loss)
+    rates = list(dict.fromkeys(args.lr or ([] if fair else [base.lr])))
+    check_protocol(args, base, rates, {**given, **more})
+    tries = {"single": len(rates), "fair": len(rates or FAIR_RATES) + 1}
+    heads = sum(tries.get(args.protocol, 6 if "dilution" in loss.options else 4) for loss in losses.values())
     with progress("probes", "epochs") as start:
-        step = start(heads * base.epochs, 0)
+        step = start(heads * count * base.epochs, 0)
         if args.protocol == "paper":
-            chosen = paper_probes(_at(base, rates[0]), losses, seeds, args.out, step)
+            chosen = paper_probes(replace(base, lr=rates[0]), losses, seeds, args.out, step)
         else:
             chosen = (fair_probes if fair else single_probes)(base, losses, rates, seeds, args.out, step)
     rows = summary(chosen)
@@ -157,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
         shown = ", ".join(sorted(unseen)[:5]) + (" ..." if len(unseen) > 5 else "")
         print(f"hace: {len(unseen)} classes have no training sample: {shown}", file=sys.stderr)
     if args.json:
-        print(json.dumps([_document(row, chosen) for row in rows], indent=1))
+        print(json.dumps(without_nan([_document(row, chosen) for row in rows]), indent=1, allow_nan=False))
         return
     print(summary_text(rows))
     about = {
@@ -165,9 +163,9 @@ def run(args: argparse.Namespace) -> None:
         "fair": "each seed's rate chosen on held-out training samples, then trained on all",
         "paper": "the best run chosen on the test samples, as the paper does",
     }[args.protocol]
-    print(
-        f"\n95 % intervals over seeds and {base.evaluate} samples; Δ is the difference to {rows[0].method}, paired."
-    )
+    split = chosen[0].run.config.evaluate
+    first = next((row.method for row in rows if row.values), rows[0].method)
+    print(f"\n95 % intervals over seeds and {split} samples; Δ is the difference to {first}, paired.")
     print(f"Rates: {about}. Runs are in {args.out}:")
     for one in chosen:
         print(f"  {Path(args.out) / one.run.id}  {one.method}, seed {one.run.config.seed}, {one.run.status}")
@@ -176,26 +174,27 @@ def run(args: argparse.Namespace) -> None:
 def base_config(args: argparse.Namespace) -> ProbeConfig:
     """The configuration that all runs of a command share: a file's, with the options on top."""
     from hace.experiments.config import ProbeConfig
-    from hace.experiments.config_files import read_document
+    from hace.experiments.config_files import merged, read_document
     from hace.experiments.settings import from_dict
 
     document: dict[str, Any] = read_document(args.config) if args.config else {"lr": 8.0}
-    data = dict(document.get("data", {}))
+    data: dict[str, Any] = {}
     if args.features and args.data:
         raise ConfigError("--features and --data are two ways to name the data: give one.")
     if args.features:
-        data |= {"name": "features", "root": args.features}
+        data = {"name": "features", "root": args.features}
     if args.data:
-        data |= {"name": args.data, "root": None}
-    if not data:
-        raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
+        data = {"name": args.data}
     options = numbers(reader_options(args.option))
     if options:
-        data["options"] = {**data.get("options", {}), **options}
+        data["options"] = options
     for name in ("hierarchy", "root_node", "shuffle"):
         if getattr(args, name) is not None:
             data[name] = getattr(args, name)
-    document["data"] = data
+    if data:
+        document = merged(document, {"data": data})
+    if not document.get("data"):
+        raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
     settings = (
         "normalize",
         "optimizer",
@@ -206,18 +205,28 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
         "weight_decay",
         "bias",
     )
-    for name in (*settings, "validation", "evaluate", "patience"):
+    for name in (*settings, "seed", "validation", "evaluate", "patience"):
         if getattr(args, name) is not None:
             document[name] = getattr(args, name)
-    if args.seed or not args.config:
-        document["seed"] = args.seed
-    return from_dict(ProbeConfig, document)
+    return replace(from_dict(ProbeConfig, document), keep=True)  # the table is made of predictions
 
 
-def _at(config: ProbeConfig, lr: float) -> ProbeConfig:
-    from dataclasses import replace
-
-    return replace(config, lr=lr)
+def check_protocol(
+    args: argparse.Namespace, base: ProbeConfig, rates: list[float], parameters: dict[str, Any]
+) -> None:
+    """Refuse options that the protocol decides by itself."""
+    if args.protocol == "paper" and len(rates) > 1:
+        raise ConfigError(f"--lr of the paper's protocol is one base rate, got {len(rates)}.")
+    if args.protocol == "paper" and "dilution" in parameters:
+        raise ConfigError("--dilution is the paper's in its protocol: 0.2, 0.5 and 0.7. Leave it away.")
+    if args.protocol != "single" and args.evaluate == "val":
+        raise ConfigError(
+            f"--evaluate val belongs to single runs: --protocol {args.protocol} is judged on the test samples."
+        )
+    if base.optimizer == "lbfgs" and (args.protocol != "single" or len(rates) > 1):
+        raise ConfigError(
+            "--optimizer lbfgs has no learning rate, so there is none to choose. Leave --protocol and --lr away."
+        )
 
 
 def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:

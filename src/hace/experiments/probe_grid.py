@@ -38,12 +38,15 @@ class Chosen:
     search: tuple[Run, ...] = ()
 
 
-def loss_grid(losses: Sequence[str], parameters: Mapping[str, Sequence[Any]]) -> dict[str, LossConfig]:
+def loss_grid(
+    losses: Sequence[str], parameters: Mapping[str, Sequence[Any]], base: LossConfig | None = None
+) -> dict[str, LossConfig]:
     """Every loss with every combination of the parameters that it has, by a title such as "hace, dilution 0.5".
 
     Args:
         losses: Names in `hace.LOSSES`.
         parameters: Values to try of each parameter; a loss that has no such parameter is not multiplied by it.
+        base: A loss whose other parameters stay as they are, where it is among the losses.
 
     Raises:
         ConfigError: An unknown loss, a parameter that none of them has, a value out of range.
@@ -64,7 +67,8 @@ def loss_grid(losses: Sequence[str], parameters: Mapping[str, Sequence[Any]]) ->
                 f"{p.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{p} {v}"
                 for p, v in options.items()
             ]
-            found[", ".join([name, *words])] = LossConfig(name, options)
+            rest = base.options if base is not None and base.name == name else {}
+            found[", ".join([name, *words])] = LossConfig(name, {**rest, **options})
     stray = [p for p in parameters if p not in used]
     if stray:
         known = {p for name in losses for p in loss_parameters(name)}
@@ -117,9 +121,16 @@ def fair_probes(
     runs = run_probes([config for search in searches for config in search], out, on_epoch=on_epoch)
     size = len(searches[0])
     tried = [tuple(runs[i * size : (i + 1) * size]) for i in range(len(cells))]
-    finals = [final_config(config, select(search)) for (_, config), search in zip(cells, tried, strict=True)]
-    last = run_probes(finals, out, on_epoch=on_epoch)
-    return [Chosen(title, run, search) for (title, _), run, search in zip(cells, last, tried, strict=True)]
+    finals = [
+        final_config(config, select(search)) if any(run.status == "finished" for run in search) else None
+        for (_, config), search in zip(cells, tried, strict=True)
+    ]
+    last = iter(run_probes([config for config in finals if config is not None], out, on_epoch=on_epoch))
+    return [
+        # Where every rate diverged there is nothing to train again: a diverged run stands for the method.
+        Chosen(title, search[0] if final is None else next(last), search)
+        for (title, _), final, search in zip(cells, finals, tried, strict=True)
+    ]
 
 
 def paper_probes(
@@ -141,7 +152,8 @@ def paper_probes(
         for d, pairing in product(DILUTIONS, PAIRINGS):
             rate = learning_rates("hace" if diluted else "sce", base.lr, d, pairing)
             own = LossConfig(loss.name, {**loss.options, "dilution": d}) if diluted else loss
-            tries.setdefault((rate, d if diluted else None), replace(base, loss=own, lr=rate))
+            config = replace(base, loss=own, lr=rate, evaluate="test")
+            tries.setdefault((rate, d if diluted else None), config)
         cells += [(title, replace(config, seed=seed)) for config in tries.values() for seed in seeds]
     runs = run_probes([config for _, config in cells], out, on_epoch=on_epoch)
     found = []
