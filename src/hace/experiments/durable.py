@@ -24,15 +24,15 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = (
-            "Free some space"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            else "Make it writable"
-        )
+        remedy = _REMEDIES.get(error.errno or 0, "Make it writable")
         raise HaceError(
-            f"Cannot write to {folder}: {error.strerror or error}. {remedy} and run the same command again, it goes on "
-            "after the last whole shard; or give another --out."
+            f"Cannot write to {folder}: {error.strerror or error}. {remedy} and run the same command again: what is whole "
+            "stays, and it goes on from there. Or give another --out."
         ) from error
+
+
+_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Free some space")
+_REMEDIES |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "Move the file that is in the way")
 
 
 def write_whole(path: Path, content: bytes) -> None:
