@@ -14,11 +14,12 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
-from hace.experiments.config import ProbeConfig
+from hace.experiments.config import DataConfig, ProbeConfig
 from hace.experiments.grid import Place
 from hace.experiments.methods import METHODS, PAPER_METHODS
 from hace.experiments.plans import Choices, Plan, make_plan
 from hace.experiments.presets import ASSUMPTIONS, PRESETS
+from hace.experiments.probe import run_probes
 from hace.experiments.protocol import FAIR_RATES
 from hace.experiments.recipes import DATASETS, RECIPES, paper_runs
 from hace.experiments.records import Record
@@ -366,6 +367,17 @@ def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
     note.unlink()
     assert main(small(tmp_path, *methods)) == 0
     assert outcomes(tmp_path / "study" / "runs") == before  # alone or in a pass, the same bytes
+
+
+def test_every_method_has_the_same_bytes_alone_and_in_a_pass(tmp_path: Path) -> None:
+    """Which runs share a pass depends on kills, failures and executors."""
+    features, hierarchy = write_features(tmp_path)
+    data = DataConfig("features", root=str(features), hierarchy=str(hierarchy))
+    configs = [ProbeConfig(data=data, loss=method.loss, lr=2.0, epochs=5) for method in METHODS.values()]
+    run_probes(configs, tmp_path / "together")
+    for config in configs:
+        run_probes([config], tmp_path / "alone")
+    assert outcomes(tmp_path / "together") == outcomes(tmp_path / "alone")
 
 
 def test_a_damaged_run_is_reported_not_believed(tmp_path: Path) -> None:

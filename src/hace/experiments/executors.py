@@ -182,6 +182,8 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self._queue.clear()
         for worker in self._workers:
+            worker.process.terminate()  # all at once: a training saves its state first
+        for worker in self._workers:
             worker.stop()
         self._workers.clear()
 

@@ -144,10 +144,11 @@ def read_study(folder: str | Path) -> Study:
         )
     document = _read(path)
     lacking = [key for key in ("preset", "choices", "runs", "data", "cells") if key not in document]
+    data = document.get("data", {}).values()
+    lacking += [key for key in ("kind", "fingerprint", "samples") if any(key not in about for about in data)]
     if document.get("format") != FORMAT or lacking:
-        raise FormatError(
-            f"{path} is not of this version: format {document.get('format')!r}, without {lacking}."
-        )
+        what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
+        raise FormatError(f"{path} is damaged or not of this version: {what}.")
     return Study(folder, document)
 
 

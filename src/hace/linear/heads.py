@@ -125,7 +125,9 @@ class Heads:
                     masses[first:last] = share.mass
                     each = each * share.weight.repeat(last - first)
                 total = each.sum() if share is None else each.sum() * share.scale
-            parts.append(torch.autograd.grad(total, leaf)[0].view(last - first, batch, -1))
+            # A matrix product has other bits on transposed memory, which some losses give and torch.cat would undo.
+            gradient = torch.autograd.grad(total, leaf)[0].contiguous()
+            parts.append(gradient.view(last - first, batch, -1))
             sums[first:last] = each.detach().view(last - first, batch).sum(dim=1).double()
         return (parts[0] if len(parts) == 1 else torch.cat(parts)), sums, masses
 
