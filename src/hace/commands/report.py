@@ -43,6 +43,7 @@ def show_report(
 ) -> None:
     """Write the report of a study, print the summary, and the path of the page last. What is left out goes to stderr."""
     from hace.experiments.report import about_study, write_records
+    from hace.experiments.report_document import failures, shortened
     from hace.experiments.report_results import Results
     from hace.experiments.report_text import results_text
     from hace.experiments.study import read_study
@@ -51,14 +52,10 @@ def show_report(
     about = about_study(opened)
     results = Results(opened.records(), compare)
     page = write_records(results, about, Path(out) if out else opened.folder / "report")
-    for problem in (*about.problems, *results.problems):
-        print(f"left out: {problem}", file=sys.stderr)
-    for record in results.records:
-        if record.error:
-            print(
-                f"failed: {record.key.method}, seed {record.key.seed}, {record.stage}: {record.error}",
-                file=sys.stderr,
-            )
+    for line in shortened([*about.problems, *results.problems], 20):
+        print(f"left out: {line}", file=sys.stderr)
+    for line in shortened(failures(results.records), 20):
+        print(f"no result: {line}", file=sys.stderr)
     if not quiet:
         print(results_text(results), end="\n\n")
     print(page)

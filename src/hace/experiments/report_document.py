@@ -8,6 +8,7 @@ from typing import Any
 
 from hace.errors import ConfigError
 from hace.experiments.paper_text import summary
+from hace.experiments.records import Record
 from hace.experiments.report_cells import HEADLINES, PROTOCOLS, TOP1, Place, level_names, method_title, shown
 from hace.experiments.report_nodes import level_accuracy, place_data
 from hace.experiments.report_paper import comparable, paper_table, touched
@@ -220,23 +221,35 @@ def _runs(results: Results, problems: Sequence[str]) -> Section:
     from hace.experiments.report_text import counts_text
 
     blocks: list[Any] = [f"{counts_text(results.records)}. runs.csv lists them all, with every metric."]
-    failed: dict[str, list[str]] = {}
-    for r in results.records:
+    failed = failures(results.records)
+    if failed:
+        blocks += ["Runs without a result:", shortened(failed)]
+    skipped = [*problems, *results.problems]
+    if skipped:
+        blocks += ["Left out:", shortened(skipped)]
+    return Section("runs", "Runs", tuple(blocks))
+
+
+def failures(records: Sequence[Record]) -> list[str]:
+    """Each error of runs without a result, with how many runs had it and the first of them."""
+    found: dict[str, list[str]] = {}
+    for r in records:
         if r.status in ("failed", "diverged"):
             key = r.key
             where = [shown(key.dataset), shown(key.model), method_title(key.method)]
             where += [] if key.dilution is None else [f"d {key.dilution:g}"]
             where += [f"seed {key.seed}", *([f"rate {r.lr:g}"] if r.lr == r.lr else []), r.stage]
-            failed.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
+            found.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
                 ", ".join(where)
             )
-    if failed:
-        many = [
-            f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in failed.items()
-        ]
-        blocks += ["Runs without a result:", many]
-    skipped = [*problems, *results.problems]
-    if skipped:
-        more = [f"and {len(skipped) - 50} more"] if len(skipped) > 50 else []
-        blocks += ["Left out:", [*skipped[:50], *more]]
-    return Section("runs", "Runs", tuple(blocks))
+    return [f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in found.items()]
+
+
+def shortened(lines: Sequence[str], most: int = 50) -> list[str]:
+    """The first of many lines, and how many more there are.
+
+    Example:
+        >>> shortened(["a", "b", "c"], 2)
+        ['a', 'b', 'and 1 more']
+    """
+    return [*lines] if len(lines) <= most else [*lines[:most], f"and {len(lines) - most:,} more"]
