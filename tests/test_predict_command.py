@@ -523,6 +523,14 @@ def test_features_that_do_not_fit(
     x[1, 2] = np.nan
     np.save(tmp_path / "nan.npy", x)
     assert "1 of 3 given samples hold NaN" in refused(capsys, strange / "probe", tmp_path / "nan.npy")
+    message = refused(capsys, strange / "probe", tmp_path / "nan.npy", "--batch-size", "1")
+    assert "the first is sample 1." in message  # counted over all batches
+    np.save(tmp_path / "huge.npy", np.full((2, 6), 1e39))
+    assert "2 of 2 given samples hold NaN or infinite" in refused(
+        capsys, strange / "probe", tmp_path / "huge.npy"
+    )
+    np.save(tmp_path / "empty.npy", np.zeros((0, 6), np.float32))
+    assert "empty.npy holds no sample" in refused(capsys, strange / "probe", tmp_path / "empty.npy")
     np.save(tmp_path / "flat.npy", np.zeros(6))
     assert "(M, d), got float64 (6,)" in refused(capsys, strange / "probe", tmp_path / "flat.npy")
     np.savez(tmp_path / "y.npz", y=np.zeros(3))

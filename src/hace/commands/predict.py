@@ -95,6 +95,8 @@ def run(args: argparse.Namespace) -> None:
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
         asked = question(args, predictor.hierarchy)
         inputs = read_inputs(args.input)
+        if not len(inputs):
+            raise DataError(f"{args.input} holds no sample.")
         batch_size = args.batch_size
         if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
             batch_size = batch_size or predictor.sight.batch_size

@@ -184,9 +184,10 @@ class Predictor:
     ) -> Iterator[tuple[list[str], Tensor, list[Broken]]]:
         """Names, raw outputs and broken images, batch by batch."""
         if isinstance(given, FeatureRows):
-            head = self._head_for(given)
+            head, first = self._head_for(given), 0
             for names, x in given.batches(batch_size or ROWS):
-                yield names, torch.cat(list(head.outputs(x))), []
+                yield names, torch.cat(list(head.outputs(x, first=first))), []
+                first += len(x)
             return
         sight = self.sight
         for names, images, broken in given.batches(sight.transform, batch_size or sight.batch_size, workers):

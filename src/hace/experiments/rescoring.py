@@ -47,14 +47,18 @@ class ProbeHead:
     weights: Mapping[str, Tensor]
     scaling: Scaling
 
-    def outputs(self, x: np.ndarray, what: str = "given") -> Iterable[Tensor]:
+    def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
         """Chunks (B, C) of raw outputs for features (M, d).
+
+        Args:
+            x: The features.
+            what, first: As of `Scaling`, for messages.
 
         Raises:
             DataError: Another width than that of the training, or features that are not finite.
         """
         check_width(x.shape[1], self.weights)
-        return head_outputs(self.scaling(x, what), self.weights)
+        return head_outputs(self.scaling(x, what, first), self.weights)
 
 
 def open_finished(folder: str | Path) -> Run:

@@ -58,17 +58,19 @@ class Scaling:
             return {}
         return {"mean": torch.from_numpy(self.mean), "std": torch.from_numpy(self.std)}
 
-    def __call__(self, x: np.ndarray, what: str = "given") -> Tensor:
+    def __call__(self, x: np.ndarray, what: str = "given", first: int = 0) -> Tensor:
         """(M, d) float32, scaled.
 
         Args:
             x: (M, d) features.
             what: Which samples they are, for messages.
+            first: The number of the first of them, where they are part of more.
 
         Raises:
             DataError: NaN or infinite features.
         """
-        x = finite(x.astype(np.float32), what)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is told as such
+            x = finite(x.astype(np.float32), what, first)
         if self.mean is not None:
             x = (x - self.mean) / self.std
         elif self.how == "unit":
@@ -84,7 +86,7 @@ def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
 
 
-def finite(x: np.ndarray, what: str) -> np.ndarray:
+def finite(x: np.ndarray, what: str, first: int = 0) -> np.ndarray:
     """The features, if all are numbers.
 
     Raises:
@@ -94,7 +96,7 @@ def finite(x: np.ndarray, what: str) -> np.ndarray:
     if len(bad):
         raise DataError(
             f"Features must be finite. {len(bad):,} of {len(x):,} {what} samples hold NaN or infinite values; the first is "
-            f"sample {bad[0]}. Leave them out, or compute them again."
+            f"sample {first + bad[0]}. Leave them out, or compute them again."
         )
     return x
 
