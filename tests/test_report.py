@@ -196,9 +196,16 @@ def test_bad_input_ends_with_a_message(
 
 def test_command_line_of_a_study() -> None:
     choices = {"only": {"method": "hace,sce"}, "rates": [0.5, 2.0], "seeds": None, "epochs_scale": 0.5}
-    assert (
-        command_of("demo", choices)
-        == "hace study demo --rates 0.5,2 --epochs-scale 0.5 --only method=hace,sce --out STUDY"
+    birds = {
+        "kind": "train",
+        "config": {"name": "nabirds"},
+        "also": {"kind": "probe", "config": {"name": "features"}},
+    }
+    data = {"birds": birds, "synthetic": {"kind": "probe", "config": {"name": "synthetic-features"}}}
+    said = command_of("demo", choices, data)
+    assert said == (
+        "hace study demo --data-root birds=PATH --features birds=PATH --rates 0.5,2 --epochs-scale 0.5 "
+        "--only method=hace,sce --out STUDY"
     )
 
 

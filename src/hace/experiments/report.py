@@ -105,7 +105,7 @@ def about_study(study: Study) -> About:
     """What a study says of itself, and which folders among its runs are none."""
     return About(
         title=f"hace study: {study.preset}",
-        command=command_of(study.preset, study.document["choices"]),
+        command=command_of(study.preset, study.document["choices"], study.data),
         made_with=dict(study.document.get("made_with", {})),
         data=dict(study.data),
         problems=tuple(foreign(study.runs)),

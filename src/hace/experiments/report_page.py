@@ -165,14 +165,19 @@ def files_of(document: Document) -> Iterator[tuple[str, bytes]]:
         yield f"figures/{picture.name}.svg", picture.svg
 
 
-def command_of(preset: str, choices: Mapping[str, Any]) -> str:
-    """The command line that makes a study.
+def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The command line that makes a study; where its data lie is left to the reader.
 
     Example:
-        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3, "epochs_scale": 1.0})
-        'hace study fair-probe --methods hace,sce --seeds 3 --out STUDY'
+        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
+        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
     """
     words = ["hace study", preset]
+    for name, known in data.items():
+        for part in (known, known.get("also") or {}):
+            made_up = str((part.get("config") or {}).get("name")).startswith("synthetic")
+            option = {"probe": "--features", "train": "--data-root"}.get(part.get("kind", ""))
+            words += [] if made_up or option is None else [f"{option} {name}=PATH"]
     for name in ("methods", "rates"):
         if choices.get(name):
             words.append(
