@@ -21,16 +21,15 @@ from hace.experiments.intervals import interval, paired_interval
 from hace.experiments.paper import paper_tables
 from hace.experiments.records import Record
 from hace.experiments.report_cells import HEADLINES, Place, choose
+from hace.experiments.report_latex import latex, to_latex
 from hace.experiments.report_paper import comparable, paper_table, touched
 from hace.experiments.report_render import (
     Entry,
     Table,
     head_line,
-    latex,
     marked,
     to_csv,
     to_html,
-    to_latex,
     to_markdown,
     to_text,
 )

@@ -127,6 +127,7 @@ def _place_section(results: Results, place: Place, document: Document, draw: boo
 def _pictures(results: Results, place: Place) -> list[Any]:
     try:
         from hace.experiments import report_figures as figures
+        from hace.experiments.report_bars import level_picture
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[place], dict(results.choices[place])
@@ -142,7 +143,7 @@ def _pictures(results: Results, place: Place) -> list[Any]:
         for level, name in enumerate(inner):
             accuracy = level_accuracy(arrays, results.first, results.second, level, name)
             if accuracy is not None and len(accuracy.names) > 1:
-                found.append(figures.level_picture(place, accuracy, results.first, results.second))
+                found.append(level_picture(place, accuracy, results.first, results.second))
     return found
 
 

@@ -1,94 +1,28 @@
-"""The figures of a report, as PNG and SVG. Colours are those of Okabe and Ito; markers and hatches say the same again."""
+"""The figures of a report: severity, learning rates, operating curves, reliability."""
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import matplotlib
 import matplotlib.ticker
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 
 from hace.experiments.methods import METHODS
 from hace.experiments.records import Record
 from hace.experiments.report_cells import HEADLINES, TOP1, Choice, Place, method_title
-from hace.experiments.report_nodes import LevelAccuracy
+from hace.experiments.report_drawing import (
+    SETTINGS,
+    WIDTH,
+    Picture,
+    finish,
+    legend,
+    new_figure,
+    picture,
+    style,
+)
 from hace.experiments.report_scores import Arrays
-
-GREY, GAIN, LOSS = "#9aa0a6", "#00897b", "#e0679b"
-SETTINGS: dict[Any, Any] = {
-    "svg.hashsalt": "hace",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "hatch.linewidth": 0.8,
-    "text.parse_math": False,
-}
-_COLOURS = {
-    "sce": "#333333", "hace": "#0072b2", "hxe": "#e69f00", "hce": "#009e73", "hace_shuffled": "#cc79a7",
-    "ancestral": "#d55e00", "hace_leaves": "#56b4e9", "conditional": "#8c6d31", "simloss": "#7b4173",
-    "expected_distance": "#637939",
-}  # fmt: skip
-_VARIANTS = {"smooth": ("--", "s"), "soft10": (":", "^"), "soft30": ("-.", "v"), "0.5": ("--", "s")}
-WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
-_NAMES_SHOWN = 90  # classes that have room for their names below the bars
-
-
-class Picture(NamedTuple):
-    """A figure: name of its files, caption, alternative text, both files, and whether it is wider than a page."""
-
-    name: str
-    caption: str
-    alt: str
-    png: bytes
-    svg: bytes
-    wide: bool = False
-
-
-def style(method: str) -> dict[str, Any]:
-    """Colour, line and marker of a method: the family gives the colour, the variant the line."""
-    family, _, variant = method.partition("_")
-    colour = _COLOURS.get(method) or _COLOURS.get(family)
-    line, marker = _VARIANTS.get(variant, ("-", "o"))
-    if colour is None:
-        colour = f"C{sum(map(ord, method)) % 10}"
-    if method in METHODS and METHODS[method].control:
-        marker = "D"
-    return {"color": colour, "linestyle": line, "marker": marker, "label": method_title(method)}
-
-
-def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = False) -> Picture:
-    """Both files of a figure; the same figure gives the same bytes."""
-    FigureCanvasAgg(figure)
-    files = []
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing from"
-        )  # names in scripts that the font lacks
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
-            files.append(buffer.getvalue())
-    return Picture(name, caption, alt, files[0], files[1], wide)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches."""
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
-
-
-def finish(axes: Any, grid: str = "both") -> None:
-    """A light grid, no frame at the top and at the right."""
-    axes.grid(axis=grid, color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
 
 
 def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:
@@ -112,7 +46,7 @@ def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:
         split = "held-out samples" if stage == "search" else "test samples"
         axes.set(xlabel="learning rate", ylabel=f"top-1 on {split}, %")
         finish(axes)
-        _legend(figure, axes)
+        legend(figure, axes)
     alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
     text = f"Sensitivity to the learning rate, {place.title}: mean top-1 accuracy on {split}"
     text += ", at the dilution with the highest point." if any(d for d, _ in found.values()) else "."
@@ -166,7 +100,7 @@ def tradeoff_picture(place: Place, arrays: Arrays) -> Picture | None:
                 line.set_alpha(0.35)  # of many methods the intervals overlap, and the points count
         axes.set(xlabel="top-1 accuracy, % (right is better)", ylabel="severity of mistakes (down is better)")
         finish(axes)
-        _legend(figure, axes)
+        legend(figure, axes)
     alt = f"Points of {len(points)} methods: top-1 accuracy and severity of mistakes, with 95 % intervals."
     text = f"Accuracy against severity of mistakes, {place.title}. Bars are 95 % intervals."
     return picture(figure, f"tradeoff-{place.slug}", text, alt)
@@ -185,7 +119,7 @@ def operating_picture(place: Place, choices: dict[str, Choice]) -> Picture | Non
             axes.plot(x, 100 * y, markevery=max(1, len(x) // 8), markersize=4, linewidth=1.3, **style(method))
         axes.set(xlabel="specificity: share of the possible information", ylabel="answers that are true, %")
         finish(axes)
-        _legend(figure, axes)
+        legend(figure, axes)
     alt = f"Curves of precision against specificity for {len(curves)} methods."
     text = f"Operating curves, {place.title}: the deepest node above a threshold, from sure and vague to exact and risky."
     return picture(figure, f"operating-{place.slug}", text, alt)
@@ -231,70 +165,6 @@ def reliability_picture(place: Place, choices: dict[str, Choice], methods: Seque
     )
 
 
-def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -> Picture:
-    """The paper's bars: the second method in grey, what the first gains or loses on top of it."""
-    count = len(found.names)
-    width = float(np.clip(0.17 * count, WIDTH, 24))
-    longest = max(map(len, found.names), default=0) if count <= _NAMES_SHOWN else 0
-    ours, theirs = method_title(first), method_title(second)
-    up = np.maximum(found.gain, 0)
-    down = np.maximum(-found.gain, 0)
-    with matplotlib.rc_context(SETTINGS):
-        figure = new_figure(width, 2.9 + 0.055 * min(longest, 34))
-        axes = figure.add_subplot()
-        at = np.arange(count)
-        kept = 100 * np.minimum(found.first, found.second)
-        _bars(axes, at, 0 * kept, kept, facecolor=GREY, label=theirs)
-        _bars(axes, at, kept, 100 * up, facecolor=GAIN, label=f"gain of {ours}")
-        _bars(
-            axes,
-            at,
-            kept,
-            100 * down,
-            facecolor=LOSS,
-            hatch="////",
-            edgecolor="white",
-            label=f"loss of {ours}",
-        )
-        axes.set(xlim=(-0.7, count - 0.3), ylim=(0, 104), ylabel="accuracy, %")
-        axes.set_xlabel(f"{found.level}: {count:,} in order of {theirs}'s accuracy")
-        if count <= _NAMES_SHOWN:
-            names = [n if len(n) <= 34 else n[:33] + "…" for n in found.names]
-            axes.set_xticks(at, names, rotation=90, fontsize=7, parse_math=False)
-        else:
-            axes.set_xticks([])
-        finish(axes, "y")
-        figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=8)
-    won = int((found.gain >= 0).sum())
-    more = int((found.gain > 0).sum())
-    mean = 100 * float(found.gain.mean()) if count else 0.0
-    text = (
-        f"Accuracy by {found.level}, {place.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
-        f"(beats in {more:,}), mean gain {mean:+.2f} points. Grey and hatched together are {theirs}."
-    )
-    return picture(
-        figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > 1.4 * WIDTH
-    )
-
-
-def _bars(axes: Any, at: np.ndarray, bottom: np.ndarray, height: np.ndarray, **look: Any) -> None:
-    """Bars as one collection: hundreds of single patches take seconds to draw."""
-    there = height > 0
-    left, low, high = at[there] - 0.425, bottom[there], (bottom + height)[there]
-    corners = np.stack(
-        [np.stack([left + dx, y], 1) for dx, y in ((0, low), (0.85, low), (0.85, high), (0, high))], 1
-    )
-    axes.add_collection(PolyCollection(list(corners), linewidth=0, **look))
-
-
-def _legend(figure: Figure, axes: Any) -> None:
-    """Below the axes, for which the figure grows: beside them it would take half the width."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, labels), default=0) > 16 or len(labels) <= 4 else 3
-    figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(labels) / columns))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
-
-
 def _mean_curve(choice: Choice, name: str, columns: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
     found = []
     for record in choice.finished:
@@ -324,7 +194,3 @@ def _bins(choice: Choice) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         there = count > 0
         found[title] = (confidence[there] / count[there], accuracy[there] / count[there])
     return found
-
-
-def _safe(text: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:40]
