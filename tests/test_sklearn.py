@@ -365,6 +365,20 @@ def test_training_that_diverges_is_an_error_with_a_remedy() -> None:
         HACEClassifier(TREE, optimizer="sgd", lr=1e30, weight_decay=1.0, batch_size=10).fit(X, NAMES)
 
 
+def test_old_weights_do_not_answer_with_new_classes() -> None:
+    clf = HACEClassifier(TREE, optimizer="sgd", random_state=0).fit(X, NAMES)
+    clf.set_params(hierarchy=None, lr=1e38, weight_decay=1e3)
+    with pytest.raises(ValueError, match="diverged"):
+        clf.fit(X, IRIS.target)
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+
+
+def test_scores_of_coarse_labels_want_a_label_a_sample() -> None:
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        HACEClassifier(TREE).fit(X, NAMES).score(X, ["large"] * 3)
+
+
 def test_a_fit_that_did_not_converge_warns() -> None:
     with pytest.warns(ConvergenceWarning, match="L-BFGS did not converge in 3 iterations"):
         HACEClassifier(TREE, max_iter=3).fit(X, NAMES)

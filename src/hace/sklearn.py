@@ -23,7 +23,7 @@ from hace.registry import LOSSES, build_loss, loss_parameters
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_consistent_length, check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -147,6 +147,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """
         options = self._options(self.epochs, self.schedule)
         X, y = self._checked(X, y, reset=True)
+        if hasattr(self, "coef_"):  # should training fail, old weights must not answer with new classes
+            del self.coef_
         self._set_classes(y, None)
         self._calls = 0
         target, self.loss_ = self._targets(y)
@@ -290,6 +292,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ answers
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) logits of the head, in double precision."""
         check_is_fitted(self)
@@ -358,6 +363,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         y = np.asarray(y)
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             return float(super().score(X, y, sample_weight))
+        check_consistent_length(X, y, sample_weight)
         leaves = class_labels.nodes_of(self.predict(X), self.hierarchy_)
         right = class_labels.at_or_below(leaves, class_labels.nodes_of(y, self.hierarchy_), self.hierarchy_)
         return float(np.average(right, weights=sample_weight))
