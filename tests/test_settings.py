@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from hace.errors import ConfigError
@@ -155,6 +156,13 @@ def test_a_loss_says_all_its_parameters() -> None:
     assert LossConfig("hace") == LossConfig("hace", {"dilution": 0.5})
     assert LossConfig("hace").options["label_smoothing"] == 0.0
     assert LossConfig("hxe").options["alpha"] == LossConfig("hxe").build(small()).alpha
+
+
+@pytest.mark.parametrize("one", [1, 1.0, np.float32(1), np.int64(1)], ids=repr)
+def test_a_number_is_the_same_run_however_it_is_written(one: Any) -> None:
+    written = ProbeConfig(loss=LossConfig("hace", {"dilution": one}))
+    assert written.identity("f") == ProbeConfig(loss=LossConfig("hace", {"dilution": 1.0})).identity("f")
+    assert from_dict(ProbeConfig, json.loads(json.dumps(written.to_dict()))) == written
 
 
 def small() -> Any:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from hace.contract import SHARED
@@ -73,7 +74,8 @@ class LossConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         own = {k: v for k, v in loss_parameters(self.name).items() if k not in SHARED}
-        object.__setattr__(self, "options", {k: self.options.get(k, default) for k, default in own.items()})
+        options = {k: _one_kind(self.options.get(k, default)) for k, default in own.items()}
+        object.__setattr__(self, "options", options)
 
     def conflicts(self) -> list[str]:
         """An unknown loss or parameter, or a value that the loss refuses."""
@@ -98,6 +100,11 @@ class LossConfig(Config):
     def build(self, hierarchy: Hierarchy, labels: Literal["leaves", "nodes"] = "leaves") -> Any:
         """The loss for a hierarchy."""
         return build_loss(self.name, hierarchy, labels=labels, **self.options)
+
+
+def _one_kind(value: Any) -> Any:
+    """1, 1.0 and numpy's 1 as the same number, so that they are the same run; no parameter of a loss is a count."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
 
 
 _SMALLEST = Hierarchy.from_edges(
