@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import hace
-from hace.errors import ConfigError, FormatError
+from hace.errors import ConfigError, FormatError, HaceError
 from hace.experiments.config import ProbeConfig
 from hace.experiments.runs import DataPrint, read_run, scan_runs, start_run
 
@@ -125,6 +125,21 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
         child.communicate()
     with start_run(tmp_path / "run", CONFIG, DATA, H):
         pass
+
+
+def test_a_file_system_without_locks_is_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import fcntl
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    expected = "cannot be held for one process: No locks available"
+    with pytest.raises(HaceError, match=expected), start_run(tmp_path / "run", CONFIG, DATA, H):
+        raise AssertionError
 
 
 def break_json(name: str) -> Callable[[Path], object]:

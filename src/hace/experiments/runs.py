@@ -305,6 +305,7 @@ def only_process(folder: Path) -> Iterator[None]:
 
     Raises:
         ConfigError: Another process holds it.
+        HaceError: The file system cannot tell.
     """
     import fcntl
 
@@ -313,10 +314,15 @@ def only_process(folder: Path) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ConfigError(
                 f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
             ) from None
+        except OSError as error:
+            raise HaceError(
+                f"{folder} cannot be held for one process: {error.strerror}. Its file system has no locks; give a folder on "
+                "another one."
+            ) from error
         yield
 
 
