@@ -69,6 +69,25 @@ def test_a_run_that_was_killed_between_its_first_files_can_start_again(tmp_path:
     assert read_run(finished(folder)).status == "finished"
 
 
+KILLED = """
+import os, sys
+from tests.test_runs import *
+from hace.experiments import durable
+durable.os = type("os", (), {"fsync": lambda _: os.kill(os.getpid(), 9)})  # the file is written, and not yet in place
+with start_run(sys.argv[1], CONFIG, DATA, H):
+    pass
+"""
+
+
+def test_what_a_killed_process_had_half_written_goes_away(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], cwd=root, check=False)
+    assert done.returncode == -9
+    assert list((tmp_path / "run").glob(".hace-*/*"))
+    finished(tmp_path / "run")
+    assert not list((tmp_path / "run").glob(".hace-*"))
+
+
 def test_the_last_line_of_a_log_may_be_cut_off(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run")
     with (folder / "log.jsonl").open("a") as log:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from hace.errors import ConfigError
 
+TEMPORARY = ".hace-"  # how the folder of an unfinished file begins; one that stays behind is of a process that was killed
+
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
@@ -42,7 +44,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise ConfigError(f"Cannot write {path}: the folder {path.parent} does not exist. Create it first.")
     # mkstemp would leave the file readable by its owner only; a folder keeps the writer's usual permissions.
-    with tempfile.TemporaryDirectory(prefix=".hace-", dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=path.parent) as folder:
         temporary = Path(folder) / path.name
         yield temporary
         os.replace(temporary, path)

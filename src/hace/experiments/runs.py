@@ -12,6 +12,7 @@ result.json          how it ended, all metrics
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import numpy as np
 from torch import Tensor
 
 from hace import environment
+from hace.atomic import TEMPORARY
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.experiments.config import ProbeConfig, RunConfig
 from hace.experiments.durable import json_bytes, write_whole, writing
@@ -252,6 +254,10 @@ def start_run(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with only_process(folder):
+        for half in folder.glob(
+            f"{TEMPORARY}*"
+        ):  # of a process that was killed while it wrote; nobody else writes here
+            shutil.rmtree(half, ignore_errors=True)
         if (folder / RUN).is_file():
             run = read_run(folder)
             _check_same(run, config, data)
