@@ -27,8 +27,8 @@ from hace.experiments.methods import METHODS, PAPER_METHODS
 from hace.experiments.outcome import evaluate_outputs
 from hace.experiments.records import CellKey, Record
 from hace.experiments.report import About, write_records
-from hace.experiments.report_nodes import ancestors_at
-from hace.experiments.report_results import Results
+from hace.experiments.report.nodes import ancestors_at
+from hace.experiments.report.results import Results
 from hace.experiments.runs import DataPrint, read_run, start_run
 
 SIZES = (1, 22, 130, 303, 555)  # nodes of each level: those of NABirds, all in all

@@ -12,7 +12,7 @@ import pytest
 
 from hace import Hierarchy
 from hace.experiments.report import About, write_records
-from hace.experiments.report_results import Results
+from hace.experiments.report.results import Results
 from tests.report_studies import animals, fair_records
 
 pytestmark = pytest.mark.slow

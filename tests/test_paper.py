@@ -12,9 +12,9 @@ import pytest
 
 from hace.errors import ConfigError
 from hace.experiments.paper import Cell, PaperTable, errata, paper_names, paper_tables
-from hace.experiments.paper_checks import misplaced_marks, whole_count
-from hace.experiments.paper_claims import claims, gains
-from hace.experiments.paper_text import claims_markdown, claims_text, errata_markdown, summary
+from hace.experiments.paper.checks import misplaced_marks, whole_count
+from hace.experiments.paper.claims import claims, gains
+from hace.experiments.paper.text import claims_markdown, claims_text, errata_markdown, summary
 
 TABLES = paper_tables()
 RESULTS = {name: table for name, table in TABLES.items() if table.metric in ("top-1", "top-5")}
@@ -201,7 +201,7 @@ def test_a_misplaced_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ("77.93", "bold"), ("76.52", "underline"), ("70.00", "bold")
     cells = tuple(Cell("t", text, mark, method=text, metric="top-1") for text, mark in row)
     table = PaperTable("t", "", "", (), (), cells)
-    monkeypatch.setattr("hace.experiments.paper_checks.paper_tables", lambda: {"t": table})
+    monkeypatch.setattr("hace.experiments.paper.checks.paper_tables", lambda: {"t": table})
     assert misplaced_marks() == [cells[2]]
 
 
@@ -342,5 +342,5 @@ def test_the_terminal_shows_every_claim_within_its_width() -> None:
 
 
 def test_the_paper_is_read_without_torch() -> None:
-    code = "import sys, hace.experiments.paper_text as p; p.claims_text(); sys.exit('torch' in sys.modules)"
+    code = "import sys, hace.experiments.paper.text as p; p.claims_text(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,11 +17,11 @@ from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError
 from hace.experiments.records import Record
 from hace.experiments.report import PAGE, write_report
-from hace.experiments.report_document import build
-from hace.experiments.report_nodes import ancestors_at, level_accuracy, node_counts, samples_at
-from hace.experiments.report_page import command_of, thinned
-from hace.experiments.report_results import Results
-from hace.experiments.report_toy import toy_values
+from hace.experiments.report.document import build
+from hace.experiments.report.nodes import ancestors_at, level_accuracy, node_counts, samples_at
+from hace.experiments.report.page import command_of, thinned
+from hace.experiments.report.results import Results
+from hace.experiments.report.toy import toy_values
 from hace.experiments.study import read_study
 from tests.report_studies import animals, fair_records, paper_records, write_study
 

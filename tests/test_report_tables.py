@@ -20,10 +20,10 @@ from hace.errors import ConfigError, DataError
 from hace.experiments.intervals import interval, paired_interval
 from hace.experiments.paper import paper_tables
 from hace.experiments.records import Record
-from hace.experiments.report_cells import HEADLINES, Place, choose
-from hace.experiments.report_latex import latex, to_latex
-from hace.experiments.report_paper import comparable, paper_table, touched
-from hace.experiments.report_render import (
+from hace.experiments.report.cells import HEADLINES, Place, choose
+from hace.experiments.report.latex import latex, to_latex
+from hace.experiments.report.paper import comparable, paper_table, touched
+from hace.experiments.report.render import (
     Entry,
     Table,
     head_line,
@@ -33,9 +33,9 @@ from hace.experiments.report_render import (
     to_markdown,
     to_text,
 )
-from hace.experiments.report_results import Results
-from hace.experiments.report_setup import setup_tables
-from hace.experiments.report_tables import (
+from hace.experiments.report.results import Results
+from hace.experiments.report.setup import setup_tables
+from hace.experiments.report.tables import (
     against_table,
     claims_table,
     levels_table,
@@ -43,7 +43,7 @@ from hace.experiments.report_tables import (
     pair_table,
     runs_csv,
 )
-from hace.experiments.report_text import report_text
+from hace.experiments.report.text import report_text
 from tests.report_studies import animals, fair_records, paper_records
 
 FAIR = Place("fair", "pets", "backbone")

@@ -20,7 +20,7 @@ from hace.errors import ConfigError, HaceError
 from hace.experiments.clusters import RayCluster, Submitit
 from hace.experiments.executors import InProcess, Processes, Resources, make_executor
 from hace.experiments.jobs import Job, JobResult
-from hace.experiments.report_text import report_text
+from hace.experiments.report.text import report_text
 from hace.experiments.study import read_study
 from tests.study_files import outcomes, study_options
 

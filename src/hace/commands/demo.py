@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
 def show_results(folder: Path) -> None:
     """The table in the terminal, then the page."""
     from hace.experiments.report import write_report
-    from hace.experiments.report_text import report_text
+    from hace.experiments.report.text import report_text
     from hace.experiments.study import read_study
 
     page = write_report(folder)

@@ -43,9 +43,9 @@ def show_report(
 ) -> None:
     """Write the report of a study, print the summary, and the path of the page last. What is left out goes to stderr."""
     from hace.experiments.report import about_study, write_records
-    from hace.experiments.report_document import failures, shortened
-    from hace.experiments.report_results import Results
-    from hace.experiments.report_text import results_text
+    from hace.experiments.report.document import failures, shortened
+    from hace.experiments.report.results import Results
+    from hace.experiments.report.text import results_text
     from hace.experiments.study import read_study
 
     opened = read_study(study)

@@ -8,9 +8,9 @@ import matplotlib
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from hace.experiments.report_cells import Place, method_title
-from hace.experiments.report_drawing import SETTINGS, WIDTH, Picture, finish, new_figure, picture
-from hace.experiments.report_nodes import LevelAccuracy
+from hace.experiments.report.cells import Place, method_title
+from hace.experiments.report.drawing import SETTINGS, WIDTH, Picture, finish, new_figure, picture
+from hace.experiments.report.nodes import LevelAccuracy
 
 GREY, GAIN, LOSS = "#9aa0a6", "#00897b", "#e0679b"
 _NAMES_SHOWN = 90  # classes that have room for their names below the bars

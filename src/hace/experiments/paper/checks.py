@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from hace.experiments.paper import Cell, paper_tables
+from hace.experiments.paper.printed import Cell, paper_tables
 
 
 def misplaced_marks() -> list[Cell]:

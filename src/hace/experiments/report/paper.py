@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hace.experiments.paper import Cell, PaperTable, paper_tables
-from hace.experiments.report_cells import HEADLINES, PROTOCOLS, Place, method_title, shown
-from hace.experiments.report_render import Entry, Table
-from hace.experiments.report_results import Results, matched_key, tally
-from hace.experiments.report_scores import Arrays, Score
-from hace.experiments.report_tables import score_entry, with_marks
+from hace.experiments.report.cells import HEADLINES, PROTOCOLS, Place, method_title, shown
+from hace.experiments.report.render import Entry, Table
+from hace.experiments.report.results import Results, matched_key, tally
+from hace.experiments.report.scores import Arrays, Score
+from hace.experiments.report.tables import score_entry, with_marks
 
 METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))

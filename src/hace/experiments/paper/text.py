@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 
-from hace.experiments.paper import errata
-from hace.experiments.paper_claims import claims
+from hace.experiments.paper.claims import claims
+from hace.experiments.paper.printed import errata
 
 HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
 

@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
 from typing import Literal
 
-from hace.experiments.paper import Cell, PaperTable, paper_names, paper_tables
+from hace.experiments.paper.printed import Cell, PaperTable, paper_names, paper_tables
 
 Status = Literal["recomputes", "within rounding", "differs", "cannot be recomputed"]
 Scores = dict[str, Decimal]  # what each method scored in one contest

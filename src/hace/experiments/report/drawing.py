@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from hace.experiments.methods import METHODS
-from hace.experiments.report_cells import method_title
+from hace.experiments.report.cells import method_title
 
 SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "hace",

@@ -11,8 +11,8 @@ import numpy as np
 
 from hace.experiments.methods import METHODS
 from hace.experiments.records import Record
-from hace.experiments.report_cells import HEADLINES, TOP1, Choice, Place, method_title
-from hace.experiments.report_drawing import (
+from hace.experiments.report.cells import HEADLINES, TOP1, Choice, Place, method_title
+from hace.experiments.report.drawing import (
     SETTINGS,
     WIDTH,
     Picture,
@@ -22,7 +22,7 @@ from hace.experiments.report_drawing import (
     picture,
     style,
 )
-from hace.experiments.report_scores import Arrays
+from hace.experiments.report.scores import Arrays
 
 
 def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from hace.experiments.report_drawing import SETTINGS, Picture, new_figure, picture
+from hace.experiments.report.drawing import SETTINGS, Picture, new_figure, picture
 from hace.head import node_log_probs
 from hace.hierarchy import Hierarchy
 from hace.targets import ancestral_table

@@ -11,12 +11,12 @@ from hace import environment
 from hace.errors import ConfigError
 from hace.experiments.durable import write_whole, writing
 from hace.experiments.records import Record
-from hace.experiments.report_cells import PROTOCOLS, method_title, shown
-from hace.experiments.report_document import build
-from hace.experiments.report_page import command_of, files_of, to_page, to_report_latex, to_report_markdown
-from hace.experiments.report_results import Results
-from hace.experiments.report_tables import runs_csv
-from hace.experiments.report_text import counts_text
+from hace.experiments.report.cells import PROTOCOLS, method_title, shown
+from hace.experiments.report.document import build
+from hace.experiments.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
+from hace.experiments.report.results import Results
+from hace.experiments.report.tables import runs_csv
+from hace.experiments.report.text import counts_text
 from hace.experiments.runs import RUN
 from hace.experiments.study import Study, read_study
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hace.experiments.paper import Cell, PaperTable, paper_tables
 from hace.experiments.records import Record
-from hace.experiments.report_cells import method_title, shown
-from hace.experiments.report_render import Entry, Table
-from hace.experiments.report_results import Results
+from hace.experiments.report.cells import method_title, shown
+from hace.experiments.report.render import Entry, Table
+from hace.experiments.report.results import Results
 
 TITLES = {
     "train_images": "training images", "test_images": "test images", "image_size": "image size", "batch_size": "batch",

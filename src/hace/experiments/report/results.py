@@ -9,8 +9,8 @@ from typing import NamedTuple
 from hace.errors import ConfigError, DataError, nearest
 from hace.experiments.intervals import Interval
 from hace.experiments.records import Record
-from hace.experiments.report_cells import TOP1, Choice, Key, Place, choose, method_title
-from hace.experiments.report_scores import Arrays, Store
+from hace.experiments.report.cells import TOP1, Choice, Key, Place, choose, method_title
+from hace.experiments.report.scores import Arrays, Store
 
 DEFAULT_PAIR = ("hace", "sce")
 

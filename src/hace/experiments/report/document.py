@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hace.errors import ConfigError
-from hace.experiments.paper_text import summary
+from hace.experiments.paper.text import summary
 from hace.experiments.records import Record
-from hace.experiments.report_cells import HEADLINES, PROTOCOLS, TOP1, Place, level_names, method_title, shown
-from hace.experiments.report_nodes import level_accuracy, place_data
-from hace.experiments.report_paper import comparable, paper_table, touched
-from hace.experiments.report_render import Table
-from hace.experiments.report_results import Results, tally
-from hace.experiments.report_setup import setup_tables
-from hace.experiments.report_tables import (
+from hace.experiments.report.cells import HEADLINES, PROTOCOLS, TOP1, Place, level_names, method_title, shown
+from hace.experiments.report.nodes import level_accuracy, place_data
+from hace.experiments.report.paper import comparable, paper_table, touched
+from hace.experiments.report.render import Table
+from hace.experiments.report.results import Results, tally
+from hace.experiments.report.setup import setup_tables
+from hace.experiments.report.tables import (
     against_table,
     claims_table,
     dilutions_table,
@@ -126,8 +126,8 @@ def _place_section(results: Results, place: Place, document: Document, draw: boo
 
 def _pictures(results: Results, place: Place) -> list[Any]:
     try:
-        from hace.experiments import report_figures as figures
-        from hace.experiments.report_bars import level_picture
+        from hace.experiments.report import figures
+        from hace.experiments.report.bars import level_picture
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[place], dict(results.choices[place])
@@ -187,7 +187,7 @@ def _verdict(first: str, second: str, gap: Any) -> str:
 def _idea(draw: bool) -> Section:
     blocks: list[Any] = ["HACE in one figure, after figure 1 of the paper, with numbers from this library."]
     if draw:
-        from hace.experiments.report_toy import toy_picture
+        from hace.experiments.report.toy import toy_picture
 
         blocks.append(toy_picture())
     return Section("idea", "The loss", tuple(blocks))
@@ -219,7 +219,7 @@ def _paper(results: Results) -> list[Section]:
 
 
 def _runs(results: Results, problems: Sequence[str]) -> Section:
-    from hace.experiments.report_text import counts_text
+    from hace.experiments.report.text import counts_text
 
     blocks: list[Any] = [f"{counts_text(results.records)}. runs.csv lists them all, with every metric."]
     failed = failures(results.records)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from hace.experiments.report_cells import method_title
-from hace.experiments.report_document import Document, Section
-from hace.experiments.report_latex import to_latex
-from hace.experiments.report_render import Table, code, markdown, to_csv, to_html, to_markdown
+from hace.experiments.report.cells import method_title
+from hace.experiments.report.document import Document, Section
+from hace.experiments.report.latex import to_latex
+from hace.experiments.report.render import Table, code, markdown, to_csv, to_html, to_markdown
 from hace.plots import asset, json_for_page, page_data
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.experiments.report_scores import Arrays
+from hace.experiments.report.scores import Arrays
 from hace.plots import lay_out, printable
 
 DESTINATIONS = 5

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Sequence
 
 from hace.experiments.methods import METHODS
-from hace.experiments.paper_claims import claims
+from hace.experiments.paper.claims import claims
 from hace.experiments.records import Record
-from hace.experiments.report_cells import (
+from hace.experiments.report.cells import (
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
@@ -20,9 +20,9 @@ from hace.experiments.report_cells import (
     method_title,
     shown,
 )
-from hace.experiments.report_render import Entry, Table, marked
-from hace.experiments.report_results import Gap, Results, tally
-from hace.experiments.report_scores import Arrays, Score
+from hace.experiments.report.render import Entry, Table, marked
+from hace.experiments.report.results import Gap, Results, tally
+from hace.experiments.report.scores import Arrays, Score
 
 CHOSEN = {
     "fair": "Every method has the same learning rates; for each seed the best on held-out training samples is chosen, and the "

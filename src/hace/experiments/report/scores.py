@@ -10,7 +10,7 @@ import numpy as np
 
 from hace.errors import HaceError
 from hace.experiments.intervals import Interval, figures, interval, paired_interval
-from hace.experiments.report_cells import BY_LEVEL, Choice, Key, level_names
+from hace.experiments.report.cells import BY_LEVEL, Choice, Key, level_names
 from hace.experiments.runs import Run
 from hace.hierarchy import Hierarchy
 

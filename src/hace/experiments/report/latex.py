@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hace.experiments.report_render import Entry, Table, spans
+from hace.experiments.report.render import Entry, Table, spans
 
 
 def to_latex(table: Table) -> str:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hace.experiments.records import Record
-from hace.experiments.report_cells import HEADLINES, Place, method_title
-from hace.experiments.report_render import Entry, Table, to_text
-from hace.experiments.report_results import Results
-from hace.experiments.report_scores import Score
-from hace.experiments.report_tables import bracket, score_entry, with_marks
+from hace.experiments.report.cells import HEADLINES, Place, method_title
+from hace.experiments.report.render import Entry, Table, to_text
+from hace.experiments.report.results import Results
+from hace.experiments.report.scores import Score
+from hace.experiments.report.tables import bracket, score_entry, with_marks
 
 _REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
 
