@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hace.cli import main
+from hace.commands.probe import notes
 from hace.errors import ConfigError
 from hace.experiments.config import LossConfig, ProbeConfig
-from hace.experiments.probe_grid import fair_probes, loss_grid, paper_probes, summary
+from hace.experiments.probe_grid import Chosen, fair_probes, loss_grid, paper_probes, summary
 from hace.experiments.runs import Run, scan_runs
 
 SMALL = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=12", "-o", "dim=8"]
@@ -221,6 +224,28 @@ def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = ["--features", str(tmp_path / "f.npz"), "--hierarchy", str(tmp_path / "h.txt"), "--epochs", "1"]
     assert probe(*words, "--out", str(tmp_path / "runs")) == 0
     assert "1 classes have no training sample: owl" in capsys.readouterr().err
+
+
+def test_a_search_that_ends_at_its_edge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--protocol", "fair", "--seeds", "2", "--out", str(tmp_path), "--lr", "1e-6"]
+    assert probe(*QUICK, *words, "4") == 0  # one of two rates is always an edge
+    assert "2 of 2 searches chose the smallest or largest rate" in capsys.readouterr().err
+    assert probe(*QUICK, *words) == 0  # nothing was searched
+    assert "searches" not in capsys.readouterr().err
+    rates = {rate: fake(rate) for rate in (1.0, 2.0, 4.0)}
+    for chosen, said in ((1.0, 1), (2.0, 0), (4.0, 1)):
+        assert len(list(notes([Chosen("hace", rates[chosen], tuple(rates.values()))]))) == said
+
+
+def fake(lr: float) -> Any:
+    config = ProbeConfig(lr=lr, validation=0.1, evaluate="val")
+    return SimpleNamespace(config=config, status="finished", result={"train": {"unseen_classes": []}})
+
+
+def test_lbfgs_that_did_not_converge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("data: {name: synthetic-features}\noptimizer: lbfgs\nmax_iter: 2")
+    assert probe("--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "runs")) == 0
+    assert "1 of 1 runs of L-BFGS did not converge" in capsys.readouterr().err
 
 
 def test_loss_grid() -> None:

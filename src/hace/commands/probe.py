@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from hace.errors import ConfigError
 
 if TYPE_CHECKING:
     from hace.experiments.config import ProbeConfig
+    from hace.experiments.probe_grid import Chosen
 
 DESCRIPTION = """\
 Train linear layers on frozen features: one, or a whole grid of losses, parameters, rates and seeds side by side. Every head
@@ -150,10 +152,8 @@ def run(args: argparse.Namespace) -> None:
         else:
             chosen = (fair_probes if fair else single_probes)(base, losses, rates, seeds, args.out, step)
     rows = summary(chosen)
-    unseen = {c for one in chosen if one.run.result for c in one.run.result["train"]["unseen_classes"]}
-    if unseen:
-        shown = ", ".join(sorted(unseen)[:5]) + (" ..." if len(unseen) > 5 else "")
-        print(f"hace: {len(unseen)} classes have no training sample: {shown}", file=sys.stderr)
+    for note in notes(chosen):
+        print(f"hace: {note}", file=sys.stderr)
     if args.json:
         print(json.dumps(without_nan([_document(row, chosen) for row in rows]), indent=1, allow_nan=False))
         return
@@ -227,6 +227,26 @@ def check_protocol(
         raise ConfigError(
             "--optimizer lbfgs has no learning rate, so there is none to choose. Leave --protocol and --lr away."
         )
+
+
+def notes(chosen: Sequence[Chosen]) -> Iterator[str]:
+    """What somebody should know who reads the table."""
+    trained = [one.run.result["train"] for one in chosen if one.run.result]
+    unseen = {name for train in trained for name in train["unseen_classes"]}
+    if unseen:
+        shown = ", ".join(sorted(unseen)[:5]) + (" ..." if len(unseen) > 5 else "")
+        yield f"{len(unseen)} classes have no training sample: {shown}"
+    short = sum(train.get("converged") is False for train in trained)
+    if short:
+        yield f"{short} of {len(trained)} runs of L-BFGS did not converge: raise max_iter or tolerance in a --config."
+    searched = [
+        (one.run.config.lr, sorted(run.config.lr for run in one.search))
+        for one in chosen
+        if one.search[1:] and one.run.status == "finished" and one.search[0].config.evaluate == "val"
+    ]
+    edges = sum(lr in (rates[0], rates[-1]) for lr, rates in searched)
+    if edges:
+        yield f"{edges} of {len(searched)} searches chose the smallest or largest rate: wider --lr may do better."
 
 
 def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:
