@@ -195,7 +195,7 @@ def torch_loop(
     if options.optimizer == "sgd":
         optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, trial.lr, momentum=options.momentum)
     else:
-        optimizer = torch.optim.AdamW(groups, trial.lr)
+        optimizer = torch.optim.AdamW(groups, trial.lr, betas=(options.momentum, 0.999))
     steps = options.epochs * math.ceil(len(x) / options.batch_size)
     if options.schedule == "cosine":
         schedule: Any = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -220,7 +220,13 @@ def torch_loop(
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 @pytest.mark.parametrize(
     ("optimizer", "lr", "decay", "momentum"),
-    [("sgd", 0.5, 0.0, 0.9), ("sgd", 0.5, 0.05, 0.9), ("sgd", 0.5, 0.05, 0.0), ("adamw", 0.02, 0.3, 0.9)],
+    [
+        ("sgd", 0.5, 0.0, 0.9),
+        ("sgd", 0.5, 0.05, 0.9),
+        ("sgd", 0.5, 0.05, 0.0),
+        ("adamw", 0.02, 0.3, 0.9),
+        ("adamw", 0.02, 0.0, 0.5),
+    ],
 )
 def test_as_a_loop_over_torch_optim(
     optimizer: str, lr: float, decay: float, momentum: float, schedule: str, bias: bool

@@ -16,7 +16,7 @@ from torch import Tensor
 from hace.contract import HierarchicalLoss
 from hace.linear.options import Optimization, Trial
 
-_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8  # of AdamW, as torch has them
+_BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 
 
 class Heads:
@@ -184,11 +184,12 @@ class Heads:
 
     def _adam(self, value: Tensor, moments: list[Tensor], h: int, gradient: Tensor, rate: float) -> None:
         first, second = (m[h] for m in moments)
-        first.lerp_(gradient, 1 - _BETA1)
+        beta1 = self._options.momentum
+        first.lerp_(gradient, 1 - beta1)
         second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
         correction = math.sqrt(1 - _BETA2**self._steps)
         below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # the gradient is used up
-        value.addcdiv_(first, below, value=-rate / (1 - _BETA1**self._steps))
+        value.addcdiv_(first, below, value=-rate / (1 - beta1**self._steps))
 
 
 def unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:

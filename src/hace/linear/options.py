@@ -60,7 +60,7 @@ class Optimization:
         schedule: "cosine", to 0 over all steps, or "constant".
         epochs: passes over the data.
         batch_size: samples of a step. The last batch of an epoch may have fewer; none is left out.
-        momentum: of "sgd", in [0, 1).
+        momentum: of "sgd", in [0, 1); the first beta of "adamw".
         bias: whether the head has one.
         patience: stop a head after this many epochs without a better top-1 on the validation data, and return the weights
             of its best epoch. None: train to the end and return the last ones.
