@@ -281,6 +281,10 @@ def test_loss_grid() -> None:
             [*SMALL, "--protocol", "fair", "--evaluate", "val", "--validation", "0.2"],
             "is judged on the test samples",
         ),
+        (
+            [*SMALL, "--protocol", "fair", "--patience", "2", "--validation", "0.2"],
+            "patience does not go with the fair protocol",
+        ),
         ([*SMALL, "--protocol", "fair", "--optimizer", "lbfgs"], "lbfgs has no learning rate"),
         ([*SMALL, "--optimizer", "lbfgs", "--lr", "1", "2"], "lbfgs has no learning rate"),
         (["--features", "missing.npz"], "missing.npz"),

@@ -114,7 +114,15 @@ def fair_probes(
         seeds: Each a replicate of the whole procedure.
         out: The folder of run directories.
         on_epoch: As of `run_probes`.
+
+    Raises:
+        ConfigError: An early stop, which the refit has no held-out samples for.
     """
+    if base.patience is not None:  # said before the search, not after it
+        raise ConfigError(
+            "patience does not go with the fair protocol: the chosen rate is trained again on all samples, and none are held "
+            "out to stop by. Leave it away, and choose epochs."
+        )
     share = base.validation or FAIR_VALIDATION
     cells = [(title, replace(base, loss=loss, seed=seed)) for title, loss in losses.items() for seed in seeds]
     searches = [search_configs(config, rates or FAIR_RATES, share) for _, config in cells]
