@@ -136,7 +136,7 @@ def test_command_prints_the_table_and_the_page(
 ) -> None:
     assert main(["report", str(study), "--out", str(tmp_path), "--compare", "hace_shuffled,sce"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == str(tmp_path / PAGE)
+    assert out.splitlines()[-1] == f"The page: {(tmp_path / PAGE).resolve()}"
     assert "pets, backbone, fair protocol" in out
     assert [line.split(":")[0] for line in err.splitlines()] == ["no result"]
     assert "HACE, shuffled tree minus SCE" in (tmp_path / "report.md").read_text()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
+from hace.commands.report import show_report
 from hace.commands.study import add_study_arguments, do_study
 
 DESCRIPTION = """\
@@ -37,16 +37,7 @@ def run(args: argparse.Namespace) -> None:
     tally = do_study(["demo"], Choices(), args)
     if tally is None:
         return
-    show_results(Path(args.out))
+    print()
+    show_report(args.out)
     if tally.sum("failed"):
         sys.exit(1)
-
-
-def show_results(folder: Path) -> None:
-    """The table in the terminal, then the page."""
-    from hace.experiments.report import write_report
-    from hace.experiments.report.text import report_text
-    from hace.experiments.study import read_study
-
-    page = write_report(folder)
-    print(f"\n{report_text(read_study(folder).records())}\n\nThe page: {page.resolve()}")

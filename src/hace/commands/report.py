@@ -58,4 +58,4 @@ def show_report(
         print(f"no result: {line}", file=sys.stderr)
     if not quiet:
         print(results_text(results), end="\n\n")
-    print(page)
+    print(page if quiet else f"The page: {page.resolve()}")

@@ -136,9 +136,9 @@ def run_pass(
     print_ = source.print()
     done = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
+    refuse_changed_data(work.configs, Path(out), print_.fingerprint)
     for config in work.configs:
         folder = run_folder(config, out, sources)
-        refuse_changed_data(config, folder, print_.fingerprint)
         if (folder / RESULT).is_file() and has_all(read_run(folder), config):
             done(config.epochs)
         else:
@@ -273,25 +273,25 @@ def _finish(
         writer.write_config(config)
 
 
-def refuse_changed_data(config: ProbeConfig, folder: Path, fingerprint: str) -> None:
+def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:
     """Refuse to start again a run whose features were changed since it began: it would be another run.
 
     Raises:
-        ConfigError: An unfinished run of this configuration lies beside `folder`, with other data from the same place.
+        ConfigError: `out` holds an unfinished run of one of the configurations, with other data from the same place.
     """
-    if not folder.parent.is_dir() or config.data.root is None:
+    if not out.is_dir():
         return
-    for other in sorted(folder.parent.iterdir()):
-        if (other / RESULT).is_file() or not (other / RUN).is_file() or other == folder:
+    for folder in sorted(out.iterdir()):
+        if (folder / RESULT).is_file() or not (folder / RUN).is_file():
             continue
         try:
-            begun = read_run(other)
+            begun = read_run(folder)
         except FormatError:
             continue
-        same = begun.config.data.root == config.data.root and begun.config.deciding() == config.deciding()
-        before = begun.about["data"]["fingerprint"]
-        if same and before != fingerprint:
+        before, root = begun.about["data"]["fingerprint"], begun.config.data.root
+        again = any(c.data.root == root and c.deciding() == begun.config.deciding() for c in configs)
+        if again and root is not None and before != fingerprint:
             raise ConfigError(
-                f"{config.data.root} was changed since {other} was started: its fingerprint was {before[:12]} and is "
+                f"{root} was changed since {folder} was started: its fingerprint was {before[:12]} and is "
                 f"{fingerprint[:12]}. Bring the old features back, or delete that folder to start anew."
             )
