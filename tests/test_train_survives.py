@@ -22,7 +22,7 @@ from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.experiments.config import DataConfig
 from hace.experiments.runs import only_process
 from hace.experiments.stopping import Stopped
-from hace.experiments.train import run_train
+from hace.experiments.train import _own_random_numbers, run_train
 from hace.experiments.train_config import TrainConfig
 from tests.train_cases import arguments, end_state, tiny
 
@@ -94,6 +94,16 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
         f"Going on from {older}.",
     ]
     assert end_state(tmp_path) == whole
+
+
+def test_a_damaged_checkpoint_takes_no_good_ones_place(tmp_path: Path) -> None:
+    interrupted(tmp_path, steps=6)
+    older, newer = sorted((tmp_path / "checkpoints").iterdir())
+    newer.write_bytes(b"nothing")
+    interrupted(tmp_path, steps=1)  # goes back to step 5 and passes step 6 again
+    kept = sorted((tmp_path / "checkpoints").iterdir())
+    assert [path.name[:14] for path in kept] == ["step-000000005", "step-000000006"]
+    assert b"nothing" not in [path.read_bytes() for path in kept]
 
 
 def test_with_both_damaged_it_starts_again(tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -184,7 +194,7 @@ def test_a_loss_that_is_lost_ends_the_run_and_names_where(
     assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
     again = run_train(config, tmp_path / "run")
     assert again.result == run.result
-    assert capsys.readouterr().err == ""
+    assert f"has diverged, at step {where['step']} " in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
         cli.main(["train", *arguments(lr=1e30), "--out", str(tmp_path / "command")])
     assert end.value.code == 1
@@ -197,6 +207,29 @@ def test_weights_lost_in_the_very_last_step_are_noticed(validation: float, tmp_p
     assert run.status == "diverged"
     assert run.result is not None
     assert run.result["diverged"] == {"epoch": 1, "step": 1, "lr": 1e38}
+
+
+def test_an_image_alone_in_a_batch_norm_is_explained(tmp_path: Path) -> None:
+    config = tiny(
+        model="resnet10t", batch_size=39
+    )  # 40 images: the last batch has one, of one pixel in the last stage
+    with pytest.raises(ConfigError, match="the last batch of an epoch has 1,"):
+        run_train(config, tmp_path)
+
+
+def test_weights_to_start_from_that_are_gone(tmp_path: Path) -> None:
+    config = tiny(init_from=str(tmp_path / "gone.safetensors"), init_hash="0" * 64)
+    with pytest.raises(ConfigError, match="init_from .*gone.safetensors is gone"):
+        run_train(config, tmp_path / "run")
+
+
+def test_the_libraries_settings_stay_but_for_two() -> None:
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
+    with _own_random_numbers(torch.device("cpu")):
+        assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic) == (before[0], False, True)
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == before
+    assert before[0]
 
 
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:

@@ -48,9 +48,17 @@ class Journal:
         self._saved, self._saved_step = time.monotonic(), 0
 
     def tidy(self) -> None:
-        """Remove checkpoints that a finished run did not come to remove."""
-        if self.writer is not None and self.writer.run.status == "finished":
+        """Remove checkpoints that a finished run did not come to remove; of a diverged one say that it is over."""
+        if self.writer is None or self.writer.run.result is None:
+            return
+        if self.writer.run.status == "finished":
             self.checkpoints.clear()
+            return
+        where = self.writer.run.result["diverged"]
+        self.say(
+            f"The run in {self.writer.folder} has diverged, at step {where['step']} (epoch {where['epoch']}, rate "
+            f"{where['lr']:g}): nothing is left to do. Another lr or clip_norm is another run, with a folder of its own."
+        )
 
     def newest(self, resume: bool) -> bytes:
         """The checkpoint to go on from, if there is one."""

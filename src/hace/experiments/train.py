@@ -35,6 +35,12 @@ from hace.experiments.training_state import State, clean_up, start_average, tens
 from hace.hierarchy import Hierarchy
 
 
+_ALONE = (
+    "A batch norm of {model} met a single image, of which there is no variance: the last batch of an epoch has {last}, over all "
+    "processes and parts (accumulate). Choose a batch_size that leaves more for it."
+)
+
+
 def run_train(
     config: TrainConfig,
     folder: str | Path,
@@ -87,6 +93,10 @@ def run_train(
                 _finish(training, journal)
             except DivergedError as error:
                 _mark_diverged(training, journal, error)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise ConfigError(_ALONE.format(model=config.model, last=training.sizes[-1])) from error
         team.share(b"")  # the others read what the first one has written
         return read_run(folder)
 
@@ -136,6 +146,8 @@ def _restore(state: State, config: TrainConfig, team: Team, journal: Journal, re
     if content:
         state.load(journal.checkpoints.read(content))
     elif config.init_from is not None:
+        if not Path(config.init_from).is_file():
+            raise ConfigError(f"init_from {config.init_from} is gone: give the file of weights again.")
         if sha256(Path(config.init_from)) != config.init_hash:
             raise ConfigError(
                 f"init_from {config.init_from} has changed: its sha256 is not the {config.init_hash} of the configuration."
@@ -217,8 +229,15 @@ def _about(training: Training) -> dict[str, Any]:
 def _own_random_numbers(device: torch.device) -> Iterator[None]:
     """The caller's generators are as they were afterwards; convolutions on a GPU choose the reproducible algorithms."""
     devices = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.backends.cudnn.flags(benchmark=False, deterministic=True):
-        yield
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    # Not by cudnn.flags(): what it is not told it resets, and without `enabled=True` it turns cuDNN off.
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
 
 
 def _to_stderr(message: str) -> None:

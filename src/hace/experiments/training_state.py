@@ -154,7 +154,10 @@ class Checkpoints:
         digits = hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
         path = self.folder / f"step-{state.position.step:09d}-{digits}.pt"
         write_whole(path, content)
-        for old in [p for p in self.all() if p != path][KEPT - 1 :]:
+        others = [p for p in self.all() if p != path]
+        # A run that went back before a damaged one passes its step again: that one must not take a good one's place.
+        earlier = [p for p in others if p.name < f"step-{state.position.step:09d}"]
+        for old in set(others) - set(earlier[: KEPT - 1]):
             old.unlink()
         return path
 
