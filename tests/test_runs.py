@@ -228,3 +228,14 @@ def test_foreign_files_beside_runs_are_listed(tmp_path: Path) -> None:
     runs, skipped = scan_runs(tmp_path)
     assert len(runs) == 1
     assert {p.name for p in skipped} == {"notes.txt", "empty"}
+
+
+def test_every_sample_is_scored() -> None:
+    from hace.experiments.outcome import evaluate_outputs
+
+    loss, truth = hace.build_loss("hace", H), H.leaf_nodes[[0, 1, 2, 0]]
+    chunks = [torch.zeros(2, H.num_nodes)] * 2
+    assert evaluate_outputs(loss, chunks, truth, H).predictions()["truth"].tolist() == truth.tolist()
+    for wrong in (chunks[:1], [*chunks, *chunks]):
+        with pytest.raises(HaceError, match="sample"):
+            evaluate_outputs(loss, wrong, truth, H)

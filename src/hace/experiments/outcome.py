@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from hace.contract import HierarchicalLoss
+from hace.errors import DataError
 from hace.evaluation import Evaluator
 from hace.hierarchy import Hierarchy
 from hace.report import Report
@@ -135,6 +136,9 @@ def evaluate_outputs(
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree that results speak of.
         subset, convention, rules, bins: As of `hace.evaluation.Evaluator`.
+
+    Raises:
+        DataError: There are more or fewer outputs than samples.
     """
     view = ScoreView(loss, hierarchy, restricted=subset is not None)
     evaluator = Evaluator(
@@ -152,4 +156,8 @@ def evaluate_outputs(
     for z in outputs:
         evaluator.add(view(z), truth[start : start + len(z)])
         start += len(z)
+    if start != len(truth):  # a model that dropped its last batch would look better or worse than it is
+        raise DataError(
+            f"A model must score every sample once. Got {start:,} rows for {len(truth):,} samples."
+        )
     return Outcome(evaluator.report())
