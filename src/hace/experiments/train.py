@@ -34,10 +34,9 @@ from hace.experiments.training_data import few_of_each, preprocessing
 from hace.experiments.training_state import State, clean_up, start_average, tensors
 from hace.hierarchy import Hierarchy
 
-
 _ALONE = (
-    "A batch norm of {model} met a single image, of which there is no variance: the last batch of an epoch has {last}, over all "
-    "processes and parts (accumulate). Choose a batch_size that leaves more for it."
+    "A batch norm of {model} met a single image, of which there is no variance: the last batch of an epoch has {last}, over "
+    "all processes and parts (accumulate). Choose a batch_size that leaves more for it."
 )
 
 
