@@ -287,6 +287,7 @@ def test_loss_grid() -> None:
         ),
         ([*SMALL, "--protocol", "fair", "--optimizer", "lbfgs"], "lbfgs has no learning rate"),
         ([*SMALL, "--optimizer", "lbfgs", "--lr", "1", "2"], "lbfgs has no learning rate"),
+        ([*SMALL, "--loss-option", "dilution"], "--loss-option must be NAME=VALUE"),
         (["--features", "missing.npz"], "missing.npz"),
         (["--config", "missing.json"], "missing.json"),
     ],
@@ -304,6 +305,9 @@ def test_a_damaged_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert probe("--config", str(tmp_path / "c.yaml")) == 2
     (tmp_path / "d.yaml").write_text("[1, 2]")
     assert probe("--config", str(tmp_path / "d.yaml")) == 2
+    for name in ("deep.json", "deep.yaml"):
+        (tmp_path / name).write_text("[" * 100_000)
+        assert probe("--config", str(tmp_path / name)) == 2
     (tmp_path / "e.yaml").write_text("data: birds")
     assert probe("--config", str(tmp_path / "e.yaml")) == 2
     shown = capsys.readouterr().err

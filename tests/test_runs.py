@@ -239,3 +239,21 @@ def test_every_sample_is_scored() -> None:
     for wrong in (chunks[:1], [*chunks, *chunks]):
         with pytest.raises(HaceError, match="sample"):
             evaluate_outputs(loss, wrong, truth, H)
+
+
+def test_of_three_leaves_all_are_among_the_five_best() -> None:
+    from hace.experiments.outcome import evaluate_outputs
+
+    truth = np.array([*H.leaf_nodes, H.index("dog")])
+    outputs = torch.zeros(4, 3)
+    outputs[:, 2] = 1.0  # one right, two wrong, and a label that no leaf is
+    found = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
+    assert (found["answer"] == found["truth"]).tolist() == [False, False, True, False]
+    assert found["top5"].tolist() == [True, True, True, False]
+
+
+def test_nests_deeper_than_python_goes_are_damage(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    (folder / "result.json").write_text("[" * 100_000)
+    with pytest.raises(FormatError, match="damaged"):
+        read_run(folder)

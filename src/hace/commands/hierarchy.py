@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> None:
         print(hierarchy.summary())
 
 
-def reader_options(pairs: list[str]) -> dict[str, Any]:
-    """The options of a reader from words such as "prefix=CL:".
+def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
+    """The options of a reader from words such as "prefix=CL:"; `option` is what they were given with, for messages.
 
     Example:
         >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
@@ -81,9 +81,7 @@ def reader_options(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier() or name in ("path", "format", "root"):
-            raise ConfigError(
-                f"--option must be NAME=VALUE with the name of an option of the reader, got {pair!r}."
-            )
+            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option, got {pair!r}.")
         options[name] = _value(value)
         if name in LISTS and isinstance(options[name], str):
             options[name] = [word.strip() for word in value.split(",")]

@@ -139,7 +139,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--seeds must be at least 1, got {count}.")
     seeds = range(base.seed, base.seed + count)
     given = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
-    more = {name: [value] for name, value in numbers(reader_options(args.loss_option)).items()}
+    loss_options = numbers(reader_options(args.loss_option, "--loss-option"))
+    more = {name: [value] for name, value in loss_options.items()}
     losses = loss_grid(args.loss or [base.loss.name], {**given, **more}, base.loss)
     rates = list(dict.fromkeys(args.lr or ([] if fair else [base.lr])))
     check_protocol(args, base, rates, {**given, **more})

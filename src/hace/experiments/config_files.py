@@ -96,7 +96,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is no JSON: {error}.") from error
 
 
@@ -109,7 +109,7 @@ def _yaml(text: str, where: str) -> Any:
         ) from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         first = " ".join(str(error).split())
         raise FormatError(f"{where} is no YAML of plain values: {first}.") from error
 

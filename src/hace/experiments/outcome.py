@@ -30,15 +30,18 @@ class Outcome:
         answer to truth (lca_height). top5: whether the label is among the five most probable leaves. level_correct,
         level_confidence: (S, levels) of the best node of each level; no columns on a DAG.
         """
-        s = self.report.samples
-        small = np.int16 if self.report.hierarchy.num_nodes < 2**15 else np.int32
-        ranks = [i for i, (_, name, _) in enumerate(s.names) if name in ("top-5", "top-1")]
+        s, h = self.report.samples, self.report.hierarchy
+        small = np.int16 if h.num_nodes < 2**15 else np.int32
+        ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
+        top5 = (
+            ranks[0] if ranks else h.labels[s.truth] >= 0
+        )  # of fewer than five leaves, all are among the five best
         return {
             "truth": s.truth.astype(small),
             "answer": s.answers.astype(small),
             "confidence": s.confidence.astype(np.float32),
             "distance": s.distance.astype(np.float32),
-            "top5": s.numerator[:, ranks[-1]].astype(bool),  # with fewer than five leaves, top-1 stands in
+            "top5": top5.astype(bool),
             "level_correct": s.level_correct.astype(bool),
             "level_confidence": s.level_confidence.astype(np.float16),
         }

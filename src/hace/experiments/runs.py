@@ -341,7 +341,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: {error}.") from error
     if not isinstance(document, dict):
         raise FormatError(f"{path} is damaged: it should hold an object.")
