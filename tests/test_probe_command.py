@@ -108,6 +108,7 @@ def test_options_come_on_top_of_a_configuration(tmp_path: Path) -> None:
     assert probe(*words, "-o", "classes=4", "--out", str(tmp_path / "b")) == 0
     config = only_run(tmp_path / "b").config
     assert (config.data.options, config.seed) == ({"classes": 4, "train": 12}, 3)
+    assert config.lr == 8.0  # as --help says, where the file says nothing
     assert probe(*words, "--loss", "hce", "--out", str(tmp_path / "c")) == 0
     assert only_run(tmp_path / "c").config.loss == LossConfig("hce")
 

@@ -178,7 +178,7 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
     from hace.experiments.config_files import merged, read_document
     from hace.experiments.settings import from_dict
 
-    document: dict[str, Any] = read_document(args.config) if args.config else {"lr": 8.0}
+    document: dict[str, Any] = {"lr": 8.0, **(read_document(args.config) if args.config else {})}
     data: dict[str, Any] = {}
     if args.features and args.data:
         raise ConfigError("--features and --data are two ways to name the data: give one.")
