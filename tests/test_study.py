@@ -421,9 +421,12 @@ def test_a_run_that_another_process_is_at_work_on_is_waited_for(
 
 def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(small(tmp_path)) == 0
+    before = (tmp_path / "study" / "study.json").read_bytes()
     with only_process(tmp_path / "study"):
         assert main(small(tmp_path)) == 2
+        assert main(small(tmp_path, "--methods", "hce", "--update")) == 2
     assert "Another process is at work" in capsys.readouterr().err
+    assert (tmp_path / "study" / "study.json").read_bytes() == before
 
 
 # For people.

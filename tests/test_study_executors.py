@@ -18,11 +18,13 @@ import pytest
 from hace.cli import main
 from hace.errors import ConfigError, HaceError
 from hace.experiments.clusters import RayCluster, Submitit
+from hace.experiments.config import DataConfig
 from hace.experiments.executors import InProcess, Processes, Resources, make_executor
 from hace.experiments.jobs import Job, JobResult
 from hace.experiments.report.text import report_text
 from hace.experiments.study import read_study
 from tests.study_files import outcomes, study_options
+from tests.train_cases import tiny
 
 RUNS = 51
 SECONDS = 240  # the machine may be busy
@@ -142,6 +144,18 @@ def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(reference: Path, tmp_pat
     assert "Traceback" not in errors
     assert workers
     wait_for(lambda: not any(Path(f"/proc/{w}/exe").exists() for w in workers), "the workers to end", 20)
+
+
+@pytest.mark.slow
+def test_a_training_that_is_stopped_with_its_study_saves_its_state(tmp_path: Path) -> None:
+    data = DataConfig("synthetic", options={"classes": 5, "train": 200, "test": 4})
+    config = tiny(data=data, batch_size=1000, epochs=100_000)  # its steps take a while
+    with Processes(2) as executor:
+        executor.submit(Job(("waiting",), (config,), str(tmp_path), delay=600))  # it ends at once
+        executor.submit(Job(("training",), (config,), str(tmp_path)))
+        log = tmp_path / "training" / "log.jsonl"
+        wait_for(lambda: log.exists() and log.stat().st_size, "a first epoch")
+    assert list(tmp_path.glob("training/checkpoints/step-*.pt"))
 
 
 @pytest.mark.slow

@@ -151,8 +151,7 @@ def run(args: argparse.Namespace) -> None:
 def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace) -> Tally | None:
     """Start or continue a study; a dry run shows what would be done."""
     from hace.experiments.plans import make_plan
-    from hace.experiments.runs import only_process
-    from hace.experiments.study_start import Survey, start_study
+    from hace.experiments.study_start import Survey, started_study
 
     check(args)
     plan = make_plan(presets, choices)
@@ -161,8 +160,7 @@ def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace)
         print(f"left out, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
     if args.dry_run:
         return show_plan(plan, choices, survey, args)
-    study = start_study(args.out, plan, choices, survey, runs=args.runs, update=args.update)
-    with only_process(study.folder):
+    with started_study(args.out, plan, choices, survey, runs=args.runs, update=args.update) as study:
         return work(study, survey, args)
 
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from hace.errors import ConfigError, nearest
 from hace.experiments.jobs import Job, JobResult, run_job
 
-STOP_SECONDS = 5.0  # for a process to go away by itself
+STOP_SECONDS = 30.0  # for a process to go away by itself: a step of a large model takes its time
 
 
 class Executor(Protocol):
@@ -108,15 +108,22 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork of a process with torch's threads may hang
         self.line, end = context.Pipe()
         self.job: Job | None = None
+        self._asked = False
         with _environment(threads):
             self.process = context.Process(target=_serve, args=(end,), name="hace worker")
             self.process.start()
         end.close()
 
+    def ask(self) -> None:
+        """Ask the process to end. Once: a training saves its state at the first signal, and dies of the second."""
+        if not self._asked:
+            self.process.terminate()
+        self._asked = True
+
     def stop(self) -> None:
         """End the process, gently first."""
         self.line.close()
-        self.process.terminate()
+        self.ask()
         self.process.join(STOP_SECONDS)
         if self.process.is_alive():
             self.process.kill()
@@ -182,7 +189,7 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self._queue.clear()
         for worker in self._workers:
-            worker.process.terminate()  # all at once: a training saves its state first
+            worker.ask()  # all at once: a training finishes its step and saves its state first
         for worker in self._workers:
             worker.stop()
         self._workers.clear()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,6 +16,7 @@ from hace.experiments.config import DataConfig
 from hace.experiments.durable import json_bytes, write_whole, writing
 from hace.experiments.grid import Cell, name_of
 from hace.experiments.plans import Choices, Plan
+from hace.experiments.runs import only_process
 from hace.experiments.settings import differences
 from hace.experiments.splits import Source, load_source
 from hace.experiments.study import FORMAT, RUNS, STUDY, Study, read_study
@@ -113,8 +115,7 @@ def start_study(
         DataError: Data cannot be used.
     """
     folder = Path(folder)
-    if survey.problems:
-        raise DataError("\n".join(f"{name}: {problem}" for name, problem in survey.problems.items()))
+    _refuse(folder, survey)
     document = draft(plan, choices, survey, runs)
     if (folder / STUDY).is_file():
         old = read_study(folder)
@@ -132,14 +133,44 @@ def start_study(
             )
         if not changed:  # but the data may have moved, and how it is said may differ
             document |= {key: old.document[key] for key in ("choices", "began", "made_with")}
-    elif folder.exists() and (
-        not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir())
-    ):
-        raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / STUDY, json_bytes(document))
     return read_study(folder)
+
+
+@contextmanager
+def started_study(
+    folder: str | Path,
+    plan: Plan,
+    choices: Choices,
+    survey: Survey,
+    *,
+    runs: str | None = None,
+    update: bool = False,
+) -> Iterator[Study]:
+    """The same, held for this process before anything is written: a study at work is not changed under its feet.
+
+    Raises:
+        ConfigError: As of :func:`start_study`, or another process is at work there.
+        DataError: Data cannot be used.
+    """
+    folder = Path(folder)
+    _refuse(folder, survey)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with only_process(folder):
+        yield start_study(folder, plan, choices, survey, runs=runs, update=update)
+
+
+def _refuse(folder: Path, survey: Survey) -> None:
+    """Data that cannot be used, and a folder that holds something else."""
+    if survey.problems:
+        raise DataError("\n".join(f"{name}: {problem}" for name, problem in survey.problems.items()))
+    if (folder / STUDY).is_file() or not folder.exists():
+        return
+    if not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir()):
+        raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
 
 
 def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> list[str]:
