@@ -131,14 +131,17 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(reference: Path, tmp_path: Path, short: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_workers_and_says_how_to_go_on(
+    number: int, code: int, reference: Path, tmp_path: Path, short: Path
+) -> None:
     out = tmp_path / "study"
     study = start("local", reference, out, short)
     wait_for(lambda: results(out) or study.poll() is not None, "a first result")
     workers = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
-    study.send_signal(signal.SIGINT)
+    study.send_signal(number)
     _, errors = study.communicate(timeout=60)
-    assert study.returncode == 130
+    assert study.returncode == code
     assert "Stopped: " in errors
     assert "The same command goes on from there." in errors
     assert "Traceback" not in errors

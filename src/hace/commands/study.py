@@ -168,6 +168,7 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
     """Make what is missing, and say how it went."""
     from hace.experiments.executors import Resources, make_executor
     from hace.experiments.scheduler import Scheduler
+    from hace.experiments.stopping import Stopped, ending
     from hace.experiments.study import FAILURES
     from hace.experiments.study_view import summary, watching
 
@@ -180,15 +181,17 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
         hours=args.hours,
         logs=study.folder / "jobs",
     )
-    with watching() as watch:
+    with ending(), watching() as watch:
         scheduler = Scheduler(study, survey.sources, retries=args.retries, threads=args.threads, watch=watch)
         try:
             if scheduler.missing():
                 with make_executor(args.executor, resources) as executor:
                     scheduler.run(executor)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             words = f"Stopped: {summary(scheduler.tally)}. The same command goes on from there."
             print(f"\n{words}", file=sys.stderr)
+            if isinstance(stop, Stopped):
+                raise SystemExit(128 + stop.number) from None
             raise
     tally = scheduler.tally
     print(f"{summary(tally)}: {study.folder}")

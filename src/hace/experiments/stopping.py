@@ -61,3 +61,20 @@ def listening() -> Iterator[Ear]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """Let SIGTERM end what is inside as Ctrl-C does, so that it is tidied up: workers end, jobs leave their queue."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: Any) -> None:
+        raise Stopped("Stopped by SIGTERM.", number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
