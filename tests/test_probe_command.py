@@ -291,6 +291,7 @@ def test_loss_grid() -> None:
         ([*SMALL, "--loss-option", "dilution"], "--loss-option must be NAME=VALUE"),
         (["--features", "missing.npz"], "missing.npz"),
         (["--config", "missing.json"], "missing.json"),
+        (["--data", "cifar100"], "then give --features F"),
     ],
 )
 def test_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

@@ -145,6 +145,12 @@ def test_what_does_not_decide_does_not_change_the_id() -> None:
     assert len(base.identity("f")) == 16
 
 
+def test_a_change_of_the_algorithm_makes_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ProbeConfig().identity("f")
+    monkeypatch.setattr("hace.experiments.config.ALGORITHM", 0)
+    assert ProbeConfig().identity("f") != before
+
+
 def test_the_kind_of_run_is_part_of_the_id() -> None:
     class Other(ProbeConfig):
         kind = "other"

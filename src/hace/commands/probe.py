@@ -185,6 +185,13 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
     if args.features:
         data = {"name": "features", "root": args.features}
     if args.data:
+        from hace.data import DATASETS
+
+        if args.data in DATASETS and DATASETS[args.data].takes("root"):
+            raise ConfigError(
+                f"--data {args.data} has no features of its own: compute them with `hace features --data {args.data} --out F`, "
+                "then give --features F."
+            )
         data = {"name": args.data}
     options = numbers(reader_options(args.option))
     if options:

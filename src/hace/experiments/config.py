@@ -20,6 +20,8 @@ from hace.hierarchy import Hierarchy
 from hace.registry import LOSSES, build_loss, loss_parameters
 
 ID_LENGTH = 16
+# Part of every run's id. Whoever mends something that changes results counts it up, and old runs are no longer reused.
+ALGORITHM = 1
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class RunConfig(Config):
 
     def identity(self, data_fingerprint: str) -> str:
         """The run's id: 16 hexadecimal digits of a hash of what decides its result."""
-        document = {"kind": self.kind, "config": self.deciding(), "data": data_fingerprint}
+        settings = {"kind": self.kind, "config": self.deciding()}
+        document = {"algorithm": ALGORITHM, **settings, "data": data_fingerprint}
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 

@@ -69,7 +69,7 @@ METHODS: dict[str, Method] = {
             _loss("hace"),
             diluted=True,
             shuffled=True,
-            control="a tree of the same shape that means nothing",
+            control="a tree of the same shape that means nothing; above the leaves it is judged by its leaves alone",
         ),
         Method(
             "ancestral",
