@@ -580,7 +580,7 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the hierarchy has no class 'zebra'" in message("--subset", "zebra")
     assert "--batch-size must be at least 1, got 0" in message("--batch-size", "0")
     assert "--workers must be 0 or more, got -1" in message("--workers", "-1")
-    assert "--device cuda:77 cannot be used here" in message("--device", "cuda:77")
+    assert "device cuda:77 cannot be used here" in message("--device", "cuda:77")
     assert "checkpoint belongs to probes" in message("--checkpoint", place / "vit.safetensors")
     predictor = Predictor.from_run(place / "train")
     for wrong in ({"top_k": 0}, {"batch_size": 0}, {"workers": -1}, {"threshold": 0.5, "level": 1}):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,28 +147,21 @@ def run(args: argparse.Namespace) -> None:
 
 
 def pick_device(name: str, local_rank: int) -> str:
-    """The device by name; "auto": an accelerator if there is one, one for each local process."""
-    import torch
+    """The device by name, chosen as in training."""
+    from hace.experiments.distributed import choose_device
 
-    if name == "auto":
-        if torch.cuda.is_available():
-            return f"cuda:{local_rank}"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--device {name} cannot be used here: {reason} Try --device cpu.") from error
-    return name
+    return str(choose_device(name, local_rank))
 
 
 def pick_workers(asked: int | None, device: str) -> int:
-    """How many processes read images: the processor is busy anyway where it also runs the model."""
-    if asked is None:
-        return 0 if device == "cpu" else min(8, os.cpu_count() or 1)
-    if asked < 0:
+    """How many processes read images, chosen as in training."""
+    import torch
+
+    from hace.experiments.distributed import choose_workers
+
+    if asked is not None and asked < 0:
         raise ConfigError(f"--workers must be 0 or more, got {asked}.")
-    return asked
+    return choose_workers(asked, torch.device(device))
 
 
 def refuse_features(dataset: Dataset) -> None:

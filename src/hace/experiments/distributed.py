@@ -164,7 +164,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name} cannot be used here: {reason} Try device=cpu.") from error
+        raise ConfigError(f"device {name} cannot be used here: {reason} Try cpu.") from error
     if name == "cuda":
         return torch.device("cuda", local_rank % torch.cuda.device_count())
     return torch.device(name)
