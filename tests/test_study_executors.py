@@ -161,6 +161,31 @@ def test_a_training_that_is_stopped_with_its_study_saves_its_state(tmp_path: Pat
     assert list(tmp_path.glob("training/checkpoints/step-*.pt"))
 
 
+def test_workers_take_the_accelerators_in_turn(tmp_path: Path) -> None:
+    job = Job(("waiting",), (tiny(),), str(tmp_path), delay=600)
+    with Processes(2) as executor:
+        executor.submit(job)
+        executor.submit(job)
+        assert local_ranks(executor) == ["0", "1"]
+        executor._workers[0].process.kill()
+        assert "SIGKILL" in executor.next().lost
+        executor.submit(job)  # another takes its place
+        assert local_ranks(executor) == ["1", "0"]
+    assert "LOCAL_RANK" not in os.environ
+
+
+def local_ranks(executor: Processes) -> list[str]:
+    """What the environment of each process says, as soon as it has one of its own."""
+
+    def found() -> list[str]:
+        paths = [Path(f"/proc/{worker.process.pid}/environ") for worker in executor._workers]
+        entries = [entry for path in paths for entry in path.read_text().split("\0")]
+        return [entry.partition("=")[2] for entry in entries if entry.startswith("LOCAL_RANK=")]
+
+    wait_for(lambda: len(found()) == len(executor._workers), "the processes to start", 20)
+    return found()
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_fails_its_job_only(reference: Path) -> None:
     record = next(r for r in read_study(reference / "study").records() if r.run is not None)

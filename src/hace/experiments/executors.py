@@ -102,14 +102,15 @@ class InProcess:
 
 
 class _Worker:
-    """A process with a line to it."""
+    """A process with a line to it. Its place, as of a process that torchrun has started, says which accelerator it takes."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, place: int) -> None:
         context = multiprocessing.get_context("spawn")  # a fork of a process with torch's threads may hang
         self.line, end = context.Pipe()
         self.job: Job | None = None
+        self.place = place
         self._asked = False
-        with _environment(threads):
+        with _environment(threads, place):
             self.process = context.Process(target=_serve, args=(end,), name="hace worker")
             self.process.start()
         end.close()
@@ -173,7 +174,8 @@ class Processes:
             if worker is None:
                 if len(self._workers) >= self.capacity:
                     return
-                worker = _Worker(self._queue[0].threads)
+                places = set(range(self.capacity)) - {w.place for w in self._workers}
+                worker = _Worker(self._queue[0].threads, min(places))
                 self._workers.append(worker)
             worker.job = self._queue.popleft()
             try:
@@ -226,11 +228,12 @@ def _ending(exitcode: int | None) -> str:
 
 
 @contextmanager
-def _environment(threads: int) -> Iterator[None]:
+def _environment(threads: int, place: int) -> Iterator[None]:
     """Libraries read their number of threads when they load: it has to stand in the environment of a new process."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, str(threads)))
+    values = {**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(place)}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
