@@ -482,3 +482,26 @@ def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
     records = read_study(tmp_path / "study").records()
     assert [(r.key.dataset, r.key.model, r.status) for r in records] == [("pets", "resnet18", "finished")] * 3
     assert not list(tmp_path.glob("study/runs/*/checkpoint*"))
+
+
+def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A researcher wants to know what a study costs before fetching its data."""
+    assert main(["study", "paper-end-to-end", "paper-probe", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "--data-root nabirds=" in err
+    assert "--features aircraft=" in err
+    rows = {tuple(line.split()[:3]): line.split() for line in out.splitlines()}
+    assert rows["cifar100", "resnet18", "hace"][3:5] == ["6", "0"]
+    assert rows["cifar100", "resnet18", "sce"][3:5] == ["4", "0"]
+    assert rows["nabirds", "dinov2_large", "hace_soft30"][3:5] == ["6", "0"]
+    hours = {model: seconds(rows["nabirds", model, "hace"][5]) for model in ("resnet18", "vit_base")}
+    assert hours["vit_base"] / hours["resnet18"] == pytest.approx(300 / 750 * 17.6 / 1.81, rel=0.02)
+    assert " 324 runs, 0 done" in out  # 18 pairs of ten, and 3 x (4 x 6 + 6 x 4) probes
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(ConfigError, match="has no data"):
+        make_plan("paper-end-to-end")
+
+
+def seconds(text: str) -> int:
+    hours, minutes, rest = map(int, text.split(":"))
+    return 3600 * hours + 60 * minutes + rest

@@ -154,10 +154,12 @@ def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace)
     from hace.experiments.study_start import Survey, started_study
 
     check(args)
-    plan = make_plan(presets, choices)
+    plan = make_plan(presets, choices, absent=args.dry_run)
     survey = Survey(plan.data)
     if plan.missing:
-        print(f"left out, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
+        here = any(config.root is not None for config in plan.data.values())
+        how = "left out" if here or not args.dry_run else "counted in the paper's size"
+        print(f"{how}, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
     if args.dry_run:
         return show_plan(plan, choices, survey, args)
     with started_study(args.out, plan, choices, survey, runs=args.runs, update=args.update) as study:

@@ -64,12 +64,13 @@ class Plan(NamedTuple):
     missing: tuple[str, ...]
 
 
-def make_plan(names: str | Sequence[str], choices: Choices | None = None) -> Plan:
+def make_plan(names: str | Sequence[str], choices: Choices | None = None, *, absent: bool = False) -> Plan:
     """The cells of a preset, or of several in one study.
 
     Args:
         names: Keys of PRESETS.
         choices: What to change of them, and where the data lie.
+        absent: Whether a preset without any data is planned for its data sets all the same, to see what they would cost.
 
     Raises:
         ConfigError: There is no such preset, method or part, or no data.
@@ -87,8 +88,8 @@ def make_plan(names: str | Sequence[str], choices: Choices | None = None) -> Pla
     data: dict[tuple[str, str], DataConfig] = {}
     missing: list[str] = []
     for name, preset in presets.items():
-        there, absent = _data(name, preset, choices.place)
-        missing += absent
+        there, lacking = _data(name, preset, choices.place, absent)
+        missing += lacking
         for dataset, source in there.items():
             data[dataset, preset.kind] = source
             for cell in _grid(preset, choices, dataset, source):
@@ -110,19 +111,22 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
                 yield from _cells(preset, choices, dataset, model, method, seed, base)
 
 
-def _data(name: str, preset: Preset, place: Place) -> tuple[dict[str, DataConfig], list[str]]:
+def _data(name: str, preset: Preset, place: Place, absent: bool) -> tuple[dict[str, DataConfig], list[str]]:
     """The data sets of a preset and of the user for which there is a place; and the options that would give the others."""
     option = OPTIONS[preset.kind]
     # The paper's other data sets are not this preset's, whoever says where they lie.
     own = [d for d in place.given(preset.kind) if d not in DATASETS]
     found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in [*preset.datasets, *own]}
+    lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
     there = {d: source for d, source in found.items() if source is not None}
+    if absent and not there:
+        there = {d: DataConfig("features" if preset.kind == "probe" else d) for d in found}
     if not there:
         raise ConfigError(
             f"{name} has no data: say where they lie, with {' '.join(f'{option} {d}=PATH' for d in preset.datasets)}, or "
             f"with {option} NAME=PATH for data of your own."
         )
-    return there, [f"{option} {d}=" for d, source in found.items() if source is None]
+    return there, lacking
 
 
 def _refuse_stray(place: Place, presets: Iterable[Preset]) -> None:
@@ -141,7 +145,7 @@ def behind(data: DataConfig) -> str:
 
         model = FeatureStore(data.root).manifest["model"]["name"]
         return DINOV2 if model.startswith("vit_large_patch14_dinov2") else model
-    return "features"
+    return DINOV2 if data.name == "features" and data.root is None else "features"
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:

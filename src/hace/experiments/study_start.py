@@ -16,12 +16,15 @@ from hace.experiments.config import DataConfig
 from hace.experiments.durable import json_bytes, write_whole, writing
 from hace.experiments.grid import Cell, name_of
 from hace.experiments.plans import Choices, Plan
+from hace.experiments.recipes import TRAINING_IMAGES
 from hace.experiments.runs import only_process
 from hace.experiments.settings import differences
 from hace.experiments.splits import Source, load_source
 from hace.experiments.study import FORMAT, RUNS, STUDY, Study, read_study
 
 _SHOWN = 8  # differences
+SIZES = {"cifar100": (100, 120), "aircraft": (100, 201), "nabirds": (555, 1011)}  # classes and nodes
+DINOV2_FEATURES = 1024
 
 
 class Survey:
@@ -52,6 +55,8 @@ class Survey:
                 self.known[name] = about
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
+        if config.root is None and name in SIZES:
+            return _expected(name, kind, config)
         source = load_source(config)
         data = source.dataset
         first = next(iter(data.splits.values()))
@@ -68,6 +73,21 @@ class Survey:
             "samples": {split: len(samples) for split, samples in data.splits.items()},
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
+
+
+def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
+    """What is known of one of the paper's data sets that is not here: enough to say what a study of it would cost."""
+    classes, nodes = SIZES[name]
+    return {
+        "kind": kind,
+        "config": config.to_dict(),
+        "fingerprint": "",
+        "hierarchy": "",
+        "classes": classes,
+        "nodes": nodes,
+        "samples": {"train": TRAINING_IMAGES[name]},
+        "features": DINOV2_FEATURES if kind == "probe" else None,
+    }
 
 
 def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
