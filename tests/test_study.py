@@ -226,7 +226,7 @@ def test_a_changed_study_is_refused_with_the_difference(
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2")) == 2
     said = capsys.readouterr().err
     assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
-    assert "1 cells are new, the first is plants features hxe_0.2, seed 0" in said
+    assert "cells that are new: 1, the first is plants features hxe_0.2, seed 0" in said
     assert "Give another --out, or --update" in said
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
     assert before.items() <= outcomes(tmp_path / "study" / "runs").items()

@@ -28,7 +28,7 @@ BANNER = 20  # rows of pixels with the photographer's credit, at the bottom of e
 PLACES = (".", "data", "fgvc-aircraft-2013b/data")
 REMEDY = (
     "Give the folder that holds fgvc-aircraft-2013b/data/ with variants.txt, images_variant_train.txt and so on, and "
-    f"images/, from {ARCHIVE.url}; or say --download (download=True, 2.6 GB)."
+    f"images/, from {ARCHIVE.url}; or fetch it: `hace data aircraft --root R --download` (download=True, 2.6 GB)."
 )
 
 

@@ -29,7 +29,7 @@ VERSIONS = {
 }
 REMEDY = (
     "Give the folder that holds cifar-100-python/ (files train, test, meta) or cifar-100-binary/ (train.bin, test.bin), or "
-    f"the archive itself, from {ARCHIVE.url}; or say --download (download=True)."
+    f"the archive itself, from {ARCHIVE.url}; or fetch it: `hace data cifar100 --root R --download` (download=True)."
 )
 
 

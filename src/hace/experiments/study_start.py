@@ -206,7 +206,7 @@ def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> list[str]
         gone = [key for key in here if key not in there]
         if gone:
             first = f"{name_of(gone[0])}, seed {gone[0].seed}"
-            found.append(f"{len(gone)} cells are {what}, the first is {first}")
+            found.append(f"cells that are {what}: {len(gone)}, the first is {first}")
     for key, cell in ours.items():
         lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
         found += [f"{name_of(key)}, seed {key.seed}: {line}" for line in lines]
