@@ -25,6 +25,11 @@ LOST = (
     "the last checkpoint."
 )
 
+# Groups that have ended. Whoever lets go of a group last waits for its threads, and holds the interpreter's lock while it
+# does; a thread that still waits for that lock, to let go of a tensor, then waits forever. Left to the model, that happens
+# right after the last broadcast. Here a group outlives its model, and its threads have long come to rest.
+_ended: list[Any] = []
+
 
 @dataclass(frozen=True)
 class Team:
@@ -140,6 +145,7 @@ def join_team(device: str = "auto", timeout: float = 600.0) -> Iterator[Team]:
         raise HaceError(LOST.format(reason=str(error).strip().splitlines()[0].split(". ")[0])) from error
     finally:
         if joined and dist.is_initialized():
+            _ended.append(dist.group.WORLD)
             dist.destroy_process_group()
 
 
