@@ -41,19 +41,17 @@ def write_features(folder: Path, *, seed: int = 0, noise: float = 0.6) -> tuple[
     return features, hierarchy
 
 
-def study_options(folder: Path, *more: str) -> list[str]:
-    """`hace study` with all methods on these features: 17 cells of two rates, 51 runs."""
+def plants_study(folder: Path) -> list[str]:
+    """The beginning of `hace study` on these features, which are written if they are not there."""
     features, hierarchy = folder / "plants.npz", folder / "plants.csv"
     if not features.exists():
         write_features(folder)
-    options = [
-        "study",
-        "fair-probe",
-        "--features",
-        f"plants={features}",
-        "--hierarchy",
-        f"plants={hierarchy}",
-    ]
+    return ["study", "fair-probe", "--features", f"plants={features}", "--hierarchy", f"plants={hierarchy}"]
+
+
+def study_options(folder: Path, *more: str) -> list[str]:
+    """`hace study` with all methods on these features: 17 cells of two rates, 51 runs."""
+    options = plants_study(folder)
     options += [
         "--methods",
         ",".join(METHODS),

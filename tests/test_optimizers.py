@@ -7,11 +7,11 @@ import io
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
 from hace.errors import ConfigError
 from hace.experiments.models import ARCHITECTURES, build_model
-from hace.experiments.optimizers import build_optimizer, build_schedule, schedule_factor
+from hace.experiments.optimizers import build_optimizer, schedule_factor
 from hace.experiments.recipes import RECIPES
 
 SPECIAL = ("pos_embed", "cls_token", "relative_position_bias_table", "gamma")
@@ -95,11 +95,18 @@ def test_sgd_by_hand() -> None:
             assert model.weight.item() == pytest.approx(w, rel=1e-6)
 
 
+def lambda_lr(
+    optimizer: torch.optim.Optimizer, name: str, *, total_steps: int, warmup_steps: int = 0
+) -> LambdaLR:
+    """Torch's own way to follow a factor."""
+    return LambdaLR(optimizer, lambda step: schedule_factor(name, step, total_steps, warmup_steps))
+
+
 @pytest.mark.parametrize("total", [1, 7, 100])
 def test_cosine_is_torch_s(total: int) -> None:
     ours = build_optimizer(nn.Linear(2, 2), lr=0.3)
     theirs = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.3)
-    schedules = [build_schedule(ours, "cosine", total_steps=total), CosineAnnealingLR(theirs, T_max=total)]
+    schedules = [lambda_lr(ours, "cosine", total_steps=total), CosineAnnealingLR(theirs, T_max=total)]
     for _ in range(total + 1):
         a, b = (schedule.get_last_lr()[0] for schedule in schedules)
         assert a == pytest.approx(b, rel=1e-9, abs=1e-12)
@@ -115,7 +122,7 @@ def test_warm_up_is_torch_s_linear_then_cosine() -> None:
     linear = LinearLR(theirs, start_factor=1 / (warm + 1), end_factor=1.0, total_iters=warm)
     cosine = CosineAnnealingLR(theirs, T_max=total - warm)
     theirs_schedule = SequentialLR(theirs, [linear, cosine], milestones=[warm])
-    ours_schedule = build_schedule(ours, "warmup_cosine", total_steps=total, warmup_steps=warm)
+    ours_schedule = lambda_lr(ours, "warmup_cosine", total_steps=total, warmup_steps=warm)
     for step in range(total):
         a, b = (schedule.get_last_lr()[0] for schedule in (ours_schedule, theirs_schedule))
         assert a == pytest.approx(b, rel=1e-9), step
@@ -144,7 +151,7 @@ def train(steps: int, name: str, saved: bytes | None = None, stop: int | None = 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 2))
     optimizer = build_optimizer(model, name, lr=0.05, weight_decay=0.01)
-    schedule = build_schedule(optimizer, "warmup_cosine", total_steps=steps, warmup_steps=3)
+    schedule = lambda_lr(optimizer, "warmup_cosine", total_steps=steps, warmup_steps=3)
     start, rates = 0, []
     if saved is not None:
         state = torch.load(io.BytesIO(saved), weights_only=True)
@@ -201,23 +208,3 @@ def test_a_resumed_run_goes_on_bit_for_bit(name: str, stop: int) -> None:
 def test_bad_optimizers(options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_optimizer(nn.Linear(2, 2), **{"lr": 0.1, **options})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"name": "cosin"}, "schedule must be one of .* got 'cosin'. Did you mean 'cosine'"),
-        ({"total_steps": 0}, "total_steps must be at least 1, got 0"),
-        (
-            {"name": "warmup_cosine", "warmup_steps": 10},
-            r"below total_steps \(10\), got 10. Shorten the warm-up",
-        ),
-        ({"name": "warmup_cosine", "warmup_steps": -1}, "warmup_steps must be at least 0 .* got -1"),
-        ({"warmup_steps": 2}, "The schedule cosine has no warm-up, got warmup_steps=2. Use warmup_cosine"),
-        ({"name": "constant", "warmup_steps": 2}, "The schedule constant has no warm-up"),
-    ],
-)
-def test_bad_schedules(options: dict, message: str) -> None:
-    optimizer = build_optimizer(nn.Linear(2, 2), lr=0.1)
-    with pytest.raises(ConfigError, match=message):
-        build_schedule(optimizer, **{"total_steps": 10, **options})

@@ -31,7 +31,7 @@ from hace.experiments.study_view import watching
 from hace.experiments.train_config import TrainConfig
 from tests.data_layouts import write_image
 from tests.report_studies import animals, make_run
-from tests.study_files import PATHS, outcomes, write_features
+from tests.study_files import PATHS, outcomes, plants_study, write_features
 
 SOMEWHERE = Place(dict.fromkeys(DATASETS, "f.npz"), dict.fromkeys(DATASETS, "data"))
 
@@ -42,17 +42,7 @@ def plan(name: str | list[str], **choices) -> Plan:
 
 def small(folder: Path, *more: str) -> list[str]:
     """A study of three runs: SCE at two rates, and the final one."""
-    features, hierarchy = folder / "plants.npz", folder / "plants.csv"
-    if not features.exists():
-        write_features(folder)
-    options = [
-        "study",
-        "fair-probe",
-        "--features",
-        f"plants={features}",
-        "--hierarchy",
-        f"plants={hierarchy}",
-    ]
+    options = plants_study(folder)
     options += ["--rates", "1,8", "--seeds", "1", "--epochs-scale", "0.1", "--out", str(folder / "study")]
     return [*options, *(more or ("--methods", "sce"))]
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from hace.data.batches import MemoryBatches, channel_stats
 from hace.errors import ConfigError, FormatError
 from hace.experiments import training
 from hace.experiments.config import DataConfig, LossConfig
 from hace.experiments.models import build_model
-from hace.experiments.optimizers import build_optimizer, build_schedule
+from hace.experiments.optimizers import build_optimizer, schedule_factor
 from hace.experiments.outcome import evaluate_outputs
 from hace.experiments.splits import load_source, make_task
 from hace.experiments.train import run_train
@@ -49,12 +50,8 @@ def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
         model, config.optimizer, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
     )
     steps = len(batches)
-    schedule = build_schedule(
-        optimizer,
-        config.schedule,
-        total_steps=config.epochs * steps,
-        warmup_steps=config.warmup_epochs * steps,
-    )
+    all_steps, warm = config.epochs * steps, config.warmup_epochs * steps
+    schedule = LambdaLR(optimizer, lambda step: schedule_factor(config.schedule, step, all_steps, warm))
     losses = []
     for epoch in range(config.epochs):
         total = 0.0

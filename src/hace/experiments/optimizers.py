@@ -1,9 +1,8 @@
 """Optimisers and learning-rate schedules of end-to-end training.
 
 optimizer = build_optimizer(model, "sgd", lr=0.1, weight_decay=1e-4, momentum=0.9)
-schedule = build_schedule(optimizer, "cosine", total_steps=epochs * steps)
-...
-optimizer.step(); schedule.step()                # after every step of the optimiser, not every epoch
+for group in optimizer.param_groups:             # before every step of the optimiser, not every epoch
+    group["lr"] = 0.1 * schedule_factor("cosine", step, epochs * steps)
 
 A schedule is a function of the step alone, so a resumed run has the very rates of one that was never stopped.
 """
@@ -15,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from hace.errors import ConfigError, nearest
 
@@ -109,47 +107,6 @@ def schedule_factor(name: str, step: int, total_steps: int, warmup_steps: int = 
         return (step + 1) / (warmup_steps + 1)
     done = min((step - warmup_steps) / (total_steps - warmup_steps), 1.0)
     return (1 + math.cos(math.pi * done)) / 2
-
-
-def build_schedule(
-    optimizer: torch.optim.Optimizer, name: str = "cosine", *, total_steps: int, warmup_steps: int = 0
-) -> LambdaLR:
-    """A learning-rate schedule that moves with every step of the optimiser.
-
-    Its state dict holds plain numbers. To go on with a run, build optimiser and schedule anew and load both states.
-
-    Args:
-        optimizer: The optimiser.
-        name: "cosine", "warmup_cosine" or "constant".
-        total_steps: The steps of the whole run.
-        warmup_steps: The steps of "warmup_cosine" below the whole rate.
-
-    Raises:
-        ConfigError: An unknown name, or steps that do not fit.
-
-    Example:
-        >>> optimizer = build_optimizer(nn.Linear(4, 3), lr=0.1)
-        >>> schedule = build_schedule(optimizer, "cosine", total_steps=2)
-        >>> for _ in range(2):
-        ...     print(round(schedule.get_last_lr()[0], 6))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0.1
-        0.05
-    """
-    _check_choice("schedule", name, SCHEDULES)
-    if total_steps < 1:
-        raise ConfigError(f"total_steps must be at least 1, got {total_steps}.")
-    if not 0 <= warmup_steps < total_steps:
-        raise ConfigError(
-            f"warmup_steps must be at least 0 and below total_steps ({total_steps}), got {warmup_steps}. "
-            "Shorten the warm-up, or train longer."
-        )
-    if warmup_steps and name != "warmup_cosine":
-        raise ConfigError(
-            f"The schedule {name} has no warm-up, got warmup_steps={warmup_steps}. Use warmup_cosine, or 0 steps."
-        )
-    return LambdaLR(optimizer, lambda step: schedule_factor(name, step, total_steps, warmup_steps))
 
 
 def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:

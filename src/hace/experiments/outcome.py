@@ -33,9 +33,8 @@ class Outcome:
         s, h = self.report.samples, self.report.hierarchy
         small = np.int16 if h.num_nodes < 2**15 else np.int32
         ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
-        top5 = (
-            ranks[0] if ranks else h.labels[s.truth] >= 0
-        )  # of fewer than five leaves, all are among the five best
+        # Of fewer than five leaves, all are among the five best.
+        top5 = ranks[0] if ranks else h.labels[s.truth] >= 0
         return {
             "truth": s.truth.astype(small),
             "answer": s.answers.astype(small),
@@ -46,17 +45,17 @@ class Outcome:
             "level_confidence": s.level_confidence.astype(np.float16),
         }
 
-    def result(self, config_split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The document of a finished run.
 
         Args:
-            config_split: The split it speaks of.
+            split: The split it speaks of.
             train: What is to be said of the training: samples, epochs, unseen classes.
             seconds: How long the run took; not part of what is compared between machines.
         """
         return {
             "status": "finished",
-            "split": config_split,
+            "split": split,
             **self.report.to_dict(),
             "train": dict(train),
             "seconds": round(seconds, 3),

@@ -105,14 +105,12 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[Pass]:
         shared["data"] = {**shared["data"], "shuffle": None}
         shared["outputs"] = config.loss.build(hierarchy).num_outputs
         group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
-        group.setdefault(
-            json.dumps(config.deciding(), sort_keys=True), config
-        )  # the same run, named twice, is one run
-    size = {"lbfgs": 1}
+        # The same run, named twice, is one run.
+        group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
     found = []
     for group in groups.values():
         members = list(group.values())
-        step = size.get(members[0].optimizer, HEADS)
+        step = 1 if members[0].optimizer == "lbfgs" else HEADS
         found += [Pass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
     return found
 
@@ -133,10 +131,10 @@ def run_pass(
         on_epoch: As of `run_probes`.
     """
     source = sources[data_key(work.configs[0])]
-    print_ = source.print()
+    data_print = source.data_print()
     done = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
-    refuse_changed_data(work.configs, Path(out), print_.fingerprint)
+    refuse_changed_data(work.configs, Path(out), data_print.fingerprint)
     for config in work.configs:
         folder = run_folder(config, out, sources)
         if (folder / RESULT).is_file() and has_all(read_run(folder), config):
@@ -154,7 +152,7 @@ def run_pass(
     with ExitStack() as stack:
         todo: list[Head] = []
         for config, loss in zip(missing, losses, strict=True):
-            begun = start_run(run_folder(config, out, sources), config, print_, source.dataset.hierarchy)
+            begun = start_run(run_folder(config, out, sources), config, data_print, source.dataset.hierarchy)
             writer = stack.enter_context(begun)
             if has_all(writer.run, config):  # another process finished it a moment ago
                 done(config.epochs)

@@ -229,7 +229,7 @@ def check_same_data(run: Run, source: Source[Any]) -> None:
     Raises:
         DataError: With both fingerprints.
     """
-    here = source.print()
+    here = source.data_print()
     for what, before, now in (
         ("hierarchy", run.about["data"]["hierarchy"], here.hierarchy),
         ("data", run.about["data"]["fingerprint"], here.fingerprint),

@@ -32,7 +32,7 @@ class Source(Generic[S]):
     dataset: Dataset[S]
     about: Mapping[str, Any] | None = None
 
-    def print(self) -> DataPrint:
+    def data_print(self) -> DataPrint:
         """What a run remembers of it."""
         data = self.dataset
         return DataPrint(data.name, data.fingerprint, data.hierarchy.fingerprint, self.about)

@@ -76,7 +76,7 @@ def run_train(
         source = load_source(config.data)
         task = training_task(source, config, team)
         view = preprocessing(config, task)
-        data = replace(source.print(), source={"preprocessing": view.to_dict()})
+        data = replace(source.data_print(), source={"preprocessing": view.to_dict()})
         writer, finished = stack.enter_context(_opened(team, Path(folder), config, data, task.hierarchy))
         journal = Journal(config, Path(folder), data, writer, say, report)
         if finished:
