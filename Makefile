@@ -21,9 +21,9 @@ help:
 
 # The kernel's source is listed because a change to it needs a new build; the old one goes first, lest it outlive a
 # build that fails.
-$(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/kernels/*.c src/hace/kernels/*.h)
+$(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
-	rm -f src/hace/kernels/*.so
+	rm -f src/hace/losses/kernels/*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	$(BIN)/python src/hace/_torchvision_guard.py
 	@touch $@

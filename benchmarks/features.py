@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
 from hace.data import Samples, synthetic_images
-from hace.experiments.backbones import load_backbone
-from hace.experiments.features import extract
+from hace.lab.features.backbones import load_backbone
+from hace.lab.features.extraction import extract
 
 BAR = 0.9
 

@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import hace
-from hace import Hierarchy, kernels
+from hace import Hierarchy
+from hace.losses import kernels
 
 Step = Callable[[], object]
 DENSE_LIMIT = 10_000  # nodes up to which the paper's dense matrices are tried: R alone is N * N * 4 bytes

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy
-from hace.costs import expected_costs
+from hace.decisions.costs import expected_costs
 from hace.metrics import measures
 from hace.metrics.batch import Batch, as_batch
 
@@ -59,8 +59,8 @@ def peak() -> float:
 
 
 def least_cost(batch: Batch, candidates: str) -> None:
-    from hace.inference import least_cost as decide
-    from hace.scores import row_blocks
+    from hace.decisions.rules import least_cost as decide
+    from hace.decisions.scores import row_blocks
 
     for rows in row_blocks(len(batch), batch.hierarchy.num_nodes):
         decide(batch.log_q[rows], batch.hierarchy, candidates=candidates)

@@ -30,11 +30,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import hace
-from hace import Hierarchy, build_loss, kernels
-from hace.contract import HierarchicalLoss
-from hace.experiments.methods import METHODS, PAPER_METHODS
-from hace.experiments.progress import duration, progress
+from hace import Hierarchy, build_loss
+from hace.lab.runs.progress import duration, progress
+from hace.lab.study.methods import METHODS, PAPER_METHODS
 from hace.linear import Optimization, Trial, fit_heads, head_scores
+from hace.losses import kernels
+from hace.losses.base import HierarchicalLoss
 
 Case = Callable[[], float]  # does its work and says how long the part took that counts
 RATES = [2.0**k for k in range(-2, 6)]  # 0.25 to 32, the fair protocol's

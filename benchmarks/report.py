@@ -22,14 +22,14 @@ import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
-from hace.experiments.config import ProbeConfig
-from hace.experiments.methods import METHODS, PAPER_METHODS
-from hace.experiments.outcome import evaluate_outputs
-from hace.experiments.records import CellKey, Record
-from hace.experiments.report import About, write_records
-from hace.experiments.report.nodes import ancestors_at
-from hace.experiments.report.results import Results
-from hace.experiments.runs import DataPrint, read_run, start_run
+from hace.lab.report import About, write_records
+from hace.lab.report.nodes import ancestors_at
+from hace.lab.report.results import Results
+from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.result import evaluate_outputs
+from hace.lab.runs.run import DataPrint, read_run, start_run
+from hace.lab.study.methods import METHODS, PAPER_METHODS
+from hace.lab.study.records import CellKey, Record
 
 SIZES = (1, 22, 130, 303, 555)  # nodes of each level: those of NABirds, all in all
 SAMPLES = 24_633

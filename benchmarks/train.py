@@ -22,15 +22,15 @@ import torch
 
 from hace.data import Samples, synthetic_images
 from hace.data.dataset import Dataset
-from hace.experiments.config import DataConfig, LossConfig
-from hace.experiments.distributed import Team
-from hace.experiments.models import build_model
-from hace.experiments.optimizers import build_optimizer, build_schedule
-from hace.experiments.splits import Source, make_task
-from hace.experiments.train_config import TrainConfig
-from hace.experiments.training import Training, new_state, set_up
-from hace.experiments.training_data import preprocessing, training_batches
 from hace.formats import cifar100_hierarchy
+from hace.lab.runs.config import DataConfig, LossConfig
+from hace.lab.runs.samples import Source, make_task
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.train.batches import preprocessing, training_batches
+from hace.lab.train.distributed import Team
+from hace.lab.train.loop import Training, new_state, set_up
+from hace.lab.train.models import build_model
+from hace.lab.train.optimizers import build_optimizer, build_schedule
 
 LOSSES = {
     "hace": LossConfig("hace"),

@@ -16,8 +16,9 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch import Tensor
 
-from hace import Hierarchy, build_loss, kernels
-from hace.contract import HierarchicalLoss
+from hace import Hierarchy, build_loss
+from hace.losses import kernels
+from hace.losses.base import HierarchicalLoss
 from tests.hierarchies import NAMED, Plain
 from tests.reference import losses as oracle
 from tests.reference import precise

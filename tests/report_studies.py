@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
-from hace.experiments.config import DataConfig, LossConfig, ProbeConfig
-from hace.experiments.grid import Cell
-from hace.experiments.methods import METHODS
-from hace.experiments.outcome import diverged_result, evaluate_outputs
-from hace.experiments.records import CellKey, Record
-from hace.experiments.runs import DataPrint, Run, start_run
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.result import diverged_result, evaluate_outputs
+from hace.lab.runs.run import DataPrint, Run, start_run
+from hace.lab.study.grid import Cell
+from hace.lab.study.methods import METHODS
+from hace.lab.study.records import CellKey, Record
 
 ANIMALS = {
     "husky": ("animal", "dog"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.experiments.methods import METHODS
+from hace.lab.study.methods import METHODS
 
 PATHS = {
     "husky": "animal/dog",

@@ -35,16 +35,11 @@ from hace import _torchvision_guard
 
 if TYPE_CHECKING:
     from hace import metrics
-    from hace.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
-    from hace.comparison import compare
     from hace.data import DATASETS, Dataset, Samples, load_dataset
+    from hace.decisions import predict
+    from hace.draw import draw_hierarchy
     from hace.environment import show_config
     from hace.errors import ConfigError, DataError, FormatError, HaceError, HierarchyError
-    from hace.evaluation import evaluate
-    from hace.experiments.config import ProbeConfig, RunConfig
-    from hace.experiments.predicting import Predictor
-    from hace.experiments.runs import read_run
-    from hace.experiments.train_config import TrainConfig
     from hace.formats import (
         cifar100_hierarchy,
         fgvc_hierarchy,
@@ -52,29 +47,39 @@ if TYPE_CHECKING:
         read_hierarchy,
         write_hierarchy,
     )
-    from hace.head import leaf_logits, node_log_probs
     from hace.hierarchy import Hierarchy
-    from hace.inference import predict
-    from hace.losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
-    from hace.matrices import reachability_matrix
-    from hace.plots import draw_hierarchy
-    from hace.registry import LOSSES, build_loss
-    from hace.sklearn import HACEClassifier
+    from hace.hierarchy.matrices import reachability_matrix
+    from hace.lab.runs.config import ProbeConfig, RunConfig
+    from hace.lab.runs.run import read_run
+    from hace.lab.runs.train_config import TrainConfig
+    from hace.lab.serve.predictor import Predictor
+    from hace.linear.estimator import HACEClassifier
+    from hace.losses import (
+        LOSSES,
+        ConditionalSoftmaxLoss,
+        CrossEntropyLoss,
+        ExpectedDistanceLoss,
+        HACELoss,
+        HCELoss,
+        HXELoss,
+        SimLoss,
+        SoftLabelLoss,
+        build_loss,
+        leaf_logits,
+        node_log_probs,
+    )
+    from hace.metrics.comparison import compare
+    from hace.metrics.evaluation import evaluate
 
 _torchvision_guard.install()
 
 # Where the public names are: module -> names. A type checker reads the imports above instead.
 _PLACES = {
-    "baselines": ("ConditionalSoftmaxLoss", "ExpectedDistanceLoss", "SimLoss"),
-    "comparison": ("compare",),
     "data": ("DATASETS", "Dataset", "Samples", "load_dataset"),
+    "decisions": ("predict",),
+    "draw": ("draw_hierarchy",),
     "environment": ("show_config",),
     "errors": ("ConfigError", "DataError", "FormatError", "HaceError", "HierarchyError"),
-    "evaluation": ("evaluate",),
-    "experiments.config": ("ProbeConfig", "RunConfig"),
-    "experiments.predicting": ("Predictor",),
-    "experiments.runs": ("read_run",),
-    "experiments.train_config": ("TrainConfig",),
     "formats": (
         "cifar100_hierarchy",
         "fgvc_hierarchy",
@@ -82,25 +87,33 @@ _PLACES = {
         "read_hierarchy",
         "write_hierarchy",
     ),
-    "head": ("leaf_logits", "node_log_probs"),
     "hierarchy": ("Hierarchy",),
-    "inference": ("predict",),
-    "losses": ("CrossEntropyLoss", "HACELoss", "HCELoss", "HXELoss", "SoftLabelLoss"),
-    "matrices": ("reachability_matrix",),
-    "plots": ("draw_hierarchy",),
-    "registry": ("LOSSES", "build_loss"),
-    "sklearn": ("HACEClassifier",),
+    "hierarchy.matrices": ("reachability_matrix",),
+    "lab.runs.config": ("ProbeConfig", "RunConfig"),
+    "lab.runs.run": ("read_run",),
+    "lab.runs.train_config": ("TrainConfig",),
+    "lab.serve.predictor": ("Predictor",),
+    "linear.estimator": ("HACEClassifier",),
+    "losses": (
+        "LOSSES",
+        "ConditionalSoftmaxLoss",
+        "CrossEntropyLoss",
+        "ExpectedDistanceLoss",
+        "HACELoss",
+        "HCELoss",
+        "HXELoss",
+        "SimLoss",
+        "SoftLabelLoss",
+        "build_loss",
+        "leaf_logits",
+        "node_log_probs",
+    ),
+    "metrics.comparison": ("compare",),
+    "metrics.evaluation": ("evaluate",),
 }
 _LAZY = {name: f"hace.{module}" for module, names in _PLACES.items() for name in names}
-# Modules that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.
-_MODULES = {
-    *(place for place in _PLACES if "." not in place),
-    "functional",
-    "kernels",
-    "linear",
-    "metrics",
-    "targets",
-}
+# Folders that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.
+_MODULES = {*(place for place in _PLACES if "." not in place), "linear", "metrics"}
 
 __all__ = [
     "DATASETS",

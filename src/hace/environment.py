@@ -62,6 +62,6 @@ def _version(package: str) -> str:
 
 
 def _kernel_status() -> str:
-    if importlib.util.find_spec("hace.kernels") is None:
+    if importlib.util.find_spec("hace.losses.kernels") is None:
         return "none in this version"
-    return importlib.import_module("hace.kernels").status()
+    return importlib.import_module("hace.losses.kernels").status()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hace.data.archives import Archive, extract, fetch
 from hace.data.dataset import Dataset, check_classes, check_disjoint
 from hace.data.files import (
     HierarchyLike,
@@ -18,6 +17,7 @@ from hace.data.files import (
 )
 from hace.data.samples import Samples
 from hace.errors import DataError
+from hace.files.archives import Archive, extract, fetch
 from hace.formats import fgvc_hierarchy
 
 ARCHIVE = Archive(

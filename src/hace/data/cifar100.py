@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hace.data.archives import Archive, extract, fetch, members, understood
-from hace.data.cifar_pickle import load_cifar_pickle
 from hace.data.dataset import Dataset
 from hace.data.files import HierarchyLike, chosen_hierarchy, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
+from hace.files.archives import Archive, extract, fetch, members, understood
+from hace.files.pickles import load_cifar_pickle
 from hace.formats import cifar100_hierarchy
 
 ARCHIVE = Archive(

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from hace.column_names import label_nodes
 from hace.data.dataset import Dataset, check_classes
 from hace.data.files import HierarchyLike, chosen_hierarchy
-from hace.data.optional import optional
 from hace.data.samples import Features
 from hace.errors import DataError, FormatError, HaceError
+from hace.files.optional import optional
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import label_nodes
 
 LAYOUT = (
     "Expected the arrays X (M, d), y (M,) and, if there are several splits, split (M,); or x_train, y_train, x_test and "

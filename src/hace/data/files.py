@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.column_names import label_nodes
 from hace.errors import ConfigError, DataError, FormatError
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import label_nodes
 
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 

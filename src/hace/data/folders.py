@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from hace.column_names import ambiguous, known_names
 from hace.data.dataset import Dataset, check_classes, check_disjoint
 from hace.data.files import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, HierarchyError, nearest
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import ambiguous, known_names
 
 SPLITS = ("train", "val", "test")
 LAYOUT = (

@@ -15,9 +15,9 @@ import torch
 from torch.utils import data as torch_data
 
 from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, EpochOrder, MemoryBatches, share_of, targets_of
-from hace.data.optional import optional
 from hace.data.samples import Samples
 from hace.errors import ConfigError, DataError
+from hace.files.optional import optional
 
 
 class LoaderBatches:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from hace.data.optional import optional
 from hace.errors import DataError
+from hace.files.optional import optional
 from hace.hierarchy import Hierarchy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hace.errors import ConfigError, FormatError
 from hace.formats.pairs import take_edge
 from hace.formats.source import Draft, Source, quoted, similar
 from hace.hierarchy import Hierarchy
-from hace.intake import edges_of_paths
+from hace.hierarchy.build import edges_of_paths
 
 _ID_COLUMNS = ("id", "parent", "name", "label")
 _SHOWN_COLUMNS = 30

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss
 from hace.errors import DataError
+from hace.losses.base import HierarchicalLoss
 
 _CHUNK = 8192  # rows looked at or scored at once
 

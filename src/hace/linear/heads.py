@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss
 from hace.linear.options import Optimization, Trial
+from hace.losses.base import HierarchicalLoss
 
 _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 

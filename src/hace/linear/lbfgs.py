@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss
 from hace.linear.data import Rows
 from hace.linear.heads import sample_shares
 from hace.linear.options import FittedHead, Optimization
+from hace.losses.base import HierarchicalLoss
 
 _ENTRIES = 1 << 22  # logits held at once
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss, check_choice, check_number, is_number
 from hace.errors import ConfigError
+from hace.losses.base import HierarchicalLoss, check_choice, check_number, is_number
 
 OPTIMIZERS = ("sgd", "adamw", "lbfgs")
 SCHEDULES = ("cosine", "constant")

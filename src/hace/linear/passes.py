@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.contract import HierarchicalLoss
 from hace.linear.data import HeldOut, Rows
 from hace.linear.heads import Heads
 from hace.linear.options import FittedHead, Optimization, Record, Trial
+from hace.losses.base import HierarchicalLoss
 
 OnEpoch = Callable[[int, list[Record | None]], None]
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace import scores as _scores
-from hace.assembly import IntArray
 from hace.decisions import Decisions
+from hace.decisions import scores as _scores
+from hace.decisions.rules import all_levels, rank_leaves
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.inference import all_levels, rank_leaves
+from hace.hierarchy.assembly import IntArray
 from hace.metrics.relations import Relations, relations
 
 
@@ -144,7 +144,7 @@ def as_batch(
         hierarchy: the hierarchy.
         labels: what integers are, in ``preds`` and ``target``: ``"leaves"``, labels, or ``"nodes"``, node indices, of
             which -1 in ``preds`` is no answer. Decisions are nodes in either case.
-        kind, outputs, subset: see :func:`hace.scores.log_q`.
+        kind, outputs, subset: see :func:`hace.decisions.scores.log_q`.
 
     Raises:
         DataError: what does not fit.

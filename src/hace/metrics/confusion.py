@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.assembly import IntArray
+from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
 from hace.metrics.batch import Batch, as_batch
 from hace.metrics.relations import relations
-from hace.scores import level_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hace.decisions.rules import best_by_depth, level_thresholds, walk_down
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.inference import best_by_depth, level_thresholds, walk_down
 from hace.metrics.batch import Batch, as_batch
 
 THRESHOLDS = tuple(np.round(np.arange(0, 1.0001, 0.01), 2).tolist())  # 0, 0.01, ..., 1
@@ -67,7 +67,7 @@ def risk_coverage(confidence: Any, risk: Any) -> RiskCoverage:
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """Precision against specificity as the threshold of :func:`hace.inference.deepest_above` moves.
+    """Precision against specificity as the threshold of :func:`hace.decisions.rules.deepest_above` moves.
 
     Attributes:
         thresholds: (T,).

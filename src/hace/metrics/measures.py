@@ -14,11 +14,11 @@ from functools import partial
 
 import numpy as np
 
-from hace.distances import check_convention
+from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import check_convention
 from hace.metrics.batch import Batch
-from hace.scores import level_numbers
 
 Columns = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
 AVERAGES = ("micro", "macro")

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from hace.assembly import IntArray
-from hace.distances import check_convention, lca_nodes, virtual_height
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.distances import check_convention, lca_nodes, virtual_height
 
 FloatArray = np.ndarray
 

@@ -23,6 +23,7 @@ except ImportError as error:  # pragma: no cover - the test hides torchmetrics i
         "The functions of hace.metrics work without it."
     ) from error
 
+from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
 from hace.metrics.batch import Batch, as_batch
@@ -37,7 +38,6 @@ from hace.metrics.curves import (
     risk_coverage,
 )
 from hace.metrics.measures import Measure
-from hace.scores import level_numbers
 
 
 class HierarchicalMetric(Metric):

@@ -1,0 +1,130 @@
+"""`hace data`: look at a data set, fetch it, check it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hace.cli.hierarchy import reader_options
+from hace.errors import DataError
+
+if TYPE_CHECKING:
+    from hace.data import Dataset
+
+DESCRIPTION = """\
+Read a data set and print its table: samples, classes, nodes, depth, and beside them what the paper prints, with footnotes
+where the two differ. Lists and counts are compared with what is there; images are opened with --check only.
+"""
+
+EXAMPLES = """\
+examples:
+  hace data synthetic                                       made up, needs nothing
+  hace data cifar100 --root data --download                 fetch it into data/, then look
+  hace data aircraft --root data --check                    open every image, and look for images in two splits
+  hace data nabirds --root data/nabirds -o crop=true        your own copy, cut to the bounding boxes
+  hace data folders --root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
+  hace data manifest --root list.csv --hierarchy tree.csv   columns path, label, split
+  hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add(
+        "name",
+        metavar="NAME",
+        help="cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...",
+    )
+    add("--root", metavar="R", help="the folder it lies in; for manifest and features the file")
+    add("--download", action="store_true", help="fetch it into R first, unless it is there")
+    add(
+        "--hierarchy",
+        metavar="H",
+        help="another hierarchy than the data set's own: what `hace hierarchy` reads",
+    )
+    add(
+        "--root-node",
+        action=argparse.BooleanOptionalAction,
+        help="with or without a root (default: as in the paper, or as the hierarchy has it)",
+    )
+    add(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help='an option of the data set ("-o" may repeat)',
+    )
+    add("--check", action="store_true", help="open every image, and look for the same image in two splits")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load, print, and check if asked."""
+    from hace.data import DATASETS, load_dataset
+    from hace.paper.data_table import table_text
+
+    data = load_dataset(
+        args.name,
+        args.root,
+        hierarchy=args.hierarchy,
+        root_node=args.root_node,
+        download=args.download,
+        **numbers(reader_options(args.option)),
+    )
+    print(table_text(data, DATASETS[args.name]))
+    if args.check:
+        print(f"\n{check(data, DATASETS[args.name].official)}")
+
+
+def numbers(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with numbers for words that read as such: of data sets, unlike hierarchies, no option is an id.
+
+    Example:
+        >>> numbers({"classes": "40", "signal": "0.5", "label_kind": "id", "crop": True})
+        {'classes': 40, 'signal': 0.5, 'label_kind': 'id', 'crop': True}
+    """
+
+    def number(value: Any) -> Any:
+        for kind in (int, float):
+            try:
+                return kind(value) if isinstance(value, str) else value
+            except ValueError:
+                pass
+        return value
+
+    return {name: number(value) for name, value in options.items()}
+
+
+def check(data: Dataset[Any], official: bool) -> str:
+    """What opening every image shows.
+
+    Raises:
+        DataError: If images cannot be read, or, in a data set of the user's, stand in two splits.
+    """
+    from hace.cli.evaluate import progress
+    from hace.data.dataset import duplicates
+    from hace.data.samples import Features
+
+    if any(isinstance(split, Features) for split in data.splits.values()):
+        return f"fingerprint {data.fingerprint}"
+    broken: list[DataError] = []
+    total = sum(len(split) for split in data.splits.values())
+    with progress(total, "images") as step:
+        for split in data.splits.values():
+            for i in range(len(split)):
+                try:
+                    split.image(i)
+                except DataError as error:
+                    broken.append(error)
+                step(1)
+    if broken:
+        raise DataError(f"{len(broken):,} of {total:,} images are broken. The first: {broken[0]}")
+    twice = duplicates(data.splits)
+    if twice and not official:
+        raise DataError(
+            f"{data.name}: {len(twice):,} images stand in two splits, the first is {twice[0][0]!r} and {twice[0][1]!r}. "
+            "A test on images of the training says nothing: keep each image in one split."
+        )
+    note = f"; {len(twice):,} stand in two splits, such as {twice[0][0]} and {twice[0][1]}" if twice else ""
+    return f"all {total:,} images can be read{note}\nfingerprint {data.fingerprint}"

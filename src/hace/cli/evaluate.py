@@ -1,0 +1,227 @@
+"""`hace evaluate`: all metrics of anybody's scores."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.cli.answer_options import level_index_of, level_of, subset_of, threshold_of
+from hace.cli.evaluate_folder import check_out, write_results
+from hace.cli.evaluate_run import run_job
+from hace.cli.evaluate_scores import Model, file_job, progress
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+    from hace.metrics.result import Report
+
+DESCRIPTION = """\
+Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
+hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder of JSON, CSV
+and pictures as well.
+"""
+
+EXAMPLES = """\
+examples:
+  hace evaluate --hierarchy tree.csv --scores logits.npy --labels y.npy
+  hace evaluate --hierarchy tree.csv --scores probs.parquet --kind probs --labels y.csv --out results
+  hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --threshold 0.9 --level family
+  hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --subset species_of_bavaria.txt
+  hace evaluate --hierarchy tree.csv --scores a.npy --compare b.npy --labels y.npy
+  hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
+  hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
+
+scores have a column for each leaf (label order) or each node (node order). Named columns (.csv, .parquet) may stand in any
+order; they are matched by id, then by name. labels are integers from 0, or ids or names; inner nodes are allowed.
+A run scores its own data again, which must not have changed since; without other options the metrics are those of its result.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add(
+        "--run",
+        metavar="RUN",
+        dest="run_folder",
+        help="a finished run, instead of --hierarchy, --scores and --labels",
+    )
+    add(
+        "--split",
+        choices=("test", "val", "train"),
+        help="of the run's data (default: what its result speaks of)",
+    )
+    add(
+        "--data-root",
+        "--features",
+        metavar="PATH",
+        dest="data_root",
+        help="where the run's data or features lie now, if they were moved",
+    )
+    add(
+        "--device",
+        metavar="DEVICE",
+        default="auto",
+        help="where a run of `hace train` computes (default: auto)",
+    )
+    add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
+    add("--format", metavar="FORMAT", help="how to read the hierarchy, where its name does not tell")
+    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
+    add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or take it away")
+    add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")
+    add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
+    add(
+        "--outputs",
+        choices=("auto", "leaves", "nodes"),
+        default="auto",
+        help="what the columns are (default: auto)",
+    )
+    add("--key", metavar="NAME", help="the array to take from an .npz of scores")
+    add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
+    add("--labels", metavar="FILE", help="the truth, a row a sample: .npy, .npz, .csv or .txt")
+    add("--label-kind", choices=("auto", "index", "id"), default="auto", help="labels are 0, 1, ... or ids")
+    add("--label-key", metavar="NAME", help="the array to take from an .npz of labels")
+    add("--label-column", metavar="NAME", help="the column to take from a .csv of labels")
+    add(
+        "--distance",
+        choices=("lca_height", "lca_depth", "edges"),
+        default="lca_height",
+        help="of severity and costs",
+    )
+    add(
+        "--threshold",
+        metavar="T",
+        help="evaluate the deepest node above a probability: 0.9, or one a level: 0.9,0.8",
+    )
+    add(
+        "--level",
+        metavar="LEVEL",
+        help="evaluate the best node of a level, by depth or name, and its classes",
+    )
+    add(
+        "--price",
+        metavar="P",
+        type=float,
+        help="what vagueness costs in the answer of least cost (default: 0.5)",
+    )
+    add("--subset", metavar="CLASSES", help="only these classes can be: a file, one a line, or a,b,c")
+    add(
+        "--compare",
+        metavar="FILE",
+        help="scores of a second model on the same samples; with --run also a second run",
+    )
+    add(
+        "--replicates",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="of the bootstrap of --compare (default: 1000)",
+    )
+    add("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
+    add("--bins", type=int, default=15, help="of the calibration (default: 15)")
+    add(
+        "--out",
+        metavar="FOLDER",
+        help="write report.json, decisions.csv, classes.csv, mistakes.csv and pictures there",
+    )
+    add("--json", action="store_true", help="print the report as JSON instead of a table")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read, evaluate, print and write."""
+    for option in ("bins", "replicates"):
+        if getattr(args, option) < 1:
+            raise ConfigError(f"--{option} must be at least 1, got {getattr(args, option)}.")
+    if args.out:
+        check_out(args.out)
+    job = file_job(args) if args.run_folder is None else run_job(args)
+    h = job.hierarchy
+    subset = None if args.subset is None else subset_of(args.subset, h)
+    options = {
+        "subset": subset,
+        "convention": args.distance,
+        "rules": extra_rules(args, h),
+        "bins": args.bins,
+    }
+    report, other = ([model.evaluate(options) for model in job.models] + [None])[:2]
+    assert report is not None
+    found = job.about | report.to_dict()
+    text = [report.to_text()]
+    if job.about:
+        text.insert(0, f"run {job.about['run']}, {job.about['split']} samples")
+    if subset is not None:
+        outside = int((~np.isin(job.truth, [h.index(c) for c in subset])).sum())
+        found["outside_subset"] = outside
+        text.append(
+            f"\nsubset of {len(set(subset))} classes; {outside:,} samples have their truth outside it"
+        )
+    if other is not None:
+        document, lines = comparison(report, other, job.models, args)
+        found["comparison"] = document
+        text.append(lines)
+    document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
+    print(document if args.json else "\n".join(text))
+    if args.out:
+        level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
+        names = (job.models[0].name, job.models[-1].name)
+        write_results(Path(args.out), report, other, document, level, names)
+        print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
+
+
+def comparison(
+    report: Report, other: Report, models: list[Model], args: argparse.Namespace
+) -> tuple[dict[str, Any], str]:
+    """The differences of two models, for JSON and for people."""
+    from hace.metrics.comparison import compare, comparison_text
+
+    with progress(args.replicates, "bootstrap") as step:
+        differences = compare(report, other, replicates=args.replicates, seed=args.seed, progress=step)
+    rows = [
+        {
+            "heading": g,
+            "name": n,
+            "first": d.first,
+            "second": d.second,
+            "change": d.value,
+            "low": d.low,
+            "high": d.high,
+        }
+        for (g, n), d in differences.items()
+    ]
+    first, second = (model.source for model in models)
+    text = (
+        f"\ncomparison: first {first}, second {second}; 95 % intervals of the change by "
+        f"{args.replicates:,} paired bootstrap draws, * without 0\n\n{comparison_text(differences)}"
+    )
+    found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
+    return found, text
+
+
+def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, Any]]:
+    """The decisions that options ask for, by title."""
+    rules: dict[str, dict[str, Any]] = {}
+    if args.price is not None:
+        cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "convention": args.distance}
+        if not 0 <= args.price <= 1:
+            raise ConfigError(f"--price must be from 0 to 1, got {args.price}.")
+        rules[f"least cost, any rank, price {args.price:g}"] = cost
+    if args.threshold is not None:
+        threshold = threshold_of(args.threshold, h)
+        rules[f"threshold {args.threshold}"] = {"rule": "threshold", "threshold": threshold}
+    if args.level is not None:
+        rules[f"best node of level {args.level}"] = {"rule": "level", "level": level_index_of(args.level, h)}
+    return rules
+
+
+def without_nan(value: Any) -> Any:
+    """The same document with None for nan, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {k: without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [without_nan(v) for v in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

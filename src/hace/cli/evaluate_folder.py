@@ -1,0 +1,81 @@
+"""The folder that `hace evaluate --out` writes: JSON, tables and pictures, each whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.errors import ConfigError
+from hace.files.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from hace.metrics.result import Report
+
+
+def check_out(out: str) -> None:
+    """Refuse an --out that cannot be written, before any work is done.
+
+    Raises:
+        ConfigError: It is a file, lies below a file or in a folder that may not be written to, or pictures cannot be drawn.
+    """
+    there = Path(out).absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent  # what is missing will be made
+    if not there.is_dir():
+        words = "it is a file" if there == Path(out).absolute() else f"{there} is a file"
+        raise ConfigError(f"--out must be a folder, got {out!r}: {words}. Name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out must be a folder that can be written to, got {out!r}: {there} may not be.")
+    if find_spec("matplotlib") is None:
+        raise ConfigError('--out draws with matplotlib. Install it with: pip install "hace[report]".')
+
+
+def write_results(
+    folder: Path, report: Report, other: Report | None, document: str, level: int, names: tuple[str, str]
+) -> None:
+    """Write the report, the tables and the pictures, in which the models have these names."""
+    from hace.metrics.figures import draw_report
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_path(folder / "report.json") as path:
+        path.write_text(document + "\n", encoding="utf-8")
+    tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
+    if report.hierarchy.is_tree:
+        tables["classes.csv"] = report.class_table(level).columns()
+    for name, table in tables.items():
+        with atomic_path(folder / name) as path, path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
+    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
+        for drawn in draw_report(report, Path(temporary), other, names):
+            with atomic_path(folder / drawn.name) as path:
+                drawn.replace(path)
+
+
+def decision_columns(report: Report) -> dict[str, list]:
+    """A row a sample: truth, best leaf, and the answers of the other rules."""
+    import torch
+
+    from hace.decisions import Decisions
+
+    h, s = report.hierarchy, report.samples
+    table = {
+        "sample": list(range(len(s))),
+        "truth": [h.nodes[v] for v in s.truth.tolist()],
+        "truth_name": [h.names[v] for v in s.truth.tolist()],
+        "leaf": [h.nodes[v] for v in s.answers.tolist()],
+        "leaf_name": [h.names[v] for v in s.answers.tolist()],
+        "leaf_probability": s.confidence.tolist(),
+        "distance": s.distance.tolist(),
+    }
+    for title, (nodes, probabilities) in s.decided.items():
+        decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities))
+        columns = decided.columns()
+        for name in ("id", "name", "level", "probability", "path"):
+            table[f"{title}: {name}"] = columns[name]
+    return table

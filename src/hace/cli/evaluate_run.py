@@ -1,0 +1,93 @@
+"""What `hace evaluate --run` does: the model of a finished run, on its own data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.cli.evaluate_scores import Job, Model, file_model, progress
+from hace.cli.features import pick_device
+from hace.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from hace.lab.serve.rescoring import Rescored
+    from hace.metrics.result import Report
+
+# What a run knows by itself, and the value that says that an option was not given.
+OF_FILES = {
+    "scores": None,
+    "labels": None,
+    "hierarchy": None,
+    "format": None,
+    "option": [],
+    "root": None,
+    "label_kind": "auto",
+    "label_key": None,
+    "label_column": None,
+}
+
+
+def run_job(args: argparse.Namespace) -> Job:
+    """A run, and a second one or a file of scores to compare it with."""
+    from hace.lab.serve.rescoring import rescored
+
+    given = [
+        f"--{name.replace('_', '-')}" for name, unset in OF_FILES.items() if getattr(args, name) != unset
+    ]
+    if given:
+        raise ConfigError(
+            f"--run brings its own model, hierarchy and labels: leave {', '.join(given)} away, or leave --run away."
+        )
+    if not Path(args.run_folder).is_dir():
+        raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
+    device = pick_device(args.device, 0)
+    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=device)
+    truth = first.samples.nodes
+    models = [run_model(args.run_folder, first)]
+    if args.compare is not None:
+        if Path(args.compare).is_dir():
+            models.append(run_model(args.compare, second_run(args, first, device)))
+        else:
+            labels = f"the split {first.split!r} of {args.run_folder}"
+            models.append(file_model(args.compare, truth, labels, first.hierarchy, args))
+    about = {"run": first.run.id, "split": first.split}
+    return Job(first.hierarchy, truth, models, about)
+
+
+def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
+    """The run of --compare, on the samples of the first."""
+    from hace.lab.serve.rescoring import rescored
+
+    second = rescored(args.compare, root=second_root(args), split=first.split, device=device)
+    a, b = first.samples, second.samples
+    if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
+        raise DataError(
+            f"{args.run_folder} and {args.compare} have different hierarchies, so they do not compare."
+        )
+    if list(a.names) != list(b.names) or not np.array_equal(a.nodes, b.nodes):
+        raise DataError(
+            f"{args.run_folder} and {args.compare} have different {first.split} samples: {len(a):,} and {len(b):,}. "
+            "Compare runs on the same samples."
+        )
+    return second
+
+
+def second_root(args: argparse.Namespace) -> str | None:
+    """Where the second run's data lie: --data-root too, if both runs saw the same data."""
+    from hace.lab.runs.run import read_run
+
+    prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
+    return args.data_root if len(prints) == 1 else None
+
+
+def run_model(folder: str, scored: Rescored) -> Model:
+    """A model by its run."""
+
+    def evaluate(options: dict[str, Any]) -> Report:
+        with progress(len(scored.samples), scored.run.id) as step:
+            return scored.report(**options, progress=step)
+
+    return Model(folder, Path(folder).resolve().name, evaluate)

@@ -1,0 +1,172 @@
+"""`hace features`: one pass of a frozen model over a data set, stored for probes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.data import numbers
+from hace.cli.hierarchy import reader_options
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.data import Dataset
+
+DESCRIPTION = """\
+Compute the features of all images of a data set with a frozen timm model, once, and store them for linear probes. Stopped
+at any point, the same command goes on where it was and ends with the same bytes.
+"""
+
+EXAMPLES = """\
+examples:
+  hace features --data cifar100 --root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
+  hace features --data cifar100 --root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
+  hace features --data folders --root photos --hierarchy tree.csv --model resnet50 --out F
+  hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
+  torchrun --nproc-per-node 4 -m hace features --data nabirds --root data --model resnet50 --dtype bf16 --out F
+
+Raw features are stored; how to normalise them (none, unit, standard) is chosen when they are read. Without --checkpoint the
+weights come from the model hub. F/manifest.json says what F was made from; another model, other weights, data or
+preprocessing are refused there, with the difference. Images are preprocessed as the model's authors do.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add(
+        "--data",
+        metavar="NAME",
+        required=True,
+        help="what `hace data` reads: cifar100, synthetic, a folder, ...",
+    )
+    add("--root", metavar="R", help="the folder it lies in; for a manifest the file")
+    add("--hierarchy", metavar="H", help="another hierarchy than the data set's own")
+    add("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
+    add("--download", action="store_true", help="fetch the data set into R first, unless it is there")
+    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set")
+    add("--model", metavar="NAME", required=True, help="a timm model, with the tag of its weights or without")
+    add("--out", metavar="FOLDER", required=True, help="where to store the features: new, or begun before")
+    add(
+        "--checkpoint",
+        metavar="FILE",
+        help="weights: .safetensors, or a torch file of tensors (default: the hub)",
+    )
+    add(
+        "--pool",
+        choices=("auto", "token", "avg"),
+        default="auto",
+        help="class token, mean over positions, or what the model's classifier would see (default: auto)",
+    )
+    add("--image-size", metavar="PIXELS", type=int, help="input size (default: the model's own; DINOv2: 224)")
+    add(
+        "--crop-pct",
+        metavar="P",
+        type=float,
+        help="share that the centre crop keeps (default: the model's own)",
+    )
+    add("--dtype", choices=("float32", "bf16"), default="float32", help="bf16 computes under autocast")
+    add("--batch-size", metavar="N", type=int, default=64, help="images a batch (default: 64)")
+    add(
+        "--shard-size",
+        metavar="N",
+        type=int,
+        default=1024,
+        help="images a file: at most these are computed again after a kill (default: 1024)",
+    )
+    add(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes that read images (default: 0 on cpu, up to 8 elsewhere)",
+    )
+    add("--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load data and model, extract, and say what is there."""
+    from hace.data import load_dataset
+    from hace.lab.features.backbones import load_backbone
+    from hace.lab.features.extraction import extract, processes
+    from hace.lab.features.plan import stored
+    from hace.lab.features.store import FeatureStore
+    from hace.lab.runs.progress import progress
+
+    rank, world, local_rank = processes()
+    device = pick_device(args.device, local_rank)
+    workers = pick_workers(args.workers, device)
+    dataset = load_dataset(
+        args.data,
+        args.root,
+        hierarchy=args.hierarchy,
+        root_node=args.root_node,
+        download=args.download,
+        **numbers(reader_options(args.option)),
+    )
+    refuse_features(dataset)
+    backbone = load_backbone(
+        args.model,
+        checkpoint=args.checkpoint,
+        pool=args.pool,
+        dtype=args.dtype,
+        image_size=args.image_size,
+        crop_pct=args.crop_pct,
+        device=device,
+    )
+    out = Path(args.out)
+    say = print if rank == 0 else lambda *words, **options: None
+    size = backbone.preprocessing["input_size"][1]
+    say(
+        f"{backbone.name}: {backbone.num_parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
+        f"{args.dtype} on {device}, weights {backbone.weights[:12]}"
+    )
+    try:
+        with progress("features", "images", sys.stderr if rank == 0 else None) as start:
+            complete = extract(
+                dataset,
+                backbone,
+                out,
+                batch_size=args.batch_size,
+                shard_size=args.shard_size,
+                workers=workers,
+                rank=rank,
+                world=world,
+                progress=start if rank == 0 else None,
+            )
+    except KeyboardInterrupt:
+        there, shards = stored(out)
+        message = f"{there} of {shards} shards are in {out}. The same command goes on from there."
+        print(f"\n{message}", file=sys.stderr)
+        raise
+    if complete:
+        print(f"{FeatureStore(out)!r} is in {out}")
+    else:
+        print(f"rank {rank} of {world} is done; other processes still have shards to write", file=sys.stderr)
+
+
+def pick_device(name: str, local_rank: int) -> str:
+    """The device by name, chosen as in training."""
+    from hace.lab.train.distributed import choose_device
+
+    return str(choose_device(name, local_rank))
+
+
+def pick_workers(asked: int | None, device: str) -> int:
+    """How many processes read images, chosen as in training."""
+    import torch
+
+    from hace.lab.train.distributed import choose_workers
+
+    if asked is not None and asked < 0:
+        raise ConfigError(f"--workers must be 0 or more, got {asked}.")
+    return choose_workers(asked, torch.device(device))
+
+
+def refuse_features(dataset: Dataset) -> None:
+    """A data set of features has no images to compute them from."""
+    from hace.data import Features
+
+    if any(isinstance(split, Features) for split in dataset.splits.values()):
+        raise ConfigError(f"--data {dataset.name} holds features already: give it to the probe as it is.")

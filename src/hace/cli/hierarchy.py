@@ -1,0 +1,131 @@
+"""`hace hierarchy`: summarise, convert or draw a hierarchy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+
+DESCRIPTION = """\
+Summarise a hierarchy: nodes, leaves, depths, widths, and what is unusual about it. With --to or --plot, write it in
+another format or draw it instead. An existing output file is replaced, in one step at the very end.
+"""
+
+EXAMPLES = """\
+examples:
+  hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
+  hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
+  hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
+  hace hierarchy pairs.txt -o order=child-parent     a line for each edge, the child first
+  hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
+  hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
+  hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
+  hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
+"""
+
+LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("file", metavar="FILE", help="a file, a folder, or the built-in name cifar100")
+    parser.add_argument("--format", metavar="FORMAT", help="how to read FILE, where its name does not tell")
+    parser.add_argument(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help='an option of the reader; VALUE is text, true, false, or a list as a,b,c or JSON ("-o" may repeat)',
+    )
+    parser.add_argument(
+        "--root",
+        action=argparse.BooleanOptionalAction,
+        help="add a root above the tops, or take it away (default: as the file or the data set has it)",
+    )
+    parser.add_argument(
+        "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
+    )
+    parser.add_argument("--plot", metavar="OUT", help="draw it to OUT: .png, .svg or .html")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read, then write, draw or summarise."""
+    from hace.formats import read_hierarchy
+
+    if args.plot:
+        check_plot(args.plot)  # before anything is read or written
+    hierarchy = read_hierarchy(args.file, args.format, root=args.root, **reader_options(args.option))
+    if args.to:
+        write(hierarchy, *args.to, source=args.file)
+    if args.plot:
+        plot(hierarchy, args.plot, source=args.file)
+    if not (args.to or args.plot):
+        print(hierarchy.summary())
+
+
+def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
+    """The options of a reader from words such as "prefix=CL:"; `option` is what they were given with, for messages.
+
+    Example:
+        >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
+        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species'], 'leaves': ['a, b', 'c']}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier() or name in ("path", "format", "root"):
+            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option, got {pair!r}.")
+        options[name] = _value(value)
+        if name in LISTS and isinstance(options[name], str):
+            options[name] = [word.strip() for word in value.split(",")]
+    return options
+
+
+def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
+    """Write a hierarchy to a file, or print it where `out` is "-"."""
+    from hace.formats import render_hierarchy, write_hierarchy
+
+    if out == "-":
+        print(render_hierarchy(hierarchy, format), end="")
+        return
+    _refuse_source(out, source)
+    write_hierarchy(hierarchy, out, format)
+    print(f"wrote {out}")
+
+
+def check_plot(out: str) -> None:
+    """Refuse a picture of a kind that nobody draws."""
+    from hace.draw.drawing import WRITERS
+
+    if Path(out).suffix.lower() not in WRITERS:
+        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}, got {out!r}.")
+
+
+def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
+    """Draw a hierarchy to a file."""
+    from hace.draw.drawing import draw_hierarchy
+
+    _refuse_source(out, source)
+    draw_hierarchy(hierarchy, out)
+    print(f"wrote {out}")
+
+
+def _value(text: str) -> Any:
+    """A list, an object, true or false if it reads as JSON; any other text stays text, numbers too: ids are text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | list | dict) else text
+
+
+def _refuse_source(out: str, source: str) -> None:
+    if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise ConfigError(f"The output {out} is the input itself. Write to another file.")

@@ -1,0 +1,152 @@
+"""`hace predict`: answers of a finished run on new images."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.answer_options import level_index_of, subset_of, threshold_of
+from hace.cli.features import pick_device, pick_workers
+from hace.cli.predict_output import SUFFIXES, WRITERS, Output
+from hace.errors import ConfigError, DataError
+from hace.files.atomic import atomic_path
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+    from hace.lab.serve.inputs import Broken
+    from hace.lab.serve.predictor import Question
+
+DESCRIPTION = """\
+Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream in
+batches, so a folder may hold any number of them.
+"""
+
+EXAMPLES = """\
+examples:
+  hace predict runs/4cd033b43672ca23 photo.jpg
+  hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
+  hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --format jsonl
+  hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
+  hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
+  hace predict runs/4cd033b43672ca23 features.npz
+
+INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list with a column path (relative to the list). A run of
+`hace train` sees images by itself; a run of `hace probe` sees them through the frozen model that `hace features` recorded,
+and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
+
+The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
+An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
+--skip-broken it is left out, named on stderr, and the exit code is 0.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help="a finished run of `hace probe` or `hace train`")
+    add("input", metavar="INPUT", help="an image, a folder, a list, or features")
+    add("--top-k", metavar="K", type=int, default=5, help="how many classes to give (default: 5)")
+    add(
+        "--threshold",
+        metavar="T",
+        help="answer the deepest node above a probability: 0.9, or one a level: 0.9,0.8",
+    )
+    add("--level", metavar="LEVEL", help="answer the best node of a level, by depth or name")
+    add("--subset", metavar="CLASSES", help="only these classes can be: a file, one a line, or a,b,c")
+    add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
+    add("--out", metavar="FILE", help="write there instead, whole or not at all: .csv, .jsonl or .txt")
+    add("--skip-broken", action="store_true", help="leave out images that cannot be read")
+    add(
+        "--checkpoint",
+        metavar="FILE",
+        help="of a probe: weights of the model behind its features (default: the hub)",
+    )
+    add("--batch-size", metavar="N", type=int, help="images at once (default: as the run had it)")
+    add(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes that read images (default: 0 on cpu, up to 8 elsewhere)",
+    )
+    add("--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Predict, batch by batch."""
+    from hace.lab.runs.progress import progress
+    from hace.lab.serve.inputs import ImageList, read_inputs
+    from hace.lab.serve.predictor import Predictor, broken_message
+
+    form = form_of(args)
+    device = pick_device(args.device, 0)
+    workers = pick_workers(args.workers, device)
+    if args.batch_size is not None and args.batch_size < 1:
+        raise ConfigError(f"--batch-size must be at least 1, got {args.batch_size}.")
+    broken: list[Broken] = []
+    with ExitStack() as stack:
+        stream = sys.stdout
+        if args.out is not None:  # before any work is done: it may not be possible
+            path = stack.enter_context(atomic_path(args.out))
+            stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+        predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
+        asked = question(args, predictor.hierarchy)
+        inputs = read_inputs(args.input)
+        if not len(inputs):
+            raise DataError(f"{args.input} holds no sample.")
+        batch_size = args.batch_size
+        if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
+            batch_size = batch_size or predictor.sight.batch_size
+        output = Output(stream, WRITERS[form], skip_broken=args.skip_broken)
+        quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
+        start = quietly if quiet else stack.enter_context(progress("predict", "samples"))
+        step = start(len(inputs), 0)
+        for batch in predictor.stream(inputs, asked, batch_size=batch_size, workers=workers):
+            output.add(batch)
+            broken += batch.broken
+            step(len(batch) + len(batch.broken))
+    if args.out is not None:
+        left = " (broken images left out)" if broken and args.skip_broken else ""
+        print(f"wrote {len(inputs) - len(broken) * args.skip_broken:,} rows to {args.out}{left}")
+    if broken and not args.skip_broken:
+        raise DataError(
+            broken_message(broken, len(inputs)) + "\nAll others are answered. --skip-broken leaves these out."
+        )
+    if broken:
+        print(f"hace: {broken_message(broken, len(inputs))}", file=sys.stderr)
+
+
+def quietly(total: int, done: int) -> Callable[[int], None]:
+    """Progress that nobody sees."""
+    return lambda count: None
+
+
+def form_of(args: argparse.Namespace) -> str:
+    """The format of the output."""
+    if args.format is not None:
+        return args.format
+    if args.out is None:
+        return "table" if sys.stdout.isatty() else "csv"
+    suffix = Path(args.out).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"--out {args.out} does not tell its format. Say --format {', '.join(WRITERS)}.")
+    return SUFFIXES[suffix]
+
+
+def question(args: argparse.Namespace, h: Hierarchy) -> Question:
+    """What the options ask of every sample."""
+    from hace.lab.serve.predictor import Question
+
+    if args.top_k < 1:
+        raise ConfigError(f"--top-k must be at least 1, got {args.top_k}.")
+    if args.threshold is not None and args.level is not None:
+        raise ConfigError("--threshold and --level are two ways to choose the rank of the answer: give one.")
+    return Question(
+        args.top_k,
+        None if args.threshold is None else threshold_of(args.threshold, h),
+        None if args.level is None else level_index_of(args.level, h),
+        None if args.subset is None else subset_of(args.subset, h),
+    )

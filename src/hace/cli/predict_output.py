@@ -1,0 +1,135 @@
+"""What `hace predict` writes: a table for people, CSV, or JSON lines, batch by batch.
+
+Names of classes and files come from strangers. A terminal gets no control characters; a spreadsheet gets no formulas: a cell of
+text that begins like one has an apostrophe in front. JSON lines hold every name exactly.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from hace.lab.serve.predictions import Predictions
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+FORMULA = ("=", "+", "-", "@")
+SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
+
+
+def printable(text: str) -> str:
+    r"""Text without control characters, which could move a terminal's cursor or break a line.
+
+    Example:
+        >>> printable("a\x1b[2Jb") == "a\ufffd[2Jb"
+        True
+    """
+    return CONTROL.sub("\ufffd", text)
+
+
+def harmless(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula.
+
+    Example:
+        >>> harmless("=1+1"), harmless("dog"), harmless(-0.5)
+        ("'=1+1", 'dog', -0.5)
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+
+
+def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """Rows of comma-separated values; the first batch brings the header."""
+    if first:
+        yield _csv_line(batch.row_columns())
+    for row in batch.rows():
+        if not (skip_broken and row["error"]):
+            yield _csv_line([harmless(value) for value in row.values()])
+
+
+def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """A JSON object a line."""
+    for document in batch.documents():
+        if not (skip_broken and "error" in document):
+            yield json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """A line a sample: name, answer with its probability, and the best classes."""
+    for document in batch.documents():
+        sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
+        if "error" not in document:
+            answer = document["answer"]
+            said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
+            best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
+            yield f"{sample}  {said} {answer['probability']:5.3f}  {best}\n"
+        elif not skip_broken:
+            yield f"{sample}  {printable(document['error'])}\n"
+
+
+def title(node: dict[str, Any]) -> str:
+    """A node as a person reads it: its name, and its id where that says more."""
+    if node["id"] is None:
+        return "no answer"
+    name = node["name"] if node["name"] == node["id"] else f"{node['name']} [{node['id']}]"
+    return printable(name)
+
+
+def fitted(text: str, width: int, keep_end: bool = True) -> str:
+    """Text padded to a width; of longer text the end, which tells files apart, or the beginning.
+
+    Example:
+        >>> fitted("photos/2024/husky.png", 12), fitted("Siberian husky", 8, keep_end=False)
+        ('…4/husky.png', 'Siberia…')
+    """
+    if len(text) > width:
+        text = "…" + text[1 - width :] if keep_end else text[: width - 1] + "…"
+    return text.ljust(width)
+
+
+WRITERS: dict[str, Callable[[Predictions, bool, bool], Iterator[str]]] = {
+    "table": table_lines,
+    "csv": csv_lines,
+    "jsonl": json_lines,
+}
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
+
+
+class Output:
+    """A stream that predictions are written to, a batch at a time.
+
+    Args:
+        stream: Where to.
+        writer: One of `WRITERS`.
+        skip_broken: Whether images that could not be read have no row.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        writer: Callable[[Predictions, bool, bool], Iterator[str]],
+        skip_broken: bool = False,
+    ) -> None:
+        self.stream, self.writer, self.skip_broken = stream, writer, skip_broken
+        self.first = True
+
+    def add(self, batch: Predictions) -> None:
+        """Write a batch."""
+        code = getattr(self.stream, "encoding", None) or "utf-8"
+        for line in self.writer(batch, self.first, self.skip_broken):
+            # A name of bytes that are no text, or a terminal that does not know a letter, gets it as \\udce4.
+            self.stream.write(line.encode(code, "backslashreplace").decode(code))
+            self.first = False
+        self.stream.flush()
+
+
+def _csv_line(cells: list[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()

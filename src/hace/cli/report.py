@@ -1,0 +1,61 @@
+"""`hace report`: what came out of a study."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DESCRIPTION = """\
+Write the report of a study: one page that opens from disk, with every table of the paper beside its printed numbers, the fair
+comparison with intervals, figures, and a drawing of the hierarchy to click through. The same as Markdown, LaTeX and CSV.
+"""
+
+EXAMPLES = """\
+examples:
+  hace report STUDY                           writes STUDY/report/report.html and prints a summary
+  hace report STUDY --out public
+  hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
+
+A study that is still running can be reported, too: what is missing is marked. Exit code 2: no run has finished.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("study", metavar="STUDY", help="the folder of `hace study`")
+    parser.add_argument("--out", metavar="DIR", help="where to write (default: STUDY/report)")
+    parser.add_argument(
+        "--compare", metavar="A,B", help="the methods whose difference is shown (default: hace,sce)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the path of the page alone")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read, write, print the summary."""
+    compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
+    show_report(args.study, args.out, compare, quiet=args.quiet)
+
+
+def show_report(
+    study: str | Path, out: str | None = None, compare: Sequence[str] | None = None, *, quiet: bool = False
+) -> None:
+    """Write the report of a study, print the summary, and the path of the page last. What is left out goes to stderr."""
+    from hace.lab.report import about_study, write_records
+    from hace.lab.report.document import failures, shortened
+    from hace.lab.report.results import Results
+    from hace.lab.report.text import results_text
+    from hace.lab.study.study import read_study
+
+    opened = read_study(study)
+    about = about_study(opened)
+    results = Results(opened.records(), compare)
+    page = write_records(results, about, Path(out) if out else opened.folder / "report")
+    for line in shortened([*about.problems, *results.problems], 20):
+        print(f"left out: {line}", file=sys.stderr)
+    for line in shortened(failures(results.records), 20):
+        print(f"no result: {line}", file=sys.stderr)
+    if not quiet:
+        print(results_text(results), end="\n\n")
+    print(page if quiet else f"The page: {page.resolve()}")

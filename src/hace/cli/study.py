@@ -1,0 +1,277 @@
+"""`hace study`: a whole comparison, from grid to finished runs, anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.data import numbers
+from hace.errors import ConfigError, nearest
+
+SHOWN = 5  # errors at the end
+
+if TYPE_CHECKING:
+    from hace.lab.study.plans import Choices, Plan
+    from hace.lab.study.scheduler import Tally
+    from hace.lab.study.start import Survey
+    from hace.lab.study.study import Study
+
+DESCRIPTION = """\
+Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. What is
+finished is never repeated: stopped or killed at any point, the same command goes on where it was.
+"""
+
+EXAMPLES = """\
+examples:
+  hace study --list                                      the studies there are
+  hace study demo --out demo --workers 2                 made-up features, in two minutes
+  hace study paper-probe fair-probe controls --features cifar100=F --out S
+                                                         several in one report
+  hace study fair-probe --features cifar100=F --out S    F: a folder of `hace features`
+  hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
+  hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
+  hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --out S
+  hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
+
+Then: hace report S. Two studies with the same --runs share their runs. On a cluster, the study and the data must lie where
+all machines see them. Exit code 1: some runs failed; the others are there, and the same command tries again.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "preset", metavar="PRESET", nargs="*", help="the study, or several in one; --list shows them"
+    )
+    parser.add_argument("--list", action="store_true", help="show the studies and what they assume")
+    add_study_arguments(parser, "--out", None)
+
+    what = parser.add_argument_group("what")
+    what.add_argument(
+        "--features",
+        metavar="NAME=F",
+        action="append",
+        default=[],
+        help="features of a data set: folder or file",
+    )
+    what.add_argument(
+        "--data-root",
+        metavar="NAME=R",
+        action="append",
+        default=[],
+        help="where the images of a data set lie",
+    )
+    what.add_argument(
+        "--hierarchy", metavar="NAME=H", action="append", default=[], help="another hierarchy of a data set"
+    )
+    what.add_argument(
+        "--only",
+        metavar="KEY=V,...",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="a part: method=hace,sce dataset=cifar100 model=... dilution=... pairing=... seed=...",
+    )
+    what.add_argument("--methods", metavar="M,...", help="these methods in place of the study's")
+    what.add_argument("--rates", metavar="R,...", help="these learning rates in place of a fair study's")
+    what.add_argument("--seeds", metavar="K", type=int, help="this many seeds in place of the study's")
+    what.add_argument(
+        "--set",
+        metavar="NAME=V",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="any other setting of all runs: batch_size=64 precision=bf16 workers=8",
+    )
+    what.add_argument(
+        "--epochs-scale", metavar="X", type=float, default=1.0, help="times the epochs of every run"
+    )
+
+
+def add_study_arguments(parser: argparse.ArgumentParser, out: str, default: str | None) -> None:
+    """Declare where a study goes and how it is done."""
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        out, metavar="STUDY", default=default, help=f"its folder{f' (default: {default})' if default else ''}"
+    )
+    how.add_argument("--runs", metavar="DIR", help="where run directories go (default: STUDY/runs)")
+    how.add_argument(
+        "--dry-run", action="store_true", help="show what would be done, and about how long it takes"
+    )
+    how.add_argument("--update", action="store_true", help="go on although the study has changed")
+    how.add_argument("--executor", metavar="E", default="local", help="local, ray or slurm (default: local)")
+    how.add_argument(
+        "--workers", metavar="N", type=int, help="processes (local, ray), or jobs in SLURM's queue"
+    )
+    how.add_argument(
+        "--threads", metavar="N", type=int, default=1, help="of each run; 1 makes runs repeat bit by bit"
+    )
+    how.add_argument("--retries", metavar="N", type=int, default=1, help="of a run that fails (default: 1)")
+    how.add_argument("--address", metavar="A", help="of a running Ray cluster (default: start one here)")
+    how.add_argument("--partition", metavar="P", help="of SLURM")
+    how.add_argument("--cpus", metavar="N", type=int, default=1, help="of a run, on a cluster (default: 1)")
+    how.add_argument(
+        "--gpus", metavar="X", type=float, default=0.0, help="of a run, on a cluster (default: 0)"
+    )
+    how.add_argument("--hours", metavar="H", type=float, default=24.0, help="of a SLURM job (default: 24)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Plan, look at what is there, and do the rest."""
+    if args.list:
+        return print_presets()
+    if not args.preset:
+        raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
+    from hace.lab.study.grid import Place, pairs
+    from hace.lab.study.plans import Choices
+
+    place = Place(
+        pairs(args.features, "--features"),
+        pairs(args.data_root, "--data-root"),
+        pairs(args.hierarchy, "--hierarchy"),
+    )
+    methods = None if args.methods is None else tuple(args.methods.split(","))
+    choices = Choices(
+        place,
+        pairs(args.only, "--only"),
+        methods,
+        rates(args.rates),
+        args.seeds,
+        args.epochs_scale,
+        numbers(pairs(args.set, "--set")),
+    )
+    tally = do_study(args.preset, choices, args)
+    if tally is not None and tally.sum("failed"):
+        sys.exit(1)
+
+
+def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace) -> Tally | None:
+    """Start or continue a study; a dry run shows what would be done."""
+    from hace.lab.study.plans import make_plan
+    from hace.lab.study.start import Survey, started_study
+
+    check(args)
+    plan = make_plan(presets, choices, absent=args.dry_run)
+    survey = Survey(plan.data)
+    if plan.missing:
+        here = any(config.root is not None for config in plan.data.values())
+        how = "left out" if here or not args.dry_run else "counted in the paper's size"
+        print(f"{how}, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
+    if args.dry_run:
+        return show_plan(plan, choices, survey, args)
+    with started_study(args.out, plan, choices, survey, runs=args.runs, update=args.update) as study:
+        return work(study, survey, args)
+
+
+def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
+    """Make what is missing, and say how it went."""
+    from hace.lab.runs.stopping import Stopped, ending
+    from hace.lab.study.executors import Resources, make_executor
+    from hace.lab.study.scheduler import Scheduler
+    from hace.lab.study.study import FAILURES
+    from hace.lab.study.view import summary, watching
+
+    resources = Resources(
+        workers=args.workers,
+        cpus=args.cpus,
+        gpus=args.gpus,
+        address=args.address,
+        partition=args.partition,
+        hours=args.hours,
+        logs=study.folder / "jobs",
+    )
+    with ending(), watching() as watch:
+        scheduler = Scheduler(study, survey.sources, retries=args.retries, threads=args.threads, watch=watch)
+        try:
+            if scheduler.missing():
+                with make_executor(args.executor, resources) as executor:
+                    scheduler.run(executor)
+        except KeyboardInterrupt as stop:
+            words = f"Stopped: {summary(scheduler.tally)}. The same command goes on from there."
+            print(f"\n{words}", file=sys.stderr)
+            if isinstance(stop, Stopped):
+                raise SystemExit(128 + stop.number) from None
+            raise
+    tally = scheduler.tally
+    print(f"{summary(tally)}: {study.folder}")
+    if tally.edges:
+        print(
+            f"{tally.edges:,} of {tally.searches:,} searches chose the smallest or largest rate: wider --rates may do better"
+        )
+    if tally.sum("failed"):
+        for failure in list(scheduler.failures.values())[:SHOWN]:
+            print(f"  {failure['error']}", file=sys.stderr)
+        print(f"{study.folder / FAILURES} has the errors; the same command tries again.", file=sys.stderr)
+    return tally
+
+
+def show_plan(plan: Plan, choices: Choices, survey: Survey, args: argparse.Namespace) -> None:
+    """What would be done: runs by method, what is there already, and about how long the rest takes."""
+    from hace.lab.runs.progress import duration
+    from hace.lab.study.cost import RULE, whats_left
+    from hace.lab.study.start import draft
+    from hace.lab.study.study import STUDY, Study, read_study
+
+    for name, problem in survey.problems.items():
+        print(f"{name}: cannot be used, and is not counted: {problem}")
+    cells = [cell for cell in plan.cells if (cell.key.dataset, cell.config.kind) in survey.usable]
+    folder = Path(args.out)
+    study = Study(folder, draft(plan._replace(cells=cells), choices, survey, args.runs))
+    if (folder / STUDY).is_file() and args.runs is None:
+        study = Study(folder, {**study.document, "runs": read_study(folder).document["runs"]})
+    configs = {(c.key.dataset, c.key.model, c.key.method): c.config for c in cells}
+    left = whats_left(study.records(), configs, study.sets)
+    print(f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another")
+    for (dataset, model, method), part in left.items():
+        time = duration(part.seconds) + ("" if part.measured else " (rough)")
+        print(f"{dataset:<14} {model:<14} {method:<20} {part.runs:>6,} {part.done:>6,}  {time}")
+    total, done = sum(p.runs for p in left.values()), sum(p.done for p in left.values())
+    seconds = sum(part.seconds for part in left.values())
+    print(f"{len(cells):,} cells, {total:,} runs, {done:,} done; the rest takes about {duration(seconds)}")
+    if not all(part.measured for part in left.values()):
+        print(f"rough: {RULE}; runs that share a pass are faster")
+
+
+def print_presets() -> None:
+    """The studies, and what they assume where the paper says nothing."""
+    from hace.lab.study.presets import ASSUMPTIONS, PRESETS
+
+    for name, preset in PRESETS.items():
+        print(f"{name:<18} {preset.title}")
+        print(
+            f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
+        )
+    print("\nassumptions:")
+    for assumption in ASSUMPTIONS:
+        print(f"- {assumption}")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse what cannot be done before anything is loaded."""
+    from hace.lab.study.executors import EXECUTORS, Resources
+
+    if args.out is None:
+        raise ConfigError("hace study needs a folder for its results: --out STUDY.")
+    if args.retries < 0:
+        raise ConfigError(f"--retries must be 0 or more, got {args.retries}.")
+    if args.threads < 1:
+        raise ConfigError(f"--threads must be at least 1, got {args.threads}.")
+    if args.executor not in EXECUTORS:
+        raise ConfigError(
+            f"--executor must be one of {', '.join(EXECUTORS)}, got {args.executor!r}."
+            f"{nearest(args.executor, EXECUTORS)}"
+        )
+    Resources(workers=args.workers, cpus=args.cpus, gpus=args.gpus, hours=args.hours)
+
+
+def rates(text: str | None) -> tuple[float, ...] | None:
+    """Learning rates, as the command line has them."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--rates must be numbers with commas between them, got {text!r}.") from None

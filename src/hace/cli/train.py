@@ -1,0 +1,169 @@
+"""`hace train`: a model from images, by a configuration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.errors import ConfigError, HaceError
+
+if TYPE_CHECKING:
+    from hace.lab.runs.run import Run
+    from hace.lab.runs.train_config import TrainConfig
+
+DESCRIPTION = """\
+Train a model end to end on images. What to do is a configuration: a preset, a file, settings on the command line, each over
+the one before. Killed at any moment, the same command goes on from its last checkpoint and ends with the same bits.
+"""
+
+EXAMPLES = """\
+examples:
+  hace train model=resnet18 data.name=synthetic epochs=5 --out runs/first
+  hace train --preset cifar100/resnet18/hace data.root=data --out runs/hace
+  hace train --preset cifar100/resnet18/sce data.root=data seed=1 --out runs/sce
+  hace train --config mine.yaml lr=0.05 loss.options.dilution=0.2 --out runs/mine
+  hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
+  hace train --preset aircraft/swin_tiny --print_config > mine.yaml
+  torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
+  hace train --presets                                            the paper's recipes, with what to expect
+
+Below --out lie config.json, log.jsonl (a line an epoch), weights.safetensors and result.json; while it runs, checkpoints too.
+Exit codes: 0 done, 1 the loss became infinite or NaN, 2 something does not fit, 130 and 143 stopped by Ctrl-C or SIGTERM
+after saving.
+"""
+
+SETTINGS_TITLE = "\nsettings, given as NAME=VALUE or in the file of --config (dots lead into parts):\n"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add("settings", metavar="NAME=VALUE", nargs="*", help="settings, over those of --config and --preset")
+    add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which then goes on")
+    add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
+    add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
+    add("--presets", action="store_true", help="list the presets and stop")
+    add("--print_config", action="store_true", help="print the whole configuration as YAML and stop")
+    add("--restart", action="store_true", help="start again instead of going on from a checkpoint")
+    # argparse has no hook for text that takes seconds to make; only those who ask for this help wait for torch.
+    parser.format_help = lambda: _plain_help(parser) + settings_help()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Put the configuration together, train, and say how it ended."""
+    if args.presets:
+        print(preset_list())
+        return
+    try:
+        config = build_config(args.preset, args.config, args.settings)
+        if args.print_config:
+            print(as_yaml(config), end="")
+            return
+        if args.out is None:
+            raise ConfigError("--out is missing: the folder for the run.")
+        run = _train(config, Path(args.out), resume=not args.restart)
+    except HaceError:
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine says it
+            raise SystemExit(2) from None
+        raise
+    if run.status == "diverged":
+        raise SystemExit(1)
+
+
+def build_config(preset_name: str | None, file: str | None, settings: list[str]) -> TrainConfig:
+    """The configuration: preset, file and settings, each over the one before.
+
+    Raises:
+        ConfigError: All problems at once.
+    """
+    from hace.lab.runs.config_files import merged, overrides, read_document
+    from hace.lab.runs.settings import from_dict, listed, unlisted
+    from hace.lab.runs.train_config import TrainConfig, preset
+
+    document: Mapping[str, Any] = preset(preset_name).to_dict() if preset_name else {}
+    if file is not None:
+        document = merged(document, read_document(file))
+    over, problems = overrides(settings)
+    try:
+        config = from_dict(TrainConfig, merged(document, over))
+    except ConfigError as error:
+        raise ConfigError(listed([*problems, *unlisted(str(error))])) from None
+    if problems:
+        raise ConfigError(listed(problems))
+    return config
+
+
+def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
+    from hace.lab.features.extraction import processes
+    from hace.lab.runs.progress import progress
+    from hace.lab.runs.stopping import Stopped
+    from hace.lab.train.train import run_train
+
+    main = processes()[0] == 0
+    try:
+        with progress("training", "images", sys.stderr if main else None) as start:
+            run = run_train(config, out, resume=resume, progress=start, report=_print_epoch)
+    except Stopped as stopped:
+        if main:
+            print(stopped, file=sys.stderr)
+        raise SystemExit(128 + stopped.number) from None
+    if main and run.result is not None and run.result["metrics"] is not None:
+        values = run.result["metrics"]["leaves"]
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in values.items() if value is not None)
+        print(f"{run.result['split']}: {numbers}\nrun {run.id} is in {run.folder}")
+    return run
+
+
+def _print_epoch(entry: Mapping[str, Any]) -> None:
+    words = [f"epoch {entry['epoch']}", f"loss {entry['loss']:.4f}"]
+    for key, word in (("accuracy", "accuracy"), ("val_loss", "val loss"), ("val_accuracy", "val accuracy")):
+        if entry.get(key) is not None:
+            words.append(f"{word} {entry[key]:.4f}")
+    words += [f"lr {entry['lr']:.4g}", f"{entry['time']['images_per_second']:,.1f} images/s"]
+    print(", ".join(words), flush=True)
+
+
+def settings_help() -> str:
+    """All settings with their types, defaults and meaning."""
+    try:
+        import jsonargparse
+    except ImportError:
+        return "\nTo see all settings here: pip install 'hace[train]'.\n"
+    from hace.lab.runs.train_config import TrainConfig
+
+    parser = jsonargparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
+    parser.add_class_arguments(TrainConfig, None)
+    text = re.sub(
+        r"(?m)^  --(data|loss) CONFIG.*\n", "", parser.format_help()
+    )  # a whole part is no setting here
+    return SETTINGS_TITLE + re.sub(r"(?m)^  --(\S+ \S+)", r"  \1  ", text)
+
+
+def as_yaml(config: TrainConfig) -> str:
+    """The whole configuration as YAML; `--config` reads it back."""
+    import yaml
+
+    return yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
+
+
+def preset_list() -> str:
+    """The presets, with the words of their recipes."""
+    from hace.lab.runs.train_config import PRESETS
+    from hace.lab.study.methods import METHODS
+    from hace.paper.recipes import describe
+
+    parts = []
+    for name in PRESETS:
+        dataset, model = name.split("/")
+        parts.append(f"{name}\n" + "\n".join(f"  {line}" for line in describe(model, dataset).splitlines()))
+    parts.append("methods, as in cifar100/resnet18/sce: " + ", ".join(METHODS))
+    return "\n\n".join(parts)
+
+
+def _plain_help(parser: argparse.ArgumentParser) -> str:
+    return argparse.ArgumentParser.format_help(parser)

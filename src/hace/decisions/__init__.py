@@ -1,0 +1,11 @@
+"""From anybody's scores to answers: the best class, the node at a level, or the deepest node the model is sure of.
+
+Imports `errors`, `hierarchy` and `losses`.
+"""
+
+from __future__ import annotations
+
+from hace.decisions.answers import Decisions
+from hace.decisions.rules import predict
+
+__all__ = ["Decisions", "predict"]

@@ -1,0 +1,248 @@
+"""The gate for scores: anybody's outputs in, log q* over the nodes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.errors import ConfigError, DataError, HierarchyError, nearest
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.tensors import layout
+from hace.losses.head import node_log_probs
+
+Kind = Literal["logits", "probs", "log_probs", "node_log_probs"]
+KINDS: tuple[str, ...] = get_args(Kind)
+Outputs = Literal["auto", "leaves", "nodes"]
+
+_BLOCK = 1 << 22  # (sample, node) entries worked on at once
+
+
+def as_scores(
+    scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
+) -> Tensor:
+    """Check scores and bring them to logits (or to log q*, which ``kind="node_log_probs"`` promises).
+
+    Args:
+        scores: (B, n) over the leaves in label order or (B, N) over the nodes in node order; a tensor or an array.
+        hierarchy: the hierarchy.
+        kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of outputs that exclude each other, so rows sum to 1;
+            ``"node_log_probs"``: log q* of all nodes, as a loss's ``node_log_probs`` gives it.
+        outputs: what the columns are; ``"auto"`` tells by their number.
+        first_row: where these rows stand among all, for messages.
+
+    Returns:
+        (B, n) or (B, N) in float32, or float64 where the scores are.
+
+    Raises:
+        DataError: a shape that does not fit, NaN, +inf, rows without any mass, probabilities that do not sum to 1.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"kind must be one of {', '.join(KINDS)}. Got {kind!r} instead.")
+    z = _tensor(scores)
+    check_width(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
+    if not z.is_floating_point():
+        raise DataError(f"scores must be floating-point numbers. Got {z.dtype} instead.")
+    half = z.dtype in (torch.float16, torch.bfloat16)
+    z = z.float() if half else z
+
+    def refuse(bad: Tensor, rule: str, remedy: str) -> None:
+        _refuse_rows(bad, rule, remedy, first_row)
+
+    top = z.amax(dim=1, keepdim=True)  # one pass tells of NaN, which it keeps, of +inf and of rows of -inf
+    refuse(top.isnan(), "must not hold NaN", "Look at the model that made them.")
+    if kind != "probs":
+        refuse(top == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
+        if kind == "node_log_probs":
+            refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
+        refuse(top == -torch.inf, "must not be -inf throughout", "Keep one class.")
+        return z
+    refuse(
+        z.amin(dim=1, keepdim=True) < 0,
+        "of kind 'probs' must not be negative",
+        "Say kind='logits' (on the command line: --kind logits) for logits.",
+    )
+    total = z.sum(dim=1)
+    off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
+    if bool(off.any()):
+        row = int(off.nonzero()[0, 0])
+        raise DataError(
+            f"Rows of scores must sum to 1 with kind 'probs'. {int(off.sum())} of {len(z)} do not; row {first_row + row} "
+            f"sums to {float(total[row]):.4g}. Give kind='logits' (on the command line: --kind logits) for logits, or divide "
+            "each row by its sum."
+        )
+    return z.log()
+
+
+def check_width(shape: tuple[int, ...], h: Hierarchy, outputs: str = "auto") -> Literal["leaves", "nodes"]:
+    """Whether scores of a shape are over leaves or nodes; says what is wrong where they are neither."""
+    widths = {"leaves": h.num_leaves, "nodes": h.num_nodes}
+    if outputs not in ("auto", *widths):
+        raise ConfigError(f"outputs must be 'auto', 'leaves' or 'nodes'. Got {outputs!r} instead.")
+    if len(shape) != 2:
+        raise DataError(f"scores must have two dimensions, samples and classes. Got shape {shape} instead.")
+    fitting = [what for what, width in widths.items() if width == shape[1] and outputs in ("auto", what)]
+    if fitting:
+        return fitting[0]  # type: ignore[return-value]
+    if outputs == "auto":
+        rule = f"one column for each of the {h.num_leaves} leaves or each of the {h.num_nodes} nodes"
+    else:
+        rule = f"one column for each of the {widths[outputs]} {outputs}"
+    other = [what for what, width in widths.items() if width == shape[1]]
+    remedy = (
+        f"That is the number of {other[0]}: pass outputs={other[0]!r} (on the command line: --outputs {other[0]})."
+        if other
+        else "Check that the hierarchy is the one the model was trained with, root included or not."
+    )
+    raise DataError(f"scores must have {rule}. Got {shape[1]} columns instead. {remedy}")
+
+
+def log_q(
+    scores: Any,
+    hierarchy: Hierarchy,
+    *,
+    kind: str = "logits",
+    outputs: str = "auto",
+    subset: Iterable[Any] | None = None,
+) -> Tensor:
+    """(B, N) log q* of all nodes in node order, from scores of any kind; see :func:`as_scores`.
+
+    With ``subset``, only these leaves can be: see :func:`restrict`.
+    """
+    z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
+    if kind == "node_log_probs":
+        if subset is not None:
+            raise ConfigError(
+                "subset needs the outputs themselves, since log q* no longer tells a node's own mass from that below it. "
+                "Give logits or probabilities with kind='logits' or 'probs'."
+            )
+        return z
+    if subset is not None:
+        z = restrict(z, hierarchy, subset, outputs=outputs)
+    return node_log_probs(z, hierarchy, outputs=check_width(tuple(z.shape), hierarchy, outputs))
+
+
+def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
+    leaves = log_q[:, layout(hierarchy, log_q.device).leaf_nodes]
+    _refuse_rows(
+        (leaves == -torch.inf).all(1, keepdim=True),
+        "must have some mass on the leaves",
+        "Decide among nodes instead.",
+    )
+    return leaves.log_softmax(dim=1)
+
+
+def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, outputs: str = "auto") -> Tensor:
+    """Logits under which only some leaves can be, such as the species of a region.
+
+    Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output of
+    a head over nodes keeps its own mass where one of the leaves is below it.
+
+    Args:
+        logits: (B, n) or (B, N).
+        hierarchy: the hierarchy.
+        subset: ids of leaves.
+        outputs: what the columns are.
+
+    Raises:
+        DataError: an unknown class (with the nearest names), an inner node, an empty subset, or a sample all of whose
+            mass lies outside.
+    """
+    keep = subset_mask(hierarchy, subset)
+    over = check_width(tuple(logits.shape), hierarchy, outputs)
+    kept = torch.from_numpy(keep[hierarchy.leaf_nodes] if over == "leaves" else keep).to(logits.device)
+    z = logits.masked_fill(~kept, -torch.inf)
+    _refuse_rows(
+        (z == -torch.inf).all(1, keepdim=True), "must have some mass in the subset", "Use a larger subset."
+    )
+    return z
+
+
+def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
+    """(N,) whether a leaf of the subset stands at or below each node."""
+    kept = [str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)]
+    if not kept:
+        raise DataError("subset is empty. Name at least one class.")
+    known = set(hierarchy.leaves)
+    unknown = [c for c in kept if c not in known]
+    if unknown:
+        inner = sorted(set(unknown) & set(hierarchy.nodes))
+        hint = (
+            f" {inner[0]!r} is an inner node: name the classes below it."
+            if inner
+            else nearest(unknown[0], hierarchy.leaves)
+        )
+        shown = ", ".join(map(repr, unknown[:5])) + (
+            f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        )
+        raise DataError(f"subset names classes that are not leaves of the hierarchy: {shown}.{hint}")
+    mask = np.zeros(hierarchy.num_nodes, dtype=bool)
+    mask[[hierarchy.index(c) for c in kept]] = True
+    for parent, child in reversed(hierarchy.edges.tolist()):
+        mask[parent] |= mask[child]
+    return mask
+
+
+def as_nodes(
+    labels: Any, hierarchy: Hierarchy, what: str, *, of: str = "leaves", abstain: bool = False
+) -> Tensor:
+    """Check integers and turn them into node indices on the CPU.
+
+    Args:
+        labels: integers of any shape: labels of leaves, or node indices.
+        hierarchy: the hierarchy.
+        what: the argument's name, for messages.
+        of: ``"leaves"`` or ``"nodes"``.
+        abstain: whether the node index -1, no answer, is allowed.
+    """
+    if of not in ("leaves", "nodes"):
+        raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r} instead.")
+    y = _tensor(labels).cpu()
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise DataError(f"{what} must hold integers. Got {y.dtype} instead.")
+    y = y.long()
+    count = hierarchy.num_leaves if of == "leaves" else hierarchy.num_nodes
+    outside = (y < (-1 if abstain and of == "nodes" else 0)) | (y >= count)
+    if bool(outside.any()):
+        place = outside.nonzero()[0].tolist()
+        raise DataError(
+            f"{what} must hold {'labels of leaves' if of == 'leaves' else 'node indices'} from 0 to {count - 1}. "
+            f"{int(outside.sum())} of {y.numel()} do not; the first is {int(y[tuple(place)])} at position "
+            f"{place[0] if len(place) == 1 else tuple(place)}."
+        )
+    return layout(hierarchy).leaf_nodes[y] if of == "leaves" else y
+
+
+def row_blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices of rows that bound the memory of work on (rows, width)."""
+    step = max(1, _BLOCK // max(width, 1))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def level_numbers(hierarchy: Hierarchy) -> range:
+    """The levels 1 to the deepest, of trees and forests."""
+    if not hierarchy.is_tree:
+        raise HierarchyError(
+            "Levels need a tree or forest: on a DAG a node has no single ancestor at a level."
+        )
+    return range(1, hierarchy.max_depth + 1)
+
+
+def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> None:
+    rows = bad.any(dim=1)
+    if bool(rows.any()):
+        first = first_row + int(rows.nonzero()[0, 0])
+        raise DataError(
+            f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule, the first is row {first}. {remedy}"
+        )
+
+
+def _tensor(values: Any) -> Tensor:
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch warns of arrays it could write to by mistake
+    return torch.as_tensor(values)

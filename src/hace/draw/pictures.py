@@ -1,0 +1,181 @@
+"""A hierarchy as a picture: rows from left to right (an icicle) when there are few classes, rings when there are many.
+
+Needs matplotlib, so nothing but :mod:`hace.draw.drawing` imports it, and only when a picture is asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from hace.draw.drawing import PALETTE, Cells, caption, lay_out, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from hace.hierarchy import Hierarchy
+
+ROWS_SHOWN = 150  # more classes than this become rings
+_SETTINGS: dict[Any, str] = {"svg.hashsalt": "hace", "svg.fonttype": "none", "font.family": "sans-serif"}
+_POINT = 1 / 72  # inches
+_CHARACTER = 0.56  # mean width of a character, in font sizes
+_THIN = 0.15 * _POINT  # cells thinner than this cannot be seen
+
+
+def write_picture(h: Hierarchy, path: Path) -> None:
+    """Draw a hierarchy to a .png or .svg file."""
+    cells = lay_out(h)
+    with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
+        # Names in scripts that the font lacks show boxes in a .png; in an .svg the reader's fonts serve.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure = _rows(h, cells) if cells.rows <= ROWS_SHOWN else _rings(h, cells)
+        is_svg = path.suffix.lower() == ".svg"
+        metadata = {"Date": None} if is_svg else {"Software": None}
+        figure.savefig(path, format=path.suffix[1:].lower(), dpi=150, metadata=metadata)
+
+
+def _rows(h: Hierarchy, cells: Cells) -> Figure:
+    """Columns are depths; a class reaches to the right edge, so that its name has room."""
+    size = 8.0
+    row = 1.55 * size * _POINT
+    columns, width = _column_widths(h, cells, size)
+    height = max(cells.rows * row, 1.0)
+    figure, axes = _empty(width + 0.4, height + 0.75, h, cells, margin=(0.2, 0.2, 0.55))
+    axes.set(xlim=(0, width), ylim=(cells.rows, 0))
+    top = h.depths.min()
+    polygons = []
+    for v, depth in enumerate((h.depths - top).tolist()):
+        left = columns[depth]
+        right = columns[-1] if cells.ends[v] else columns[depth + 1]
+        low, high = cells.start[v], cells.end[v]
+        polygons.append([(left, low), (right, low), (right, high), (left, high)])
+        room = (right - left - 0.1) / (_CHARACTER * size * _POINT)
+        axes.text(
+            left + 0.05,
+            (low + high) / 2,
+            _fitted(_shown(h, cells, v), room),
+            fontsize=size,
+            va="center_baseline",
+            parse_math=False,
+        )
+    axes.add_collection(
+        PolyCollection(polygons, facecolors=_colours(h, cells), edgecolors="white", linewidths=0.8)
+    )
+    return figure
+
+
+def _column_widths(h: Hierarchy, cells: Cells, size: float) -> tuple[list[float], float]:
+    """Left edges of the columns, wide enough for the names in them (within reason), and the width of all."""
+    character = _CHARACTER * size * _POINT
+    depths = (h.depths - h.depths.min()).tolist()
+    deepest = max(depths)
+    widest = [0.6] * (deepest + 1)
+    for v, depth in enumerate(depths):
+        if not cells.ends[v] or depth == deepest:
+            widest[depth] = max(widest[depth], min(len(_shown(h, cells, v)), 34) * character + 0.15)
+    edges = np.concatenate([[0], np.cumsum(widest)])
+    # A class that ends early may have a longer name than what remains of its row.
+    for v, depth in enumerate(depths):
+        if cells.ends[v]:
+            needed = edges[depth] + min(len(_shown(h, cells, v)), 40) * character + 0.15
+            edges[-1] = max(edges[-1], needed)
+    return edges.tolist(), float(edges[-1])
+
+
+def _rings(h: Hierarchy, cells: Cells) -> Figure:
+    """Rings are depths; names of classes stand outside, as far as they fit."""
+    side = float(np.clip(cells.rows / 26, 12, 24))
+    label_room = 1.9
+    first = int(h.depths.min())
+    edges = _ring_edges(h, cells, side / 2 - label_room)
+    figure, axes = _empty(side, side + 0.35, h, cells, margin=(0, 0, 0.35))
+    axes.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
+    turn = 2 * np.pi / cells.rows
+    polygons, shown = [], []
+    for v in range(h.num_nodes):
+        inner = edges[h.depths[v] - first]
+        outer = edges[-1] if cells.ends[v] else edges[h.depths[v] - first + 1]
+        low, high = np.pi / 2 - turn * cells.start[v], np.pi / 2 - turn * cells.end[v]
+        if (low - high) * outer < _THIN:
+            continue
+        shown.append(v)
+        polygons.append(_sector(inner, outer, low, high))
+        at, room = (outer + 0.05, label_room - 0.1) if cells.ends[v] else (inner + 0.05, outer - inner - 0.1)
+        _label(axes, _shown(h, cells, v), (low + high) / 2, (low - high) * at, at, room)
+    colours = _colours(h, cells)[shown]
+    axes.add_collection(PolyCollection(polygons, facecolors=colours, edgecolors="white", linewidths=0.4))
+    return figure
+
+
+def _ring_edges(h: Hierarchy, cells: Cells, radius: float) -> list[float]:
+    """Radii between the rings: the more nodes have their names inside a ring, the thicker it is; a root is a disc."""
+    first = int(h.depths.min())
+    named = np.bincount((h.depths - first)[~cells.ends], minlength=h.max_depth - first + 1)
+    hole = 0.0 if h.rooted else 0.6
+    ends = np.cumsum((named + 1) ** 0.25)
+    return [hole, *(hole + (radius - hole) * ends / ends[-1]).tolist()]
+
+
+def _sector(inner: float, outer: float, low: float, high: float) -> np.ndarray:
+    angles = np.linspace(low, high, 2 + int((low - high) / 0.03))
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    return np.concatenate([inner * circle, outer * circle[::-1]])
+
+
+def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room: float) -> None:
+    """Writes along the radius, if the arc is high enough for letters that can be read."""
+    size = min(8.0, 0.9 * arc / _POINT)
+    if size < 3.5:
+        return
+    fitted = _fitted(text, room / (_CHARACTER * size * _POINT))
+    if fitted != text and len(fitted) < 8:
+        return
+    turned = np.cos(angle) < 0
+    axes.text(
+        radius * np.cos(angle),
+        radius * np.sin(angle),
+        fitted,
+        fontsize=size,
+        rotation=np.degrees(angle) + (180 if turned else 0),
+        rotation_mode="anchor",
+        ha="right" if turned else "left",
+        va="center_baseline",
+        parse_math=False,
+    )
+
+
+def _empty(
+    width: float, height: float, h: Hierarchy, cells: Cells, margin: tuple[float, float, float]
+) -> tuple[Figure, Axes]:
+    """A figure of that size in inches, with its caption at the top and margins left and right, below, above."""
+    figure = Figure(figsize=(width, height), facecolor="white")
+    side, below, above = margin
+    rectangle = (side / width, below / height, 1 - 2 * side / width, 1 - (below + above) / height)
+    axes = figure.add_axes(rectangle)
+    axes.axis("off")
+    figure.text(0.2 / width, 1 - 0.15 / height, caption(h, cells), fontsize=9, va="top", wrap=True)
+    return figure, axes
+
+
+def _shown(h: Hierarchy, cells: Cells, v: int) -> str:
+    return printable(h.names[v]) + (" +" if v in cells.extra else "")
+
+
+def _fitted(text: str, room: float) -> str:
+    return text if len(text) <= room else text[: max(int(room) - 1, 0)].rstrip() + "…"
+
+
+def _colours(h: Hierarchy, cells: Cells) -> np.ndarray:
+    """(N, 3): the colour of the branch, lighter towards the classes; grey above the branches."""
+    palette = np.array([to_rgb(colour) for colour in PALETTE])
+    base = np.where((cells.group < 0)[:, None], 0.88, palette[cells.group % len(PALETTE)])
+    depth = h.depths - h.depths[cells.group >= 0].min() if (cells.group >= 0).any() else h.depths * 0
+    light = np.clip(depth * 0.25, 0, 0.6)[:, None]
+    return base + (1 - base) * np.where((cells.group < 0)[:, None], 0, light)

@@ -1,1 +1,0 @@
-"""Experiments: frozen backbones and the features they give."""

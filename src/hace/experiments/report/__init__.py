@@ -1,7 +1,0 @@
-"""The report of a study: tables, figures, and one page that holds both."""
-
-from __future__ import annotations
-
-from hace.experiments.report.writing import PAGE, About, about_study, write_records, write_report
-
-__all__ = ["PAGE", "About", "about_study", "write_records", "write_report"]

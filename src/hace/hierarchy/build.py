@@ -1,0 +1,228 @@
+"""From the ways people write a hierarchy down (edges, parents, label paths) to ids and index pairs.
+
+Nothing is refused here except what cannot be an id; what is wrong is collected and reported by the assembly, together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hace.errors import HierarchyError
+from hace.hierarchy.assembly import IntArray, as_id, as_ids, listed
+
+# What makes a node of a label path, and what else to try where two places have the same id.
+_OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}
+
+
+# pandas.NA and NaT, by name: comparing them gives no answer, and pandas need not be there.
+_PANDAS_MISSING = ("NAType", "NaTType")
+
+
+class PathTable(NamedTuple):
+    """What label paths amount to."""
+
+    ids: list[str]
+    edges: IntArray
+    names: dict[str, str]
+    level_names: tuple[str, ...] | None
+    problems: list[str]
+
+
+def index_edges(
+    edges: Iterable[tuple[Any, Any]], nodes: Iterable[Any]
+) -> tuple[list[str], IntArray, list[str]]:
+    """Ids and index pairs of (parent, child) pairs."""
+    known = as_ids(nodes, "nodes")
+    index = {node: i for i, node in enumerate(dict.fromkeys(known))}
+    problems = []
+    if len(index) < len(known):
+        twice = [node for node, k in Counter(known).items() if k > 1]
+        problems.append(
+            f"nodes repeats {listed(twice)}. Each id must stand once (1 and '1' are the same id)."
+        )
+    flat: list[int] = []
+    for edge in edges:
+        if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
+            raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r} instead.")
+        for end in edge:
+            key = end if type(end) is str and end else as_id(end, "edges")
+            flat.append(index.setdefault(key, len(index)))
+    return list(index), _pairs(flat), problems
+
+
+def edges_of_parents(
+    parents: Mapping[Any, Any] | Sequence[int] | np.ndarray,
+) -> tuple[list[str], IntArray, list[str]]:
+    """Ids and index pairs of a mapping child -> parents, or of an array of parent positions."""
+    if not isinstance(parents, Mapping):
+        return _edges_of_parent_array(parents)
+    index: dict[str, int] = {}
+    problems: list[str] = []
+    for node in parents:
+        key = as_id(node, "parents")
+        if key in index:
+            problems.append(f"parents has two keys for the id {key!r}. Each id must stand once.")
+        index.setdefault(key, len(index))
+    flat: list[int] = []
+    unknown: dict[str, str] = {}
+    for node, above in parents.items():
+        child = index[as_id(node, "parents")]
+        several = isinstance(above, Iterable) and not isinstance(above, str)
+        for parent in above if several else () if above is None else (above,):
+            key = as_id(parent, "parents")
+            if key in index:
+                flat += (index[key], child)
+            else:
+                unknown.setdefault(key, as_id(node, "parents"))
+    for parent, child in unknown.items():
+        problems.append(
+            f"Unknown parent {parent!r} of {child!r}: it is not a key of parents. "
+            f"Add {{{parent!r}: None}} if it is a top, or correct it."
+        )
+    return list(index), _pairs(flat), problems
+
+
+def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[str], IntArray, list[str]]:
+    array = np.asarray(parents)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise HierarchyError(
+            "parents must be a mapping or a 1-D array of integers (-1 for a top). "
+            f"Got shape {array.shape} of {array.dtype} instead."
+        )
+    array = array.astype(np.int64)
+    n = len(array)
+    outside = np.flatnonzero((array < -1) | (array >= n))
+    problems = [
+        f"Unknown parent {int(array[i])} of node {i}: parents must be positions from 0 to {n - 1}, or -1 for a top."
+        for i in outside.tolist()
+    ]
+    children = np.flatnonzero((array >= 0) & (array < n))
+    return list(map(str, range(n))), np.stack([array[children], children], axis=1), problems
+
+
+def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
+    """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
+    if ids not in _OTHER_IDS:
+        raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r} instead.")
+    if isinstance(level_names, str):
+        raise HierarchyError(
+            f"level_names must be a list of names, one a column. Got {level_names!r} instead."
+        )
+    if hasattr(paths, "itertuples") and hasattr(paths, "columns"):
+        level_names = tuple(str(c) for c in paths.columns) if level_names is None else level_names
+        paths = paths.itertuples(index=False, name=None)
+    levels = None if level_names is None else tuple(str(name) for name in level_names)
+    problems: list[str] = []
+    rows: dict[tuple[str, ...], int] = {}
+    for number, row in enumerate(paths, start=1):
+        cells = _cells(row, number, problems)
+        if levels is not None and len(cells) > len(levels):
+            problems.append(f"Row {number} has {len(cells)} names, but level_names only {len(levels)}.")
+        elif cells:
+            rows.setdefault(cells, number)
+    trie = _Trie()
+    ends = {trie.add(row): number for row, number in rows.items()}
+    inner = set(trie.parent)
+    for place, number in ends.items():
+        if place in inner:
+            problems.append(
+                f"Row {number} ends at {trie.name[place]!r}, which has classes below it in other rows. "
+                "A class must be a leaf."
+            )
+    index: dict[str, int] = {}
+    flat: list[int] = []
+    at: list[int] = []  # index of the id that each place got
+    first: list[int] = []  # the place that made each id
+    for place, name in enumerate(trie.name):
+        key = _place_id(trie, place, name, ids, place in inner, levels)
+        if key in index:
+            where = " and ".join(" / ".join(trie.path(p)) for p in (first[index[key]], place))
+            problems.append(
+                f"{key!r} stands at two places: {where}. Give them different names{_OTHER_IDS[ids]}."
+            )
+        else:
+            first.append(place)
+            if trie.parent[place] >= 0:
+                flat += (at[trie.parent[place]], len(index))
+        at.append(index.setdefault(key, len(index)))
+    known = list(index)
+    names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}
+    return PathTable(known, _pairs(flat), names, levels, problems)
+
+
+class _Trie:
+    """Places in the paths: a place is a name below another place (-1: at the top)."""
+
+    def __init__(self) -> None:
+        self.name: list[str] = []
+        self.parent: list[int] = []
+        self._place: dict[tuple[int, str], int] = {}
+
+    def add(self, row: tuple[str, ...]) -> int:
+        place = -1
+        for name in row:
+            key = (place, name)
+            if key not in self._place:
+                self._place[key] = len(self.name)
+                self.name.append(name)
+                self.parent.append(place)
+            place = self._place[key]
+        return place
+
+    def path(self, place: int) -> list[str]:
+        names = []
+        while place >= 0:
+            names.append(self.name[place])
+            place = self.parent[place]
+        return names[::-1]
+
+
+def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, ...]:
+    """The names of one row, without what is missing at its end."""
+    if isinstance(row, str) or not isinstance(row, Iterable):
+        raise HierarchyError(
+            f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r} instead."
+        )
+    cells = [_cell(c, number) for c in row]
+    while cells and cells[-1] is None:
+        cells.pop()
+    if None in cells:
+        problems.append(
+            f"Row {number} has a gap: no name at level {cells.index(None) + 1}, but {cells[-1]!r} below it. "
+            "Only the end of a row may be empty."
+        )
+        return ()
+    return tuple(c for c in cells if c is not None)
+
+
+def _cell(value: Any, number: int) -> str | None:
+    is_nan = isinstance(value, float) and value != value
+    if (
+        value is None
+        or is_nan
+        or (isinstance(value, str) and not value)
+        or type(value).__name__ in _PANDAS_MISSING
+    ):
+        return None
+    if isinstance(value, float) and value.is_integer():  # integers in a column with gaps
+        value = int(value)
+    return as_id(value, f"Row {number} of paths")
+
+
+def _place_id(
+    trie: _Trie, place: int, name: str, ids: str, is_inner: bool, levels: tuple[str, ...] | None
+) -> str:
+    if ids == "path":
+        return "/".join(trie.path(place))
+    if ids == "level" and is_inner:
+        depth = len(trie.path(place))
+        return f"{levels[depth - 1] if levels else depth}:{name}"
+    return name
+
+
+def _pairs(flat: list[int]) -> IntArray:
+    return np.array(flat, dtype=np.int64).reshape(-1, 2)

@@ -1,0 +1,190 @@
+"""Lowest common ancestors and distances, in bulk and without an n x n matrix.
+
+Works on arrays in node order; :class:`hace.Hierarchy` is the front door.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from hace.errors import HierarchyError
+from hace.hierarchy.assembly import IntArray
+
+if TYPE_CHECKING:
+    from hace.hierarchy.hierarchy import Hierarchy
+
+Distance = Literal["lca_height", "lca_depth", "edges"]
+DISTANCES: tuple[str, ...] = get_args(Distance)
+_CHUNK = 1 << 22  # (pair, ancestor) entries worked on at once on a DAG
+
+
+class TreeLCA:
+    """Lowest common ancestors on a tree or forest by range minima over the preorder.
+
+    For u < v in preorder, every node w in (u, v] lies below lca(u, v), so its parent is no smaller; the child
+    of the LCA that leads to v is among them. Hence lca(u, v) = min of parent(w) over w in (u, v]; -1 stands
+    for the virtual root.
+    """
+
+    def __init__(self, parent_nodes: IntArray) -> None:
+        self._tables = [parent_nodes.astype(np.int32)]
+        while len(self._tables[-1]) > 1 << (len(self._tables) - 1):
+            last, step = self._tables[-1], 1 << (len(self._tables) - 1)
+            self._tables.append(np.minimum(last[:-step], last[step:]))
+
+    def __call__(self, u: IntArray, v: IntArray) -> IntArray:
+        """Node index of the LCA of each pair, -1 where only the virtual root is above both."""
+        low, high = np.minimum(u, v), np.maximum(u, v)
+        out = low.copy()  # lca(u, u) = u
+        apart = np.flatnonzero(low < high)
+        low, high = low[apart] + 1, high[apart]
+        power = np.frexp(high - low + 1)[1] - 1  # floor(log2(length))
+        for k in np.unique(power).tolist():
+            at = power == k
+            table = self._tables[k]
+            out[apart[at]] = np.minimum(table[low[at]], table[high[at] + 1 - (1 << k)])
+        return out
+
+
+class Ancestors:
+    """For each node of a DAG its ancestors (itself included) and the fewest edges up to each: rows of a CSR matrix."""
+
+    def __init__(self, n_nodes: int, edges: IntArray) -> None:
+        start = np.searchsorted(edges[:, 1], np.arange(n_nodes + 1)).tolist()
+        parents = edges[:, 0].tolist()
+        nodes: list[IntArray] = []
+        steps: list[IntArray] = []
+        for v in range(n_nodes):  # parents come before children
+            above = parents[start[v] : start[v + 1]]
+            node = np.concatenate([*(nodes[p] for p in above), [v]]).astype(np.int64)
+            step = np.concatenate([*(steps[p] + 1 for p in above), [0]]).astype(np.int64)
+            if len(above) > 1:
+                order = np.lexsort((step, node))
+                node, step = node[order], step[order]
+                keep = np.r_[True, node[1:] != node[:-1]]
+                node, step = node[keep], step[keep]
+            nodes.append(node)
+            steps.append(step)
+        self.start = np.concatenate([[0], np.cumsum([len(a) for a in nodes])]).astype(np.int64)
+        self.node = np.concatenate(nodes)
+        self.steps = np.concatenate(steps)
+        self.descendant = np.repeat(np.arange(n_nodes), np.diff(self.start))
+        self._n_nodes = n_nodes
+        self._keys = self.descendant * n_nodes + self.node  # sorted: (descendant, ancestor)
+
+    def common(self, u: IntArray, v: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """All common ancestors of each pair: (pair, ancestor, edges of the path u .. ancestor .. v)."""
+        count = self.start[u + 1] - self.start[u]
+        pair = np.repeat(np.arange(len(u)), count)
+        offset = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
+        entry = self.start[u[pair]] + offset
+        wanted = v[pair] * self._n_nodes + self.node[entry]
+        other = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        hit = self._keys[other] == wanted
+        return pair[hit], self.node[entry[hit]], self.steps[entry[hit]] + self.steps[other[hit]]
+
+
+def lca_nodes(h: Hierarchy, u: IntArray, v: IntArray) -> IntArray:
+    """Node index of the LCA of each pair, -1 where only the virtual root is above both.
+
+    On a DAG it is the common ancestor of least height; of several, the deepest, then the first in node order.
+    """
+    if h.is_tree:
+        return h._tree_lca(u, v)
+    out = np.full(len(u), -1, dtype=np.int64)
+    for part in _chunks(h, u):
+        pair, node, _ = h._ancestor_rows.common(u[part], v[part])
+        order = np.lexsort((node, -h.depths[node], h.heights[node], pair))
+        best = order[np.r_[True, np.diff(pair[order]) > 0]] if len(order) else order
+        out[part.start + pair[best]] = node[best]
+    return out
+
+
+def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, convention: str) -> IntArray:
+    """Distance of each pair of nodes; see :meth:`hace.Hierarchy.distances`."""
+    check_convention(convention)
+    if convention == "edges" and not h.is_tree:
+        climb = _climbs(h)
+        out = climb[u] + climb[v]  # by way of the top; nearer common ancestors follow
+        for part in _chunks(h, u):
+            pair, _, steps = h._ancestor_rows.common(u[part], v[part])
+            np.minimum.at(out, part.start + pair, steps)
+        return out
+    lca = lca_nodes(h, u, v)
+    depth = np.where(lca < 0, 0, h.depths[lca])
+    if convention == "edges":
+        return h.depths[u] + h.depths[v] - 2 * depth
+    if convention == "lca_height":
+        out = np.where(lca < 0, virtual_height(h), h.heights[lca])
+    else:
+        out = h.max_depth - depth
+    out[u == v] = 0
+    return out
+
+
+def max_distance(h: Hierarchy, convention: str) -> int:
+    """The largest distance between two leaves."""
+    check_convention(convention)
+    if h.num_leaves < 2:
+        return 0
+    if not h.is_tree:
+        return _max_distance_on_dag(h, convention)
+    parents, children = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes), np.arange(h.num_nodes)
+    if h.rooted:
+        parents, children = parents[1:], children[1:]
+    # The two tallest children of each node (the virtual root has index N): only nodes with two children are an LCA.
+    order = np.lexsort((-h.heights[children], parents))
+    parents, reach = parents[order], h.heights[children[order]] + 1
+    first = np.flatnonzero(np.r_[True, np.diff(parents) > 0])
+    first = first[np.r_[np.diff(first), len(parents) - first[-1]] > 1]
+    if convention == "edges":
+        return int((reach[first] + reach[first + 1]).max())
+    if convention == "lca_height":
+        return int(reach[first].max())
+    depths = np.append(h.depths, 0)
+    return int(h.max_depth - depths[parents[first]].min())
+
+
+def check_convention(convention: str) -> None:
+    """Refuses a distance that does not exist."""
+    if convention not in DISTANCES:
+        raise HierarchyError(f"convention must be one of {', '.join(DISTANCES)}. Got {convention!r} instead.")
+
+
+def virtual_height(h: Hierarchy) -> int:
+    """Height of the node above everything: the root's own, or one more than the highest top."""
+    return int(h.heights.max()) + (0 if h.rooted else 1)
+
+
+def _max_distance_on_dag(h: Hierarchy, convention: str) -> int:
+    """One row of distances after another, until none can be larger than what was found; that is soon."""
+    climb = _climbs(h)[h.leaf_nodes]
+    ancestors = np.diff(h._ancestor_rows.start)[h.leaf_nodes]  # who has few of them meets others high up
+    order = np.argsort(-climb if convention == "edges" else ancestors, kind="stable")
+    limit = {"lca_height": virtual_height(h), "lca_depth": h.max_depth}
+    best = 0
+    for label in order.tolist():
+        if best >= limit.get(convention, int(climb[label] + climb.max())):
+            break
+        row = pair_distances(h, np.full(h.num_leaves, h.leaf_nodes[label]), h.leaf_nodes, convention)
+        best = max(best, int(row.max()))
+    return best
+
+
+def _climbs(h: Hierarchy) -> IntArray:
+    """Fewest edges from each node of a DAG up to the root, or to the virtual root."""
+    rows = h._ancestor_rows
+    is_top = np.bincount(h.edges[:, 1], minlength=h.num_nodes)[rows.node] == 0
+    steps = np.where(is_top, rows.steps, h.num_nodes)
+    return np.minimum.reduceat(steps, rows.start[:-1]) + (0 if h.rooted else 1)
+
+
+def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
+    """Slices of the pairs whose ancestor lists fit in memory together."""
+    rows = h._ancestor_rows
+    total = np.cumsum(rows.start[u + 1] - rows.start[u])
+    cuts = np.flatnonzero(np.diff(total // _CHUNK)) + 1  # where the running sum passes a multiple
+    return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(u)])]

@@ -1,0 +1,133 @@
+"""Names that users write, columns and labels, matched to the nodes of a hierarchy: by id, then by a unique display name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from hace.errors import ConfigError, DataError, nearest
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.hierarchy import Hierarchy
+
+LABEL_KINDS = ("auto", "index", "id")
+_SHOWN = 5
+
+
+@lru_cache(maxsize=4)
+def known_names(hierarchy: Hierarchy) -> dict[str, int]:
+    """Node index by id, and by display name where only one node has it and no other node has it as id."""
+    counts = Counter(hierarchy.names)
+    table = {name: v for v, name in enumerate(hierarchy.names) if counts[name] == 1}
+    return table | {node: v for v, node in enumerate(hierarchy.nodes)}
+
+
+def ambiguous(hierarchy: Hierarchy, name: str) -> bool:
+    """Whether several nodes have this display name and none has it as id."""
+    return name not in known_names(hierarchy) and name in hierarchy.names
+
+
+def column_places(
+    columns: Sequence[str], hierarchy: Hierarchy, outputs: str, ignored: Sequence[str], source: str
+) -> tuple[list[int], Literal["leaves", "nodes"]]:
+    """For each leaf in label order, or each node in node order, the column that holds it.
+
+    Raises:
+        DataError: columns that are no class, are there twice, or are missing, with the remedy.
+    """
+    stray = [c for c in ignored if c not in columns]
+    if stray:
+        raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {_some(columns)}.")
+    known = known_names(hierarchy)
+    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored]
+    repeated = [c for c, k in Counter(known.get(c, c) for _, c in kept).items() if k > 1]
+    unknown = [c for _, c in kept if c not in known]
+    if unknown:
+        several = ambiguous(hierarchy, unknown[0])
+        hint = " Several nodes have that name: use ids." if several else nearest(unknown[0], known)
+        raise DataError(
+            f"{source}: columns that are no class of the hierarchy: {_some(unknown)}.{hint} "
+            "Columns of something else are left out with --ignore-column NAME."
+        )
+    if repeated:
+        named = repeated[0] if isinstance(repeated[0], str) else hierarchy.nodes[repeated[0]]
+        raise DataError(f"{source}: two columns stand for {named!r}. Each class must have one column.")
+    place = {known[c]: i for i, c in kept}
+    wanted = {"leaves": hierarchy.leaf_nodes.tolist(), "nodes": list(range(hierarchy.num_nodes))}
+    for over in ("leaves", "nodes"):
+        if outputs in ("auto", over) and set(place) == set(wanted[over]):
+            return [place[v] for v in wanted[over]], over
+    over = "leaves" if outputs != "nodes" and all(hierarchy.labels[v] >= 0 for v in place) else "nodes"
+    missing = [hierarchy.nodes[v] for v in wanted[over] if v not in place]
+    extra = [hierarchy.nodes[v] for v in place if v not in wanted[over]]
+    what = (
+        f"without a column: {_some(missing)}" if missing else f"inner nodes among the columns: {_some(extra)}"
+    )
+    raise DataError(
+        f"{source}: scores must have a column for each of the {len(wanted['leaves'])} leaves, or for each of the "
+        f"{len(wanted['nodes'])} nodes. {over.capitalize()} {what}."
+    )
+
+
+def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str) -> IntArray:
+    """Labels of a file as node indices.
+
+    Args:
+        values: integers or text.
+        hierarchy: the hierarchy.
+        kind: ``"index"``: label 0 to n - 1; ``"id"``: an id or a unique display name, of any node; ``"auto"``: integers
+            are labels and text is ids, refused where integers could be both and it matters.
+        source: for messages.
+    """
+    if kind not in LABEL_KINDS:
+        raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r} instead.")
+    numbers = np.issubdtype(values.dtype, np.integer)
+    if kind == "index" and not numbers:
+        raise DataError(
+            f"{source}: labels must be integers from 0 to {hierarchy.num_leaves - 1}. Got {values[0]!r}."
+        )
+    words = [str(v) for v in values.tolist()]
+    known = known_names(hierarchy)
+    inside = numbers and bool(((values >= 0) & (values < hierarchy.num_leaves)).all())
+    if kind == "auto" and inside and len(values):
+        differ = [
+            v for v, w in zip(values.tolist(), words, strict=True) if known.get(w) != hierarchy.leaf_nodes[v]
+        ]
+        if differ and all(w in known for w in set(words)):
+            raise ConfigError(
+                f"{source}: label {differ[0]} could be class {hierarchy.leaves[differ[0]]!r} by position or "
+                f"{str(differ[0])!r} by id. Say --label-kind index or --label-kind id."
+            )
+    if numbers and kind != "id":
+        if not inside:
+            bad = np.flatnonzero((values < 0) | (values >= hierarchy.num_leaves))
+            hint = " They are ids of the hierarchy: say --label-kind id." if set(words) <= set(known) else ""
+            raise DataError(
+                f"{source}: labels must be from 0 to {hierarchy.num_leaves - 1}. {len(bad)} of {len(values)} are not; the "
+                f"first is {values[bad[0]]} in row {bad[0]}.{hint}"
+            )
+        return hierarchy.leaf_nodes[values]
+    bad_words = [(i, w) for i, w in enumerate(words) if w not in known]
+    if bad_words:
+        row, word = bad_words[0]
+        several = ambiguous(hierarchy, word)
+        hint = " Several nodes have that name: use ids." if several else nearest(word, known)
+        raise DataError(
+            f"{source}: labels must be ids or unique names of the hierarchy. {len(bad_words)} of {len(words)} are not; the "
+            f"first is {word!r} in row {row}.{hint}"
+        )
+    return np.array([known[w] for w in words], dtype=np.int64)
+
+
+def subset_ids(words: Sequence[str], hierarchy: Hierarchy) -> list[str]:
+    """Ids of a list of classes given by id or unique name; what is unknown stays as it is, for the gate to refuse."""
+    known = known_names(hierarchy)
+    return [hierarchy.nodes[known[w]] if w in known else w for w in words]
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + rest

@@ -1,0 +1,1 @@
+"""Frozen backbones and the features they compute, stored on disk."""

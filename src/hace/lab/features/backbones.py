@@ -1,0 +1,206 @@
+"""Frozen backbones: any timm model, from the hub or from a file, as a function from images to vectors.
+
+backbone = load_backbone("vit_large_patch14_dinov2.lvd142m", checkpoint="dinov2_large.safetensors")
+backbone.transform(image)       # the model's own preprocessing: (3, size, size)
+backbone(batch)                 # (B, dims) float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hace.errors import ConfigError, HaceError, nearest
+from hace.files.weights import fill, first_line, read_state_dict, weights_hash
+
+POOLS = ("auto", "token", "avg")
+DTYPES = ("float32", "bf16")
+
+# Where a model's authors evaluate it otherwise than timm's configuration says. timm gives DINOv2's weights at the 518 px
+# of the last training steps, 5.4 times the work; the authors' linear evaluation resizes to 256 px and crops 224.
+EVALUATED_AT: dict[str, dict[str, Any]] = {"dinov2": {"image_size": 224, "crop_pct": 0.875}}
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A frozen model with its preprocessing. Called with a batch of preprocessed images, it gives their features.
+
+    Attributes:
+        name: The timm name it was asked for by.
+        model: The timm model, in evaluation mode, without a classifier.
+        transform: From a PIL image to a tensor (3, size, size).
+        preprocessing: What `transform` does, as plain values: input_size, interpolation, mean, std, crop_pct, crop_mode.
+        pool: "auto", "token" or "avg".
+        dtype: "float32", or "bf16" for autocast.
+        dims: The length of a feature vector.
+        weights: sha256 over the weights, see `weights_hash`.
+    """
+
+    name: str
+    model: nn.Module
+    transform: Callable[[Any], Tensor]
+    preprocessing: dict[str, Any]
+    pool: str
+    dtype: str
+    dims: int
+    weights: str
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @torch.inference_mode()
+    def __call__(self, images: Tensor) -> Tensor:
+        """The features of preprocessed images: (B, 3, size, size) to (B, dims), float32, on the model's device."""
+        images = images.to(self.device, non_blocking=True)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bf16"):
+            return _pooled(self.model, images, self.pool).float()
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters the model has."""
+        return sum(p.numel() for p in self.model.parameters())
+
+
+def load_backbone(
+    name: str,
+    *,
+    checkpoint: str | Path | None = None,
+    pool: str = "auto",
+    dtype: str = "float32",
+    image_size: int | None = None,
+    crop_pct: float | None = None,
+    device: str | torch.device = "cpu",
+) -> Backbone:
+    """Load a timm model for feature extraction.
+
+    Args:
+        name: A timm name, with the tag of the weights or without: "vit_large_patch14_dinov2.lvd142m", "resnet50".
+        checkpoint: A file with the weights: safetensors, or a torch file of tensors. Without it they come from the hub.
+        pool: "token": the class token of the last layer; "avg": the mean over positions, prefix tokens left out; "auto":
+            what the model's own classifier would see.
+        dtype: "float32", or "bf16" to compute under autocast. Features are float32 either way.
+        image_size: The input size in pixels; None: the model's own (224 for DINOv2, see `EVALUATED_AT`).
+        crop_pct: The share of the resized image that the centre crop keeps; None: the model's own.
+        device: Where to compute.
+
+    Returns:
+        The backbone, in evaluation mode.
+
+    Raises:
+        ConfigError: An unknown model or option, or a model without such an output.
+        FormatError: A checkpoint that cannot be read, or that does not fill the model.
+        HaceError: timm is missing, or the hub cannot be reached.
+    """
+    timm = _timm()
+    _check_options(pool, dtype, image_size, crop_pct)
+    _check_name(name, timm)
+    family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
+    image_size = image_size or family.get("image_size")
+    model = _create(timm, name, image_size, pretrained=checkpoint is None)
+    if checkpoint is not None:
+        fill(model, read_state_dict(checkpoint), checkpoint)
+    model = model.to(device).eval().requires_grad_(False)
+    config = timm.data.resolve_model_data_config(model)
+    if image_size:
+        config["input_size"] = (3, image_size, image_size)
+    config["crop_pct"] = crop_pct or family.get("crop_pct", config["crop_pct"])
+    preprocessing = {key: list(v) if isinstance(v, tuple) else v for key, v in sorted(config.items())}
+    with torch.inference_mode():
+        try:
+            probe = _pooled(model, torch.zeros(1, *config["input_size"], device=device), pool)
+        except (AssertionError, RuntimeError) as error:  # a size that the model's patches do not divide
+            raise ConfigError(
+                f"{name} cannot take images of {config['input_size'][1]} px: {error}"
+            ) from error
+    if probe.ndim != 2:
+        raise ConfigError(
+            f"{name} gives an output of shape {tuple(probe.shape[1:])} for an image, not a vector. Use --pool avg."
+        )
+    return Backbone(
+        name=name,
+        model=model,
+        transform=timm.data.create_transform(**config, is_training=False),
+        preprocessing=preprocessing,
+        pool=pool,
+        dtype=dtype,
+        dims=probe.shape[1],
+        weights=weights_hash(model.state_dict()),
+        device=torch.device(device),
+    )
+
+
+def _timm() -> Any:
+    try:
+        import timm
+        import timm.data
+    except ImportError as error:
+        raise HaceError(f"Models need timm ({error}): pip install 'hace[train]'.") from None
+    return timm
+
+
+def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: float | None) -> None:
+    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, DTYPES)):
+        if value not in known:
+            raise ConfigError(f"{option} must be one of {', '.join(known)}, got {value!r}.")
+    if image_size is not None and image_size < 1:
+        raise ConfigError(f"image_size must be a positive number of pixels, got {image_size}.")
+    if crop_pct is not None and not 0 < crop_pct <= 1:
+        raise ConfigError(f"crop_pct must be above 0 and at most 1, got {crop_pct}.")
+
+
+def _check_name(name: str, timm: Any) -> None:
+    architecture, dot, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        hint = nearest(architecture, timm.list_models())
+        raise ConfigError(f"timm has no model {architecture!r}.{hint} timm.list_models('*vit*') lists them.")
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
+    if dot and tag not in tags:
+        known = ", ".join(tags) or "none"
+        raise ConfigError(f"{architecture} has no weights {tag!r}.{nearest(tag, tags)} timm knows: {known}.")
+
+
+def _create(timm: Any, name: str, image_size: int | None, pretrained: bool) -> nn.Module:
+    """The model without classifier. Its random initialisation, soon overwritten, leaves the global generator alone."""
+    fixed = getattr(timm.get_pretrained_cfg(name), "fixed_input_size", False)
+    size = {"img_size": image_size} if image_size and fixed else {}
+    with torch.random.fork_rng(devices=[]):
+        try:
+            return timm.create_model(name, pretrained=pretrained, num_classes=0, **size)
+        except (TypeError, AssertionError) as error:
+            raise ConfigError(f"{name} cannot be built for images of {image_size} px: {error}") from error
+        except Exception as error:
+            if not pretrained:
+                raise
+            if "No pretrained weights" in str(error):
+                raise ConfigError(
+                    f"timm has no weights for {name}. Give a file with --checkpoint, or another model."
+                ) from error
+            raise HaceError(_unreachable(name, timm, error)) from error
+
+
+def _unreachable(name: str, timm: Any, error: Exception) -> str:
+    hub = getattr(timm.get_pretrained_cfg(name), "hf_hub_id", None)
+    where = f"https://huggingface.co/{hub}{name if str(hub).endswith('/') else ''}" if hub else "its source"
+    return (
+        f"The weights of {name} cannot be downloaded: {first_line(error)} On a machine with access to the hub, fetch "
+        f"model.safetensors from {where}, copy it here and give it with --checkpoint model.safetensors."
+    )
+
+
+def _pooled(model: Any, images: Tensor, pool: str) -> Tensor:
+    """(B, 3, s, s) to (B, dims) by the model's own pooling, its class token, or the mean over positions."""
+    if pool == "auto":
+        return model(images)
+    x = model.forward_features(images)
+    prefix = getattr(model, "num_prefix_tokens", 0)
+    if pool == "token":
+        if x.ndim != 3 or not prefix or getattr(model, "cls_token", None) is None:
+            raise ConfigError(f"{type(model).__name__} has no class token. Use --pool avg or --pool auto.")
+        return x[:, 0]
+    if x.ndim == 3:
+        return x[:, prefix:].mean(1)
+    # Convolutions give (B, C, h, w), Swin and its kin (B, h, w, C).
+    return x.mean((2, 3)) if x.shape[1] == model.num_features else x.mean((1, 2))

@@ -1,0 +1,220 @@
+"""One pass of a frozen backbone over a data set, into shards on disk.
+
+    extract(dataset, backbone, "features/cifar100")
+    FeatureStore("features/cifar100").load("train", normalize="unit")
+
+Stopped at any point, the same call goes on at the next missing shard and ends with the same bytes: a batch never crosses
+the border of a shard, so what a shard is computed from does not depend on where a run began.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.data import Dataset, Samples
+from hace.environment import config
+from hace.errors import ConfigError, DataError, HaceError
+from hace.files.durable import array_bytes, json_bytes, sha256, write_whole
+from hace.formats import render_hierarchy
+from hace.lab.features.backbones import Backbone
+from hace.lab.features.plan import (
+    FORMAT,
+    HIERARCHY,
+    MANIFEST,
+    Plan,
+    Shard,
+    check_splits,
+    claim,
+    labels_file,
+    names_file,
+)
+
+
+def make_plan(
+    dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
+) -> Plan:
+    """The manifest of the features that `extract` would write.
+
+    Raises:
+        ConfigError: A size that is not positive.
+        DataError: A split whose name cannot name a file.
+    """
+    for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
+        if value < 1:
+            raise ConfigError(f"{option} must be a positive number, got {value}.")
+    check_splits(dataset.splits)
+    versions = config()
+    return Plan(
+        {
+            "format": FORMAT,
+            "model": {
+                "name": backbone.name,
+                "weights": backbone.weights,
+                "pool": backbone.pool,
+                "dims": backbone.dims,
+            },
+            "preprocessing": backbone.preprocessing,
+            # The last bits of a product depend on the batch that it was computed in.
+            "compute": {"dtype": backbone.dtype, "batch_size": batch_size},
+            "data": {
+                "name": dataset.name,
+                "fingerprint": dataset.fingerprint,
+                "hierarchy": dataset.hierarchy.fingerprint,
+                "counts": {split: len(samples) for split, samples in dataset.splits.items()},
+            },
+            "dtype": "float32",
+            "shard_size": shard_size,
+            "made_with": {name: versions[name] for name in ("hace", "torch", "timm")},
+        }
+    )
+
+
+def extract(
+    dataset: Dataset[Samples],
+    backbone: Backbone,
+    out: str | Path,
+    *,
+    batch_size: int = 64,
+    shard_size: int = 1024,
+    workers: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    progress: Callable[[int, int], Callable[[int], None]] | None = None,
+) -> bool:
+    """Compute the features of all images that are not stored yet.
+
+    Args:
+        dataset: Images.
+        backbone: What turns them into vectors.
+        out: A folder, new or begun by the same call.
+        batch_size: Images a batch.
+        shard_size: Images a file: what is lost at most when a run is killed.
+        workers: Processes that read and preprocess images; 0: this one.
+        rank, world: This process among those that share the work: it computes every world-th shard.
+        progress: Called once with the number of this process's images in all and of those already stored; what it
+            returns is called with the number of images of every batch.
+
+    Returns:
+        Whether the features are complete. Only false where other processes still have shards to write.
+
+    Raises:
+        ConfigError: An option does not fit, or the folder holds other features; what differs is shown.
+        DataError: An image cannot be read, or its features are not finite.
+        HaceError: The disk is full, or the folder cannot be written to.
+    """
+    if not 0 <= rank < world:
+        raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}, got {rank}.")
+    out = Path(out)
+    plan = claim(out, make_plan(dataset, backbone, batch_size, shard_size), clean=world == 1)
+    mine = plan.shards[rank::world]
+    due = [shard for shard in mine if not plan.has(shard, out)]
+    _check_space(out, sum(map(len, due)) * plan.dims * 4)
+    write_whole(out / HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
+    for split, samples in dataset.splits.items():
+        write_whole(out / labels_file(split), array_bytes(samples.nodes.astype("<i8")))
+        write_whole(out / names_file(split), json_bytes(list(samples.names)))
+    total = sum(map(len, mine))
+    step = progress(total, total - sum(map(len, due))) if progress else lambda count: None
+    batches = iter(_loader(dataset, backbone, due, batch_size, workers))
+    for shard in due:
+        parts: list[Tensor] = []
+        for _ in range(0, len(shard), batch_size):
+            parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
+            step(len(parts[-1]))
+        rows = torch.cat(parts).cpu().numpy()  # (rows, dims)
+        _check_finite(rows, shard, dataset, backbone)
+        write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
+    return _finish(out, plan, set(due))
+
+
+def _finish(out: Path, plan: Plan, written: set[Shard]) -> bool:
+    """Write the table of files, if all are there. Whoever comes last does it; coming together does no harm."""
+    if not all(shard in written or plan.has(shard, out) for shard in plan.shards):
+        return False
+    files = {name: {"rows": rows, "sha256": sha256(out / name)} for name, rows in plan.files().items()}
+    write_whole(out / MANIFEST, json_bytes({**plan.manifest, "files": files}))
+    return True
+
+
+class _Images(torch.utils.data.Dataset[Any]):
+    """Preprocessed images by (split, index). An error is a value here, so that it crosses from a worker unchanged."""
+
+    def __init__(self, dataset: Dataset[Samples], transform: Callable[[Any], Tensor]) -> None:
+        self.splits = dict(dataset.splits)
+        self.transform = transform
+
+    def __getitem__(self, key: tuple[str, int]) -> Tensor | HaceError:
+        split, index = key
+        try:
+            return self.transform(self.splits[split].image(index))
+        except HaceError as error:
+            return error
+
+
+def _loader(
+    dataset: Dataset[Samples], backbone: Backbone, due: list[Shard], batch_size: int, workers: int
+) -> Iterator[Tensor]:
+    """The batches of the shards, in order; each batch lies within one shard."""
+    batches = [
+        [(shard.split, i) for i in range(start, min(start + batch_size, shard.stop))]
+        for shard in due
+        for start in range(shard.start, shard.stop, batch_size)
+    ]
+    loader = torch.utils.data.DataLoader(
+        _Images(dataset, backbone.transform),
+        batch_sampler=batches,
+        num_workers=workers if batches else 0,
+        collate_fn=_collate,
+        pin_memory=backbone.device.type == "cuda",
+    )
+    for batch in loader:
+        if isinstance(batch, HaceError):
+            raise batch
+        yield batch
+
+
+def _collate(images: list[Tensor | HaceError]) -> Tensor | HaceError:
+    error = next((image for image in images if isinstance(image, HaceError)), None)
+    return error or torch.stack(images)  # type: ignore[arg-type]
+
+
+def _check_space(out: Path, needed: int) -> None:
+    free = shutil.disk_usage(out).free
+    if needed > free:
+        raise HaceError(
+            f"{out} needs {needed / 1e6:,.1f} MB for the features that are missing, and {free / 1e6:,.1f} MB are free. "
+            "Free some space, or give an --out on another disk."
+        )
+
+
+def _check_finite(rows: np.ndarray, shard: Shard, dataset: Dataset[Samples], backbone: Backbone) -> None:
+    broken = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(broken):
+        name = dataset.splits[shard.split].names[shard.start + int(broken[0])]
+        raise DataError(
+            f"{backbone.name} gives features that are not finite for {len(broken)} images, the first is {name!r} of "
+            f"{shard.split!r}. Try --dtype float32, and check the weights."
+        )
+
+
+def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
+    """Rank, world size and local rank as torchrun sets them: 0, 1, 0 without it.
+
+    Example:
+        >>> processes({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
+        (3, 4, 1)
+    """
+    values = os.environ if environment is None else environment
+    try:
+        rank, world = int(values.get("RANK", "0")), int(values.get("WORLD_SIZE", "1"))
+        return rank, world, int(values.get("LOCAL_RANK", "0"))
+    except ValueError:
+        raise ConfigError("RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them.") from None

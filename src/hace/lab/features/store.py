@@ -1,0 +1,175 @@
+"""Features on disk, ready for a probe: checked against their hashes, normalised while they are read."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hace.data import Dataset, Features
+from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.files.durable import sha256
+from hace.formats import read_hierarchy
+from hace.hierarchy import Hierarchy
+from hace.lab.features.plan import HIERARCHY, Shard, labels_file, names_file, read_plan, stored
+
+NORMALIZE = ("none", "unit", "standard")
+
+
+class FeatureStore:
+    """The features that `hace features` wrote.
+
+    Raw features are stored; how to normalise them is chosen at every reading: "unit" scales each vector to length 1, as
+    the paper does; "standard" takes the training mean from every column and divides by its standard deviation; "none"
+    gives them as the model did.
+
+    Args:
+        folder: The `--out` of `hace features`.
+
+    Raises:
+        FormatError: No features are there, or they are not finished.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._plan = read_plan(self.folder)
+        self._checked: set[str] = set()
+        if "files" not in self.manifest:
+            there, shards = stored(self.folder)
+            raise FormatError(
+                f"{self.folder} is not finished: {there} of {shards} shards are there. Run the same "
+                "`hace features` command again, it goes on where it was."
+            )
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{split} {count:,}" for split, count in self.counts.items())
+        return f"FeatureStore({self.manifest['model']['name']}, {self.dims} features, {counts})"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Everything that decides the features: model, weights, preprocessing, data, files."""
+        return self._plan.manifest
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Samples by split."""
+        return self._plan.counts
+
+    @property
+    def dims(self) -> int:
+        """The length of a feature vector."""
+        return self._plan.dims
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What decides the features of an image: the model, its weights and the preprocessing, but not the data."""
+        return {
+            key: value for key, value in self.manifest.items() if key not in ("files", "data", "made_with")
+        }
+
+    def names(self, split: str) -> list[str]:
+        """The names of a split's samples."""
+        return json.loads(self._verified(names_file(self._known(split))).read_text(encoding="utf-8"))
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy:
+        """The classes.
+
+        Raises:
+            FormatError: The file is not the one that the features were made with.
+        """
+        hierarchy = read_hierarchy(self._verified(HIERARCHY))
+        if hierarchy.fingerprint != self.manifest["data"]["hierarchy"]:
+            raise FormatError(f"{self.folder / HIERARCHY} is not the hierarchy that the manifest names.")
+        return hierarchy
+
+    def shards(self, split: str) -> list[np.ndarray]:
+        """The raw features of a split as memory maps (rows, dims), which take no memory until they are read."""
+        return [self._map(shard) for shard in self._of(split)]
+
+    def load(self, split: str, normalize: str = "unit") -> Features:
+        """A split in memory.
+
+        Args:
+            split: Its name.
+            normalize: "none", "unit" or "standard".
+
+        Returns:
+            Labels, names and features (M, dims), float32.
+
+        Raises:
+            ConfigError: No such split or normalisation.
+            FormatError: A file was changed since it was written.
+        """
+        if normalize not in NORMALIZE:
+            raise ConfigError(f"normalize must be one of {', '.join(NORMALIZE)}, got {normalize!r}.")
+        x = np.empty((self.counts[self._known(split)], self.dims), np.float32)
+        for shard in self._of(split):
+            rows = x[shard.start : shard.stop]
+            rows[:] = self._map(shard)
+            if normalize == "unit":
+                norms = np.linalg.norm(rows, axis=1, keepdims=True)
+                rows /= np.where(norms > 0, norms, 1)
+            elif normalize == "standard":
+                mean, std = self._moments
+                rows -= mean
+                rows /= std
+        nodes = np.load(self._verified(labels_file(split)), allow_pickle=False)
+        return Features(self.hierarchy, nodes, self.names(split), x)
+
+    def dataset(self, normalize: str = "unit") -> Dataset[Features]:
+        """All splits in memory, as a data set."""
+        splits = {split: self.load(split, normalize) for split in self.counts}
+        return Dataset(self.manifest["data"]["name"], self.hierarchy, splits)
+
+    @cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the training features' columns; a constant column is divided by 1."""
+        if "train" not in self.counts:
+            raise DataError(
+                f"normalize='standard' needs a split 'train' for mean and deviation, and {self.folder} has "
+                f"{', '.join(self.counts)}. Use 'unit' or 'none'."
+            )
+        shards, count = self.shards("train"), self.counts["train"]
+        mean = sum(rows.sum(0, dtype=np.float64) for rows in shards) / count
+        squares = sum(((rows - mean) ** 2).sum(0) for rows in shards)
+        std = np.sqrt(squares / count)
+        return np.asarray(mean, np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+    def _of(self, split: str) -> list[Shard]:
+        self._known(split)
+        return [shard for shard in self._plan.shards if shard.split == split]
+
+    def _known(self, split: str) -> str:
+        if split not in self.counts:
+            raise ConfigError(
+                f"{self.folder} has no split {split!r}. It has {', '.join(self.counts)}."
+                f"{nearest(split, self.counts)}"
+            )
+        return split
+
+    def _map(self, shard: Shard) -> np.ndarray:
+        return np.load(self._verified(shard.file), mmap_mode="r", allow_pickle=False)
+
+    def _verified(self, name: str) -> Path:
+        """The path of a file whose hash is the manifest's; each file is checked once."""
+        path = self.folder / name
+        if name not in self._checked:
+            try:
+                found = sha256(path)
+            except OSError as error:
+                raise FormatError(f"{path} cannot be read: {error.strerror}. {_REPAIR}") from error
+            if found != self.manifest["files"][name]["sha256"]:
+                raise FormatError(
+                    f"{path} was changed since it was written: its sha256 is another. {_REPAIR}"
+                )
+            self._checked.add(name)
+        return path
+
+
+_REPAIR = (
+    "Run the same `hace features` command again: it computes what is missing or broken, and nothing else."
+)

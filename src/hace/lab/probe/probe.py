@@ -1,0 +1,295 @@
+"""Linear probes: from configurations to run directories.
+
+Runs that differ only in loss, rate or decay share one pass over the features, with the same bits as alone. A pass is the
+unit of work: :func:`passes` makes them, :func:`run_pass` does one. Finished runs are never repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hace.data import Features
+from hace.errors import ConfigError, FormatError
+from hace.lab.probe.scaling import Scaling, head_outputs
+from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.result import diverged_result, evaluate_outputs
+from hace.lab.runs.run import RESULT, RUN, Run, RunWriter, read_run, start_run
+from hace.lab.runs.samples import Source, Task, load_source, make_task
+from hace.linear import FittedHead, Optimization, Trial, fit_heads
+from hace.losses.base import HierarchicalLoss
+
+HEADS = 16  # side by side; more gain nothing and take memory
+
+Sources = dict[str, Source[Features]]
+Head = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Runs that are trained side by side.
+
+    Attributes:
+        configs: Equal but for loss, rate and decay; their losses have the same number of outputs.
+    """
+
+    configs: tuple[ProbeConfig, ...]
+
+
+def run_probes(
+    configs: Sequence[ProbeConfig], out: str | Path, *, on_epoch: Callable[[int], None] | None = None
+) -> list[Run]:
+    """Train probes, or read the ones that are finished.
+
+    Args:
+        configs: What to train, in any order.
+        out: The folder of run directories; a run lies in `out/<id>`.
+        on_epoch: Called with the number of heads that have done another epoch.
+
+    Returns:
+        The runs, in the order of `configs`.
+
+    Raises:
+        ConfigError, DataError, FormatError: Something does not fit; what was finished before stays.
+    """
+    sources = load_sources(configs)
+    for work in passes(configs, sources):
+        run_pass(work, out, sources, on_epoch=on_epoch)
+    return [read_run(run_folder(config, out, sources)) for config in configs]
+
+
+def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
+    """The data of configurations, each loaded once. The shuffled control has the data of the true tree."""
+    sources: Sources = {}
+    for config in configs:
+        key = data_key(config)
+        if key not in sources:
+            source = load_source(replace(config.data, shuffle=None))
+            if not isinstance(source.dataset["train"], Features):
+                raise ConfigError(
+                    f"A probe needs features, and {config.data.name!r} has images: compute features with `hace features` "
+                    "first."
+                )
+            sources[key] = source
+    return sources
+
+
+def data_key(config: ProbeConfig) -> str:
+    """What stands for the data of a configuration in `load_sources`."""
+    return json.dumps(replace(config.data, shuffle=None).to_dict(), sort_keys=True, default=str)
+
+
+def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
+    """Where a run lies."""
+    return Path(out) / config.identity(sources[data_key(config)].dataset.fingerprint)
+
+
+def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[Pass]:
+    """Group configurations that can train side by side, at most `HEADS` together, in a stable order.
+
+    L-BFGS trains each head by itself, so there a pass is one run.
+    """
+    groups: dict[str, dict[str, ProbeConfig]] = {}
+    for config in configs:
+        hierarchy = sources[data_key(config)].dataset.hierarchy
+        shared: dict[str, Any] = config.to_dict()
+        for key in ("loss", "lr", "weight_decay", "keep"):
+            del shared[key]
+        shared["data"] = {**shared["data"], "shuffle": None}
+        shared["outputs"] = config.loss.build(hierarchy).num_outputs
+        group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
+        # The same run, named twice, is one run.
+        group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
+    found = []
+    for group in groups.values():
+        members = list(group.values())
+        step = 1 if members[0].optimizer == "lbfgs" else HEADS
+        found += [Pass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
+    return found
+
+
+def run_pass(
+    work: Pass,
+    out: str | Path,
+    sources: Sources,
+    *,
+    on_epoch: Callable[[int], None] | None = None,
+) -> None:
+    """Train what is not finished of a pass, evaluate it and write the runs.
+
+    Args:
+        work: The pass.
+        out: The folder of run directories.
+        sources: The data, from `load_sources`.
+        on_epoch: As of `run_probes`.
+    """
+    source = sources[data_key(work.configs[0])]
+    data_print = source.data_print()
+    done = on_epoch or (lambda heads: None)
+    missing: list[ProbeConfig] = []
+    refuse_changed_data(work.configs, Path(out), data_print.fingerprint)
+    for config in work.configs:
+        folder = run_folder(config, out, sources)
+        if (folder / RESULT).is_file() and has_all(read_run(folder), config):
+            done(config.epochs)
+        else:
+            missing.append(config)
+    if not missing:
+        return
+    # Before any folder is made: data or losses that do not fit leave nothing behind.
+    tasks = [make_task(source, config) for config in missing]
+    task = tasks[0]  # the others differ in the loss's tree only
+    scaling = Scaling.fitted(missing[0].normalize, task.train.x)
+    x, x_val, x_eval = normalized(task, scaling)
+    losses = _losses(missing, tasks)
+    with ExitStack() as stack:
+        todo: list[Head] = []
+        for config, loss in zip(missing, losses, strict=True):
+            begun = start_run(run_folder(config, out, sources), config, data_print, source.dataset.hierarchy)
+            writer = stack.enter_context(begun)
+            if has_all(writer.run, config):  # another process finished it a moment ago
+                done(config.epochs)
+            else:
+                todo.append((config, loss, writer))
+        if not todo:
+            return
+        began = time.monotonic()
+        heads = _fit(todo, task, x, x_val, done)
+        share = (time.monotonic() - began) / len(heads)
+        for (config, loss, writer), head in zip(todo, heads, strict=True):
+            _finish(writer, config, loss, head, task, x_eval, scaling, share)
+
+
+def _fit(
+    todo: Sequence[Head], task: Task[Features], x: Tensor, x_val: Tensor | None, done: Callable[[int], None]
+) -> list[FittedHead]:
+    shared = todo[0][0]
+    left = len(todo) * shared.epochs
+
+    def told(*_: object) -> None:
+        nonlocal left
+        left -= len(todo)
+        done(len(todo))
+
+    heads = fit_heads(
+        x,
+        task.targets(task.train),
+        [Trial(loss, config.lr, config.weight_decay) for config, loss, _ in todo],
+        optimization_of(shared),
+        seed=shared.seed,
+        validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
+        on_epoch=told,
+    )
+    done(left)  # epochs that nobody needed: an early stop, or L-BFGS, which has none
+    return heads
+
+
+def has_all(run: Run, config: ProbeConfig) -> bool:
+    """Whether a run is finished and has what a configuration wants kept: a search keeps its result only."""
+    return run.status == "diverged" or (run.status == "finished" and (keeps(run) or not config.keep))
+
+
+def keeps(run: Run) -> bool:
+    """Whether the weights and predictions of a run stay beside its result."""
+    return isinstance(run.config, ProbeConfig) and run.config.keep
+
+
+def optimization_of(config: ProbeConfig) -> Optimization:
+    """The part of a configuration that the trainer shares over heads."""
+    return Optimization(
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        momentum=config.momentum,
+        bias=config.bias,
+        patience=config.patience,
+        tolerance=config.tolerance,
+        max_iter=config.max_iter,
+    )
+
+
+def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> list[HierarchicalLoss]:
+    """A loss for each run; runs with the same one share the object, so that one call serves them all."""
+    built: dict[str, HierarchicalLoss] = {}
+    found = []
+    for config, task in zip(configs, tasks, strict=True):
+        key = json.dumps([config.loss.to_dict(), config.data.shuffle], sort_keys=True)
+        if key not in built:
+            built[key] = config.loss.build(task.tree, task.labels)
+        found.append(built[key])
+    return found
+
+
+def normalized(task: Task[Features], scaling: Scaling) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Features of training, held-out and evaluated samples, float32."""
+    val = None if task.val is None else scaling(task.val.x, "held-out")
+    if val is not None and task.evaluated is task.val:
+        evaluated = val
+    else:
+        evaluated = scaling(task.evaluated.x, "evaluated")
+    return scaling(task.train.x, "training"), val, evaluated
+
+
+def _finish(
+    writer: RunWriter,
+    config: ProbeConfig,
+    loss: HierarchicalLoss,
+    head: FittedHead,
+    task: Task[Features],
+    x: Tensor,
+    scaling: Scaling,
+    seconds: float,
+) -> None:
+    began = time.monotonic()
+    about = {
+        "samples": len(task.train),
+        "features": int(x.shape[1]),
+        "outputs": loss.num_outputs,
+        "epochs": head.epochs,
+        "unseen_classes": task.unseen,
+        **({} if head.converged is None else {"converged": head.converged}),
+    }
+    writer.write_log(list(head.history))
+    if head.diverged is not None:
+        writer.finish(diverged_result(config.evaluate, head.diverged, about, seconds))
+        return
+    weights = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
+    weights |= scaling.tensors()
+    outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
+    result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
+    kept = config.keep or keeps(writer.run)
+    writer.finish(result, weights if kept else None, outcome.predictions() if kept else None)
+    if kept and not keeps(writer.run):  # last: a finished run that says it keeps its weights has them
+        writer.write_config(config)
+
+
+def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:
+    """Refuse to start again a run whose features were changed since it began: it would be another run.
+
+    Raises:
+        ConfigError: `out` holds an unfinished run of one of the configurations, with other data from the same place.
+    """
+    if not out.is_dir():
+        return
+    for folder in sorted(out.iterdir()):
+        if (folder / RESULT).is_file() or not (folder / RUN).is_file():
+            continue
+        try:
+            begun = read_run(folder)
+        except FormatError:
+            continue
+        before, root = begun.about["data"]["fingerprint"], begun.config.data.root
+        again = any(c.data.root == root and c.deciding() == begun.config.deciding() for c in configs)
+        if again and root is not None and before != fingerprint:
+            raise ConfigError(
+                f"{root} was changed since {folder} was started: its fingerprint was {before[:12]} and is "
+                f"{fingerprint[:12]}. Bring the old features back, or delete that folder to start anew."
+            )

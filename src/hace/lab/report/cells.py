@@ -1,0 +1,188 @@
+"""From a study's records to the cells of tables: which run stands for a method at a seed.
+
+A seed repeats the whole procedure, its choice included. The paper's protocol takes the best run of each seed on the test
+set, as the paper does; the fair one has a rate chosen on held-out samples already, and takes the dilution that was best there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from hace.hierarchy import Hierarchy
+from hace.lab.study.methods import METHODS
+from hace.lab.study.records import Record
+from hace.paper import paper_names
+
+Key = tuple[str, str]  # heading and name of a metric
+BY_LEVEL = "accuracy by level, best node of the level"
+ECE_BY_LEVEL = "calibration error (ECE) by level"
+TOP1: Key = ("leaves", "top-1")
+PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is shown.
+
+    Attributes:
+        key: Its heading and name in results.
+        title: Short, for a column.
+        percent: Whether it is a share, shown in percent.
+        higher: Whether more is better.
+    """
+
+    key: Key
+    title: str
+    percent: bool = True
+    higher: bool = True
+
+    def text(self, value: float, sign: bool = False) -> str:
+        """A value as tables show it."""
+        shown = 100 * value if self.percent else value
+        digits = 2 if self.percent else 3
+        return f"{shown:+.{digits}f}" if sign else f"{shown:.{digits}f}"
+
+
+HEADLINES = (
+    Metric(TOP1, "top-1"),
+    Metric(("leaves", "top-5"), "top-5"),
+    Metric(("leaves", "severity"), "severity", percent=False, higher=False),
+    Metric(("leaves", "HD@1"), "HD@1", percent=False, higher=False),
+    Metric(("leaves", "HD@5"), "HD@5", percent=False, higher=False),
+    Metric(("leaves", "HD@20"), "HD@20", percent=False, higher=False),
+    Metric(("ancestors and information", "hF1 (micro)"), "hF1"),
+    Metric(("ancestors and information", "iF1 (macro)"), "iF1"),
+    Metric(("levels together", "full-path accuracy"), "full path"),
+    Metric(("selection", "AURC"), "AURC", higher=False),
+)
+
+
+class Place(NamedTuple):
+    """Where methods compete: a protocol, a data set and a model."""
+
+    protocol: str
+    dataset: str
+    model: str
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}"
+
+    @property
+    def slug(self) -> str:
+        """For file names."""
+        return "-".join(
+            "".join(c if c.isalnum() or c in "._" else "_" for c in part)
+            for part in (self.dataset, self.model, self.protocol)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The runs that stand for a method at a place: one a seed."""
+
+    place: Place
+    method: str
+    records: tuple[Record, ...]
+
+    @cached_property
+    def finished(self) -> tuple[Record, ...]:
+        """Those with a result."""
+        return tuple(r for r in self.records if r.status == "finished")
+
+    @property
+    def state(self) -> str:
+        """What a cell without a number says, and what one with a number adds: "", "diverged", "1 of 3 diverged" ..."""
+        count = Counter(r.status for r in self.records)
+        missing = [(count[s], s) for s in ("diverged", "failed", "not run") if count[s]]
+        if not self.finished:
+            return missing[0][1] if missing else "not run"
+        return ", ".join(f"{n} of {len(self.records)} {s}" for n, s in missing)
+
+    @property
+    def settings(self) -> str:
+        """What was chosen: "d 0.5, rate 8 to 16"."""
+        diluted = METHODS[self.method].diluted if self.method in METHODS else True
+        dilutions = sorted({r.key.dilution for r in self.finished if r.key.dilution is not None})
+        rates = sorted({r.lr for r in self.finished})
+        parts = [f"d {_range(dilutions)}"] if diluted and dilutions else []
+        return ", ".join([*parts, f"rate {_range(rates)}"] if rates else parts)
+
+    def values(self, key: Key) -> list[float]:
+        """The metric of each finished seed that has it."""
+        found = [r.metric(*key) for r in self.finished]
+        return [v for v in found if v is not None]
+
+
+def choose(records: Iterable[Record]) -> dict[Place, dict[str, Choice]]:
+    """For each place and method, the run of each seed that tables show; places and methods in the order of the records."""
+    found: dict[Place, dict[str, dict[int, list[Record]]]] = {}
+    validation: dict[tuple[object, ...], float] = {}
+    for record in records:
+        key = record.key
+        if record.stage == "search":
+            if record.top1 is not None:
+                cell = (key.protocol, key.dataset, key.model, key.method, key.seed, key.dilution)
+                validation[cell] = max(validation.get(cell, 0.0), record.top1)
+            continue
+        place = Place(key.protocol, key.dataset, key.model)
+        found.setdefault(place, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
+    order = {method: i for i, method in enumerate(METHODS)}
+    chosen: dict[Place, dict[str, Choice]] = {}
+    first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
+    in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
+    for place in in_order:
+        methods = found[place]
+        chosen[place] = {
+            method: Choice(
+                place,
+                method,
+                tuple(_best(methods[method][seed], validation) for seed in sorted(methods[method])),
+            )
+            for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m))
+        }
+    return chosen
+
+
+def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float]) -> Record:
+    """The run that a seed shows; of equals the first."""
+
+    def merit(record: Record) -> tuple[bool, float, bool]:
+        key = record.key
+        if key.protocol == "paper":
+            held_out = -1.0 if record.top1 is None else record.top1
+        else:
+            held_out = validation.get((*_place(record), key.method, key.seed, key.dilution), -1.0)
+        return record.status == "finished", held_out, key.dilution == 0.5
+
+    return max(records, key=merit)
+
+
+def _place(record: Record) -> Place:
+    return Place(record.key.protocol, record.key.dataset, record.key.model)
+
+
+def level_names(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """What results call the levels."""
+    from hace.metrics.measures import level_titles
+
+    return level_titles(hierarchy) if hierarchy.is_tree else ()
+
+
+def method_title(key: str) -> str:
+    """A method for people."""
+    return METHODS[key].title if key in METHODS else key
+
+
+def shown(key: str) -> str:
+    """A data set or model for people."""
+    return paper_names().get(key, key)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"

@@ -1,0 +1,256 @@
+"""What stands in a report, in order: sections of paragraphs, tables and figures, for the page and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hace.errors import ConfigError
+from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, Place, level_names, method_title, shown
+from hace.lab.report.nodes import level_accuracy, place_data
+from hace.lab.report.render import Table
+from hace.lab.report.results import Results, tally
+from hace.lab.report.tables import (
+    against_table,
+    claims_table,
+    dilutions_table,
+    levels_table,
+    methods_table,
+    pair_table,
+)
+from hace.lab.study.records import Record
+from hace.paper.report_setup import setup_tables
+from hace.paper.report_tables import comparable, paper_table, touched
+from hace.paper.text import summary
+
+LEVELS_DRAWN = 6
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: its anchor, its title, and blocks (a str is a paragraph, a list of them a bullet list)."""
+
+    id: str
+    title: str
+    blocks: tuple[Any, ...]
+    level: int = 2
+
+
+@dataclass
+class Document:
+    """A whole report.
+
+    Attributes:
+        title: Of the page.
+        facts: What was run: term and text.
+        sections: In order.
+        places: For the interactive drawing: title, hierarchy and sums of each place.
+    """
+
+    title: str
+    facts: list[tuple[str, str]]
+    sections: list[Section] = field(default_factory=list)
+    places: list[dict[str, Any]] = field(default_factory=list)
+
+    def tables(self) -> Iterator[Table]:
+        """All tables."""
+        return (block for section in self.sections for block in section.blocks if isinstance(block, Table))
+
+    def pictures(self) -> Iterator[Any]:
+        """All figures."""
+        return (block for section in self.sections for block in section.blocks if hasattr(block, "svg"))
+
+
+READING = (
+    "A number is the mean over seeds; in brackets stands its 95 % interval, from a bootstrap that draws seeds and test samples "
+    "again. A seed is a full repetition: initialisation, order of batches, split and choice of the learning rate. With few "
+    "seeds the interval knows little about how seeds vary.",
+    "Bold is the best of a column (or contest), underlined the second; equal digits share a mark. Marks do not say that a "
+    "difference is real: the tables of differences do, where * marks paired intervals without 0. Among many comparisons some "
+    "intervals miss 0 by chance.",
+    "Under the fair protocol all methods get the same learning rates, chosen on held-out training samples; the test set is "
+    "used once. Under the paper's protocol the best run on the test set counts, and methods differ in how many runs they "
+    "have; it is here to stand beside the printed numbers.",
+    "Severity is the mean height of the lowest common ancestor of answer and truth over the mistakes alone: fewer but worse "
+    "mistakes can raise it. HD@1 is the same over all samples, so that it counts both.",
+    '"not run" means that this study has no such run, "diverged" that the loss became infinite or NaN, "failed" that the run '
+    "ended with an error, which the last section shows.",
+)
+
+
+def build(
+    results: Results, title: str, facts: list[tuple[str, str]], problems: Sequence[str], draw: bool = True
+) -> Document:
+    """Compute everything, place by place, so that each run's predictions are read once.
+
+    Args:
+        results: The study's results.
+        title: Of the page.
+        facts: What was run.
+        problems: What was skipped, with the reason.
+        draw: Whether to draw figures; they need matplotlib.
+    """
+    document = Document(title, facts)
+    by_place = {place: _place_section(results, place, document, draw) for place in results.choices}
+    document.sections += [_short(results), Section("reading", "How to read this", READING)]
+    document.sections += [Section("results", "Results", ()), *by_place.values()]
+    document.sections.append(Section("explore", "Explore the hierarchy", ()))
+    document.sections += [_idea(draw), *_paper(results)]
+    document.sections.append(_runs(results, problems))
+    return document
+
+
+def _place_section(results: Results, place: Place, document: Document, draw: bool) -> Section:
+    arrays = results.arrays[place]
+    blocks: list[Any] = [
+        methods_table(place, arrays),
+        dilutions_table(results, place),
+        levels_table(place, arrays),
+    ]
+    for metric in HEADLINES[:4]:  # asked for now, while the predictions are at hand; later sections find them
+        results.gap(place, results.first, results.second, metric.key)
+    for method in arrays.choices:
+        results.gap(place, method, results.second, TOP1)
+    if (matched := results.matched.get(place)) is not None:
+        for name in matched.choices:
+            for metric in HEADLINES[:2]:
+                matched.score(name, metric.key)
+    if draw:
+        blocks += _pictures(results, place)
+    if (data := place_data(arrays)) is not None and arrays.hierarchy is not None:
+        document.places.append({"title": place.title, "hierarchy": arrays.hierarchy, **data})
+    arrays.store.drop()
+    return Section(f"place-{place.slug}", place.title, tuple(b for b in blocks if b is not None), level=3)
+
+
+def _pictures(results: Results, place: Place) -> list[Any]:
+    try:
+        from hace.lab.report import figures
+        from hace.paper.family_bars import level_picture
+    except ImportError as error:
+        raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
+    arrays, choices = results.arrays[place], dict(results.choices[place])
+    found: list[Any] = [
+        figures.tradeoff_picture(place, arrays),
+        figures.rates_picture(place, results.records),
+        figures.operating_picture(place, choices),
+        figures.reliability_picture(place, choices, list(dict.fromkeys((results.first, results.second)))),
+    ]
+    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    if results.first != results.second and len(names) > 1:
+        inner = names[:-1] if len(names) <= LEVELS_DRAWN else names[: LEVELS_DRAWN - 1]
+        for level, name in enumerate(inner):
+            accuracy = level_accuracy(arrays, results.first, results.second, level, name)
+            if accuracy is not None and len(accuracy.names) > 1:
+                found.append(level_picture(place, accuracy, results.first, results.second))
+    return found
+
+
+def _short(results: Results) -> Section:
+    """The comparison in sentences and tables, whichever way it went."""
+    first, second = results.first, results.second
+    lines = []
+    for place, arrays in results.arrays.items():
+        scores = {m: arrays.score(m, TOP1).value for m in arrays.choices}
+        scored = {m: v for m, v in scores.items() if v is not None}
+        if not scored:
+            lines.append(f"{place.title}: no run has finished.")
+            continue
+        highest = HEADLINES[0].text(max(scored.values()))
+        best = [method_title(m) for m, v in scored.items() if HEADLINES[0].text(v) == highest]
+        line = f"{place.title}: the highest mean top-1 is that of {' and '.join(best)}, {highest} %."
+        gap = results.gap(place, first, second, TOP1)
+        if gap is not None and first != second:
+            line += f" {_verdict(method_title(first), method_title(second), gap.interval)}"
+        lines.append(line)
+    blocks: list[Any] = [lines]
+    for protocol in PROTOCOLS:
+        gaps = [g.interval.value for g in results.gaps(first, second, protocol)]
+        if first != second and (t := tally(gaps)) is not None and t.of > 1:
+            blocks.append(
+                f"Over all {t.of} places of the {PROTOCOLS[protocol]} {method_title(first)} beats {method_title(second)} in "
+                f"{t.won}; the mean difference is {100 * t.mean:+.2f} points, the median {100 * t.median:+.2f}."
+            )
+        blocks += [pair_table(results, protocol), against_table(results, protocol)]
+    return Section("short", "In short", tuple(b for b in blocks if b is not None))
+
+
+def _verdict(first: str, second: str, gap: Any) -> str:
+    said = f"{first} minus {second}: {100 * gap.value:+.2f} points"
+    if gap.low != gap.low:
+        return f"{said}, without an interval."
+    end = "which leaves out 0" if gap.excludes_zero else "which includes 0: no difference is shown"
+    return f"{said}, 95 % interval {100 * gap.low:+.2f} to {100 * gap.high:+.2f}, {end}."
+
+
+def _idea(draw: bool) -> Section:
+    blocks: list[Any] = ["HACE in one figure, after figure 1 of the paper, with numbers from this library."]
+    if draw:
+        from hace.paper.first_figure import toy_picture
+
+        blocks.append(toy_picture())
+    return Section("idea", "The loss", tuple(blocks))
+
+
+def _paper(results: Results) -> list[Section]:
+    ours = [t for t in comparable() if touched(results, t)]
+    rest = [t.title for t in comparable() if t not in ours]
+    blocks: list[Any] = [
+        "Every table of the paper that this study has runs for: the printed numbers as they stand there, with what is known to "
+        "be wrong with them as footnotes, and ours in the same cells.",
+        *(paper_table(results, t) for t in ours),
+        *setup_tables(results),
+    ]
+    if not ours:
+        blocks[0] = (
+            "This study has no runs on the paper's data sets with the paper's models, so its printed numbers stand alone."
+        )
+    if rest:
+        blocks += ["Tables that this study does not touch (all their cells: not run):", rest]
+    return [
+        Section("paper", "The paper's tables", tuple(blocks)),
+        Section(
+            "claims",
+            "The paper's claims",
+            (f"{summary()} From the printed numbers alone, without a run.", claims_table()),
+        ),
+    ]
+
+
+def _runs(results: Results, problems: Sequence[str]) -> Section:
+    from hace.lab.report.text import counts_text
+
+    blocks: list[Any] = [f"{counts_text(results.records)}. runs.csv lists them all, with every metric."]
+    failed = failures(results.records)
+    if failed:
+        blocks += ["Runs without a result:", shortened(failed)]
+    skipped = [*problems, *results.problems]
+    if skipped:
+        blocks += ["Left out:", shortened(skipped)]
+    return Section("runs", "Runs", tuple(blocks))
+
+
+def failures(records: Sequence[Record]) -> list[str]:
+    """Each error of runs without a result, with how many runs had it and the first of them."""
+    found: dict[str, list[str]] = {}
+    for r in records:
+        if r.status in ("failed", "diverged"):
+            key = r.key
+            where = [shown(key.dataset), shown(key.model), method_title(key.method)]
+            where += [] if key.dilution is None else [f"d {key.dilution:g}"]
+            where += [f"seed {key.seed}", *([f"rate {r.lr:g}"] if r.lr == r.lr else []), r.stage]
+            found.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
+                ", ".join(where)
+            )
+    return [f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in found.items()]
+
+
+def shortened(lines: Sequence[str], most: int = 50) -> list[str]:
+    """The first of many lines, and how many more there are.
+
+    Example:
+        >>> shortened(["a", "b", "c"], 2)
+        ['a', 'b', 'and 1 more']
+    """
+    return [*lines] if len(lines) <= most else [*lines[:most], f"and {len(lines) - most:,} more"]

@@ -1,0 +1,155 @@
+"""All that a report says of a study, computed once: the chosen runs, their scores, the differences of methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import mean, median
+from typing import NamedTuple
+
+from hace.errors import ConfigError, DataError, nearest
+from hace.lab.report.cells import TOP1, Choice, Key, Place, choose, method_title
+from hace.lab.report.scores import Arrays, Store
+from hace.lab.study.records import Record
+from hace.metrics.intervals import Interval
+
+DEFAULT_PAIR = ("hace", "sce")
+
+
+class Gap(NamedTuple):
+    """A difference of two methods at a place."""
+
+    place: Place
+    interval: Interval
+    seeds: int
+
+
+class Tally(NamedTuple):
+    """Differences over several places, in short."""
+
+    won: int
+    of: int
+    mean: float
+    median: float
+
+
+class Results:
+    """A study's records, with what tables and figures take from them.
+
+    Args:
+        records: All records.
+        compare: The two methods whose difference is shown: first minus second.
+
+    Raises:
+        DataError: No run has finished.
+        ConfigError: A compared method is not in the study.
+    """
+
+    def __init__(self, records: Iterable[Record], compare: Sequence[str] | None = None) -> None:
+        self.records = list(records)
+        if not any(r.status == "finished" for r in self.records):
+            raise DataError(_nothing(self.records))
+        self.choices = choose(self.records)
+        stores = {place: Store() for place in self.choices}
+        fair = [place for place in self.choices if place.protocol == "fair"]
+        paper = [place for place in self.choices if place.protocol == "paper"]
+        self.arrays = {place: Arrays(choices, stores[place]) for place, choices in self.choices.items()}
+        self.matched = {place: Arrays(_matched(self.records, place), stores[place]) for place in paper}
+        self.dilutions = {place: Arrays(_by_dilution(self.records, place), stores[place]) for place in fair}
+        self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
+        self.first, self.second = _pair(self.methods, compare)
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read of finished runs."""
+        return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
+
+    def places(self, protocol: str) -> list[Place]:
+        """The places of a protocol."""
+        return [place for place in self.choices if place.protocol == protocol]
+
+    def gap(self, place: Place, first: str, second: str, key: Key = TOP1) -> Gap | None:
+        """The difference of two methods at a place; None where it does not have both."""
+        difference = self.arrays[place].difference(first, second, key)
+        return None if difference is None else Gap(place, *difference)
+
+    def gaps(self, first: str, second: str, protocol: str, key: Key = TOP1) -> list[Gap]:
+        """The difference of two methods at each place that has both."""
+        found = (self.gap(place, first, second, key) for place in self.places(protocol))
+        return [gap for gap in found if gap is not None]
+
+
+def tally(values: Sequence[float], higher: bool = True) -> Tally | None:
+    """Wins, mean and median of differences.
+
+    Example:
+        >>> tally([2.0, -1.0, 0.5])
+        Tally(won=2, of=3, mean=0.5, median=0.5)
+    """
+    if not values:
+        return None
+    won = sum(v > 0 if higher else v < 0 for v in values)
+    return Tally(won, len(values), mean(values), median(values))
+
+
+def _matched(records: Iterable[Record], place: Place) -> dict[str, Choice]:
+    """Runs of the paper's pairs, by :func:`matched_key`; a rate that several pairs share stands in each of them."""
+    found: dict[str, dict[int, Record]] = {}
+    for record in records:
+        key = record.key
+        if record.stage == "final" and key.pairing and Place(key.protocol, key.dataset, key.model) == place:
+            found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
+    return {name: Choice(place, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
+
+
+def _by_dilution(records: Iterable[Record], place: Place) -> dict[str, Choice]:
+    """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
+    found: dict[str, dict[float, dict[int, Record]]] = {}
+    for record in records:
+        key = record.key
+        if (
+            record.stage == "final"
+            and key.dilution is not None
+            and Place(key.protocol, key.dataset, key.model) == place
+        ):
+            found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
+    return {
+        f"{method_title(method)}, d = {d:g}": Choice(
+            place, method, tuple(by[d][seed] for seed in sorted(by[d]))
+        )
+        for method, by in found.items()
+        if len(by) > 1
+        for d in sorted(by)
+    }
+
+
+def matched_key(method: str, dilution: float | None, pairing: str) -> str:
+    """The name of a run within a pair: "hace 0.2 adjusted"."""
+    return f"{method} {'any' if dilution is None else f'{dilution:g}'} {pairing}"
+
+
+def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, str]:
+    if compare is not None:
+        if len(compare) != 2 or compare[0] == compare[1]:
+            raise ConfigError(f"compare must name two methods, as in hace,sce. Got {','.join(compare)!r}.")
+        for name in compare:
+            if name not in methods:
+                has = ", ".join(methods)
+                raise ConfigError(
+                    f"compare: the study has no results of {name!r}. It has {has}.{nearest(name, methods)}"
+                )
+        return compare[0], compare[1]
+    second = DEFAULT_PAIR[1] if DEFAULT_PAIR[1] in methods else methods[0]
+    others = [m for m in methods if m != second] or [second]
+    return (DEFAULT_PAIR[0] if DEFAULT_PAIR[0] in others else others[0]), second
+
+
+def _nothing(records: Sequence[Record]) -> str:
+    if not records:
+        return "There is nothing to report: the study has no runs. Start it with `hace study`."
+    errors = [r.error for r in records if r.error]
+    diverged = sum(r.status == "diverged" for r in records)
+    parts = [f"{len(errors)} failed"] if errors else []
+    parts += [f"{diverged} diverged"] if diverged else []
+    said = f" ({', '.join(parts)})" if parts else ""
+    first = f" The first error: {errors[0]}" if errors else " Let the study run first."
+    return f"There is nothing to report: none of {len(records)} runs has finished{said}.{first}"

@@ -1,0 +1,290 @@
+"""The tables of a report: methods and metrics at each place, differences, data, claims and every run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from hace.lab.report.cells import (
+    BY_LEVEL,
+    ECE_BY_LEVEL,
+    HEADLINES,
+    PROTOCOLS,
+    Metric,
+    Place,
+    level_names,
+    method_title,
+    shown,
+)
+from hace.lab.report.render import Entry, Table, marked
+from hace.lab.report.results import Gap, Results, tally
+from hace.lab.report.scores import Arrays, Score
+from hace.lab.study.methods import METHODS
+from hace.lab.study.records import Record
+from hace.paper.claims import claims
+
+CHOSEN = {
+    "fair": "Every method has the same learning rates; for each seed the best on held-out training samples is chosen, and the "
+    "model is trained again on all of them. The test set is used once.",
+    "paper": "As in the paper, the best run of each seed is chosen by its top-1 accuracy on the test set, which flatters "
+    "methods with more runs.",
+}
+MEANS = "Means over seeds; in brackets the 95 % interval, from a bootstrap over seeds and test samples."
+
+
+def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -> Entry:
+    """A measured cell: the mean, then the interval; or why there is none."""
+    if score.value is None:
+        return Entry(state or "-", soft=True)
+    detail = [] if score.low is None or score.low != score.low else [bracket(score.low, score.high, metric)]
+    detail += [f"n = {score.seeds}"] if seeds else []
+    detail += [state] if state else []
+    return Entry(metric.text(score.value), ", ".join(detail))
+
+
+def bracket(low: float, high: float | None, metric: Metric, sign: bool = False) -> str:
+    """An interval: "[71.2, 73.0]"."""
+    assert high is not None
+    return f"[{metric.text(low, sign)}, {metric.text(high, sign)}]"
+
+
+def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric: Metric) -> list[Entry]:
+    """The entries of one contest with best and second marked, as far as the shown digits tell them apart."""
+    rounded = [None if v is None else float(metric.text(v)) for v in scores]
+    marks = marked(rounded, metric.higher)
+    return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
+
+
+def methods_table(place: Place, arrays: Arrays) -> Table:
+    """All methods at a place with the headline metrics."""
+    deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
+    calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
+    shown_metrics = [
+        m for m in (*HEADLINES, *calibration) if any(c.values(m.key) for c in arrays.choices.values())
+    ]
+    remarks = [CHOSEN[place.protocol], f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of "
+               "mistakes, HD@k that of the k best leaves, AURC and ECE are errors of confidence."]  # fmt: skip
+    controls = [
+        f"{method_title(m)}: {METHODS[m].control}."
+        for m in arrays.choices
+        if m in METHODS and METHODS[m].control
+    ]
+    if controls:
+        remarks.append("Controls. " + " ".join(controls))
+    title = f"{place.title}: all methods"
+    return _metric_table(f"methods-{place.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
+
+
+def dilutions_table(results: Results, place: Place) -> Table | None:
+    """Every dilution of a method as a row of its own, where there are several under the fair protocol."""
+    arrays = results.dilutions.get(place)
+    if arrays is None or not arrays.choices:
+        return None
+    title = f"{place.title}: every dilution by itself"
+    remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
+               "dilution that was best there.", MEANS)  # fmt: skip
+    return _metric_table(f"dilutions-{place.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+
+
+def levels_table(place: Place, arrays: Arrays) -> Table | None:
+    """Accuracy and calibration error of the best node of each level; None on a DAG or a flat set of classes."""
+    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    if len(names) < 2:
+        return None
+    metrics = [Metric((BY_LEVEL, name), f"{name} ↑") for name in names]
+    metrics += [Metric((ECE_BY_LEVEL, name), f"{name} ECE ↓", higher=False) for name in names]
+    title = f"{place.title}: accuracy and calibration error (ECE) by level, %"
+    remarks = ("The most probable node of each level, from the top of the hierarchy to its classes.", MEANS)
+    return _metric_table(f"levels-{place.slug}", title, arrays, metrics, remarks, arrows=False)
+
+
+def _metric_table(
+    name: str,
+    title: str,
+    arrays: Arrays,
+    metrics: Sequence[Metric],
+    remarks: tuple[str, ...],
+    settings: bool = False,
+    arrows: bool = True,
+) -> Table:
+    columns = []
+    for metric in metrics:
+        scores = [arrays.score(method, metric.key) for method in arrays.choices]
+        states = [choice.state for choice in arrays.choices.values()]
+        # How many seeds are missing is said once, in the column of seeds.
+        entries = [
+            score_entry(s, metric, state if s.value is None else "")
+            for s, state in zip(scores, states, strict=True)
+        ]
+        columns.append(with_marks(entries, [s.value for s in scores], metric))
+    rows = []
+    for i, (method, choice) in enumerate(arrays.choices.items()):
+        seeds = Entry(str(len(choice.finished)), choice.state if choice.finished else "")
+        extra = [Entry(choice.settings or "-")] if settings else []
+        rows.append((Entry(method_title(method)), *(column[i] for column in columns), seeds, *extra))
+    heads = [f"{m.title} {'↑' if m.higher else '↓'}" if arrows else m.title for m in metrics]
+    return Table(
+        name,
+        title,
+        (("method", *heads, "seeds", *(["chosen"] if settings else [])),),
+        tuple(rows),
+        remarks=remarks,
+    )
+
+
+def pair_table(results: Results, protocol: str) -> Table | None:
+    """First minus second at every place of a protocol, with wins, mean and median over the places."""
+    first, second = results.first, results.second
+    metrics = HEADLINES[:4]
+    gaps = {m.key: {g.place: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
+    places = [place for place in results.places(protocol) if any(place in by for by in gaps.values())]
+    if not places or first == second:
+        return None
+    rows = [
+        (
+            Entry(shown(place.dataset)),
+            Entry(shown(place.model)),
+            *(_gap_entry(gaps[m.key].get(place), m) for m in metrics),
+            Entry(_seeds_won(results.arrays[place], first, second)),
+        )
+        for place in places
+    ]
+    block = len(rows)
+    tallies = [tally([g.interval.value for g in gaps[m.key].values()], m.higher) for m in metrics]
+    for name in ("won", "mean", "median") if block > 1 else ():
+        cells = [Entry("-" if t is None else f"{t.won} of {t.of}" if name == "won" else m.text(getattr(t, name), True))
+                 for t, m in zip(tallies, metrics, strict=True)]  # fmt: skip
+        rows.append((Entry(f"{name} over {block}"), Entry(""), *cells, Entry("")))
+    heads = [f"Δ {m.title} {'↑' if m.higher else '↓'}" for m in metrics]
+    title = f"{method_title(first)} minus {method_title(second)}, {PROTOCOLS[protocol]}"
+    remarks = ("Differences paired over seeds and test samples, with 95 % intervals; * marks intervals without 0. Points of "
+               "percent for accuracies; a place is won where the mean is better.",)  # fmt: skip
+    return Table(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
+                 remarks=remarks, blocks=(block,))  # fmt: skip
+
+
+def against_table(results: Results, protocol: str) -> Table | None:
+    """Every method minus the reference, in top-1 accuracy, at every place."""
+    reference, metric = results.second, HEADLINES[0]
+    places = [p for p in results.places(protocol) if reference in results.choices[p]]
+    methods = [m for m in results.methods if m != reference]
+    rows = []
+    for method in methods:
+        gaps = {g.place: g for g in results.gaps(method, reference, protocol)}
+        if not gaps:
+            continue
+        found = tally([g.interval.value for g in gaps.values()])
+        assert found is not None
+        summary = [
+            Entry(f"{found.won} of {found.of}"),
+            Entry(metric.text(found.mean, True)),
+            Entry(metric.text(found.median, True)),
+        ]
+        rows.append(
+            (
+                Entry(method_title(method)),
+                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in places),
+                *summary,
+            )
+        )
+    if not rows:
+        return None
+    heads = (
+        ("", *(shown(p.dataset) for p in places), "", "", ""),
+        ("method", *(shown(p.model) for p in places), "won", "mean", "median"),
+    )
+    if len(places) == 1:  # nothing to sum up
+        heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
+    title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
+    remarks = ("Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",)
+    return Table(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
+
+
+def state(results: Results, place: Place, method: str) -> str:
+    """What is said of a method at a place: "not run", "diverged", "1 of 3 failed", or nothing."""
+    choice = results.choices[place].get(method)
+    return "not run" if choice is None else choice.state
+
+
+def _gap_entry(gap: Gap | None, metric: Metric, instead: str = "-") -> Entry:
+    if gap is None:
+        return Entry(instead or "-", soft=True)
+    found = gap.interval
+    star = "*" if found.excludes_zero else ""
+    detail = "" if found.low != found.low else bracket(found.low, found.high, metric, sign=True) + star
+    return Entry(metric.text(found.value, sign=True), detail)
+
+
+def _seeds_won(arrays: Arrays, first: str, second: str) -> str:
+    ours = {r.key.seed: r.top1 for r in arrays.choices[first].finished}
+    theirs = {r.key.seed: r.top1 for r in arrays.choices[second].finished}
+    both = [(ours[s], theirs[s]) for s in ours if ours[s] is not None and theirs.get(s) is not None]
+    return f"{sum(a > b for a, b in both)} of {len(both)}"  # type: ignore[operator]
+
+
+def claims_table() -> Table:
+    """The paper's claims, recomputed from its own printed tables."""
+    rows = tuple(
+        tuple(Entry(text) for text in (c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note))
+        for c in claims()
+    )
+    heads = (("claim", "section", "printed", "recomputed", "verdict", "note"),)
+    return Table(
+        "claims", "The paper's claims, recomputed from the numbers that it prints", heads, rows, stub=6
+    )
+
+
+RUN_COLUMNS = (
+    "protocol",
+    "dataset",
+    "model",
+    "method",
+    "dilution",
+    "pairing",
+    "seed",
+    "stage",
+    "lr",
+    "status",
+    "error",
+    "id",
+)
+
+
+def runs_csv(records: Iterable[Record]) -> str:
+    """Every run, one a line, with all its metrics."""
+    records = list(records)
+    results = [(r.run.result if r.run is not None else None) or {} for r in records]
+    metrics = dict.fromkeys(
+        (heading, name)
+        for result in results
+        for heading, names in (result.get("metrics") or {}).items()
+        for name in names
+    )
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        [*RUN_COLUMNS, "split", "samples", *(f"{heading}: {name}" for heading, name in metrics), "seconds"]
+    )
+    for record, result in zip(records, results, strict=True):
+        key = record.key.to_dict()
+        error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")
+        line = [
+            *key.values(),
+            record.stage,
+            record.lr,
+            record.status,
+            error,
+            record.run.id if record.run else "",
+        ]
+        values = (record.metric(*metric) for metric in metrics)
+        writer.writerow(
+            map(_field, [*line, result.get("split"), result.get("samples"), *values, result.get("seconds")])
+        )
+    return out.getvalue()
+
+
+def _field(value: object) -> object:
+    if value is None or value != value:  # a rate that is not chosen yet is NaN
+        return ""
+    return repr(value) if isinstance(value, float) else value

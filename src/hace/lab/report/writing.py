@@ -1,0 +1,169 @@
+"""The report of a study: one page, Markdown, LaTeX and CSV, written whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hace import environment
+from hace.errors import ConfigError
+from hace.files.durable import write_whole, writing
+from hace.lab.report.cells import PROTOCOLS, method_title, shown
+from hace.lab.report.document import build
+from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
+from hace.lab.report.results import Results
+from hace.lab.report.tables import runs_csv
+from hace.lab.report.text import counts_text
+from hace.lab.runs.run import RUN
+from hace.lab.study.records import Record
+from hace.lab.study.study import Study, read_study
+
+PAGE = "report.html"
+CITE = (
+    "the paper, When Labels Have Structure: Improving Image Classification with Hierarchy-Aware Cross-Entropy, for the method; "
+    "the file CITATION.cff of hace for the software"
+)
+MADE_UP = (
+    "some data are made up by descent down the tree, where a hierarchy helps by construction: they show how a study works, "
+    "not what a method gains on real data"
+)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of the study behind its records.
+
+    Attributes:
+        title: Of the page.
+        command: That makes the study again.
+        made_with: Versions.
+        data: What is known of the data sets, by name: classes, nodes, samples.
+        problems: What was left out, with the reason.
+    """
+
+    title: str
+    command: str = ""
+    made_with: dict[str, str] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+def write_report(
+    study_folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    compare: Sequence[str] | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Write the report of a study.
+
+    Args:
+        study_folder: The study.
+        out: Where to; by default the folder `report` within the study. Files of an older report are replaced.
+        compare: Two methods whose difference is shown, by default ("hace", "sce").
+        tell: Called with a line for each run that had to be left out.
+
+    Returns:
+        The page.
+
+    Raises:
+        FormatError: The folder is no study.
+        DataError: No run has finished.
+        ConfigError: A compared method is not in the study, or `out` is no folder.
+    """
+    study = read_study(study_folder)
+    records = study.records()
+    about = about_study(study)
+    for problem in about.problems:
+        tell(problem)
+    return write_records(
+        Results(records, compare), about, Path(out) if out is not None else study.folder / "report"
+    )
+
+
+def write_records(results: Results, about: About, out: Path) -> Path:
+    """Write the report of any records; see :func:`write_report`."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out must be a folder, and {out} is a file. Give another name.")
+    document = build(results, about.title, facts(results.records, about), about.problems)
+    compared = (results.first, results.second)
+    with writing(out):
+        for folder in (out / "tables", out / "figures"):
+            folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files_of(document):
+        write_whole(out / name, content)
+    write_whole(out / "runs.csv", runs_csv(results.records).encode())
+    write_whole(out / "report.md", to_report_markdown(document).encode())
+    write_whole(out / "report.tex", to_report_latex(document).encode())
+    write_whole(out / PAGE, to_page(document, compared, environment.config()["hace"]).encode())
+    return out / PAGE
+
+
+def about_study(study: Study) -> About:
+    """What a study says of itself, and which folders among its runs are none."""
+    return About(
+        title=f"hace study: {study.preset}",
+        command=command_of(study.preset, study.document["choices"], study.data),
+        made_with=dict(study.document.get("made_with", {})),
+        data=dict(study.data),
+        problems=tuple(foreign(study.runs)),
+    )
+
+
+def foreign(folder: Path) -> list[str]:
+    """What lies among run directories and is none."""
+    if not folder.is_dir():
+        return []
+    return [
+        f"{path.name} in {folder.name} is no run: it has no {RUN}."
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".") and not (path / RUN).is_file()
+    ]
+
+
+def facts(records: Sequence[Record], about: About) -> list[tuple[str, str]]:
+    """What was run: for the head of the page."""
+    keys = [record.key for record in records]
+    datasets = list(dict.fromkeys(key.dataset for key in keys))
+    seeds = sorted({key.seed for key in keys})
+    found = [
+        ("runs", counts_text(records)),
+        ("data", "; ".join(_data_words(name, about.data.get(name)) for name in datasets)),
+        ("models", ", ".join(dict.fromkeys(shown(key.model) for key in keys))),
+        ("methods", "; ".join(dict.fromkeys(method_title(key.method) for key in keys))),
+        ("protocols", ", ".join(dict.fromkeys(PROTOCOLS[key.protocol] for key in keys))),
+        ("seeds", f"{len(seeds)}: {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
+        ("versions", _versions(records, about)),
+        ("caution", MADE_UP if any(_is_made_up(about.data.get(name)) for name in datasets) else ""),
+        ("reproduce", f"`{about.command}`" if about.command else ""),
+        ("cite", CITE),
+    ]
+    return [(term, text) for term, text in found if text]
+
+
+def _data_words(name: str, known: Any) -> str:
+    if not isinstance(known, dict) or "classes" not in known:
+        return shown(name)
+    samples = ", ".join(f"{count:,} {split}" for split, count in (known.get("samples") or {}).items())
+    return f"{shown(name)} ({known['classes']:,} classes, {known['nodes']:,} nodes{f'; samples: {samples}' if samples else ''})"
+
+
+def _is_made_up(known: Any) -> bool:
+    config = known.get("config") if isinstance(known, dict) else None
+    return isinstance(config, dict) and str(config.get("name")).startswith("synthetic")
+
+
+def _versions(records: Sequence[Record], about: About) -> str:
+    """Versions of the study; runs that were made with others are counted."""
+    wanted = ("hace", "python", "torch", "numpy")
+    made = about.made_with or next(
+        (r.run.about.get("made_with", {}) for r in records if r.run is not None), {}
+    )
+    text = ", ".join(f"{name} {made[name]}" for name in wanted if name in made)
+    other = 0
+    for record in records:
+        theirs = record.run.about.get("made_with", {}) if record.run is not None else made
+        other += any(theirs.get(name) != made.get(name) for name in wanted)
+    return text + (f"; {other:,} runs were made with other versions" if other else "")

@@ -1,0 +1,1 @@
+"""A run: its configuration, its samples, its folder and its result."""

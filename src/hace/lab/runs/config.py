@@ -1,0 +1,191 @@
+"""What a run is: data, loss, seed, protocol. Probes add their optimiser, end-to-end training its model.
+
+A run's id is a hash of what decides its result: the deciding settings, and the fingerprint of the data themselves. Where
+the data lie, on which device and by which executor the run is done, and which study asked for it, do not enter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+from hace.errors import ConfigError, nearest
+from hace.hierarchy import Hierarchy
+from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, setting
+from hace.losses.base import SHARED
+from hace.losses.registry import LOSSES, build_loss, loss_parameters
+
+ID_LENGTH = 16
+# Part of every run's id. Whoever mends something that changes results counts it up, and old runs are no longer reused.
+ALGORITHM = 1
+
+
+@dataclass(frozen=True)
+class DataConfig(Config):
+    """The samples, and the hierarchy over their classes.
+
+    Attributes:
+        name: A data set, as `hace data` knows it; "features" is a file of features or a folder that `hace features` wrote.
+        root: Where it lies.
+        hierarchy: A file with another hierarchy than the data set's own.
+        root_node: Whether the hierarchy has a root; by default as in the paper for its data sets.
+        options: Options of the data set.
+        shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
+            true tree.
+    """
+
+    name: str = setting("synthetic-features")
+    root: str | None = setting(None, decides=False)
+    hierarchy: str | None = setting(None, decides=False)
+    root_node: bool | None = setting(None)
+    options: Mapping[str, Any] = setting({})
+    shuffle: int | None = setting(None, AT_LEAST_ZERO)
+
+    def conflicts(self) -> list[str]:
+        """An unknown data set or option."""
+        from hace.data import DATASETS
+
+        if self.name not in DATASETS:
+            return [
+                f"name must be one of {', '.join(DATASETS)}, got {self.name!r}.{nearest(self.name, DATASETS)}"
+            ]
+        known = DATASETS[self.name].options
+        return [
+            f"options.{o} is no option of {self.name!r}. It has {', '.join(known) or 'none'}.{nearest(o, known)}"
+            for o in self.options
+            if o not in known
+        ]
+
+
+@dataclass(frozen=True)
+class LossConfig(Config):
+    """A loss and its parameters.
+
+    Attributes:
+        name: A name in `hace.LOSSES`.
+        options: Its own parameters; those left out get their defaults, written out, so that the configuration says all.
+    """
+
+    name: str = setting("hace")
+    options: Mapping[str, Any] = setting({})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = {k: v for k, v in loss_parameters(self.name).items() if k not in SHARED}
+        options = {k: _one_kind(self.options.get(k, default)) for k, default in own.items()}
+        object.__setattr__(self, "options", options)
+
+    def conflicts(self) -> list[str]:
+        """An unknown loss or parameter, or a value that the loss refuses."""
+        if self.name not in LOSSES:
+            return [
+                f"name must be one of {', '.join(LOSSES)}, got {self.name!r}.{nearest(self.name, LOSSES)}"
+            ]
+        known = [k for k in loss_parameters(self.name) if k not in SHARED]
+        stray = [o for o in self.options if o not in known]
+        if stray:
+            has = ", ".join(known) or "none"
+            return [
+                f"options.{o} is no parameter of {self.name!r}. It has {has}.{nearest(o, known)}"
+                for o in stray
+            ]
+        try:
+            self.build(_SMALLEST)
+        except ConfigError as error:
+            return [f"options.{error}"]
+        return []
+
+    def build(self, hierarchy: Hierarchy, labels: Literal["leaves", "nodes"] = "leaves") -> Any:
+        """The loss for a hierarchy."""
+        return build_loss(self.name, hierarchy, labels=labels, **self.options)
+
+
+def _one_kind(value: Any) -> Any:
+    """1, 1.0 and numpy's 1 as the same number, so that they are the same run; no parameter of a loss is a count."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+
+
+_SMALLEST = Hierarchy.from_edges(
+    [("root", "a"), ("root", "b")]
+)  # a loss checks its parameters on any hierarchy
+
+
+@dataclass(frozen=True)
+class RunConfig(Config):
+    """What every run has.
+
+    Attributes:
+        data: The samples and their hierarchy.
+        loss: The loss.
+        seed: Fixes initialisation, order of batches and the validation split.
+        validation: Share of the training samples held out: stratified, chosen by the seed. 0 trains on all.
+        evaluate: The split that the result speaks of: "test", or "val" to select on held-out samples.
+        epochs: Passes over the training samples.
+        batch_size: Samples a step, over all processes.
+        lr: The highest learning rate.
+        weight_decay: Of the weights, not of biases.
+        momentum: Of SGD; of AdamW the first beta.
+    """
+
+    kind: ClassVar[str] = ""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    seed: int = setting(0, AT_LEAST_ZERO)
+    validation: float = setting(0.0, SHARE)
+    evaluate: Literal["test", "val"] = setting("test")
+    epochs: int = setting(30, AT_LEAST_ONE)
+    batch_size: int = setting(256, AT_LEAST_ONE)
+    lr: float = setting(1.0, RATE)
+    weight_decay: float = setting(0.0, AT_LEAST_ZERO)
+    momentum: float = setting(0.9, SHARE)
+
+    def conflicts(self) -> list[str]:
+        """A result on validation samples that there are none of."""
+        if self.evaluate == "val" and not self.validation:
+            return ["evaluate is 'val', and validation holds out nothing: set it to 0.1, say."]
+        return []
+
+    def identity(self, data_fingerprint: str) -> str:
+        """The run's id: 16 hexadecimal digits of a hash of what decides its result."""
+        settings = {"kind": self.kind, "config": self.deciding()}
+        document = {"algorithm": ALGORITHM, **settings, "data": data_fingerprint}
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+@dataclass(frozen=True)
+class ProbeConfig(RunConfig):
+    """A linear layer on frozen features.
+
+    Attributes:
+        normalize: "unit" scales each vector to length 1, as in the paper; "standard" takes the training mean and standard
+            deviation of every column; "none" leaves the features alone.
+        optimizer: "sgd" with momentum, "adamw", or "lbfgs" with all samples at once, to convergence.
+        schedule: "cosine" to 0 over all steps, or "constant".
+        bias: Whether the layer has one.
+        patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
+        keep: Whether weights and predictions stay beside the result; a search over many rates needs neither.
+    """
+
+    kind: ClassVar[str] = "probe"
+
+    normalize: Literal["unit", "standard", "none"] = setting("unit")
+    optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
+    schedule: Literal["cosine", "constant"] = setting("cosine")
+    bias: bool = setting(True)
+    patience: int | None = setting(None, AT_LEAST_ONE)
+    tolerance: float = setting(1e-6, POSITIVE)
+    max_iter: int = setting(1000, AT_LEAST_ONE)
+    keep: bool = setting(True, decides=False)
+
+    def conflicts(self) -> list[str]:
+        """Also an early stop without validation samples."""
+        problems = super().conflicts()
+        if self.patience is not None and not self.validation:
+            problems.append("patience stops early by validation samples, and validation holds out none.")
+        return problems

@@ -1,0 +1,155 @@
+"""The samples of a run: loaded, split for training and selection, with the tree it trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from hace.data import Dataset, load_dataset
+from hace.data.samples import Split
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.lab.features.store import FeatureStore
+from hace.lab.runs.config import DataConfig, RunConfig
+from hace.lab.runs.run import DataPrint
+
+S = TypeVar("S", bound=Split)
+
+
+@dataclass(frozen=True, eq=False)
+class Source(Generic[S]):
+    """A data set, loaded.
+
+    Attributes:
+        dataset: The splits, as the data set has them.
+        about: Of features that `hace features` wrote: the model and the preprocessing behind them.
+    """
+
+    dataset: Dataset[S]
+    about: Mapping[str, Any] | None = None
+
+    def data_print(self) -> DataPrint:
+        """What a run remembers of it."""
+        data = self.dataset
+        return DataPrint(data.name, data.fingerprint, data.hierarchy.fingerprint, self.about)
+
+
+@dataclass(frozen=True, eq=False)
+class Task(Generic[S]):
+    """What one run sees.
+
+    Attributes:
+        hierarchy: The tree that results speak of.
+        tree: The tree that the loss knows: the same, or the shuffled control.
+        train: Training samples.
+        evaluated: The samples of the result.
+        val: Held-out samples, if any.
+        labels: What targets are: "leaves", or "nodes" where some training samples are labelled above the leaves.
+    """
+
+    hierarchy: Hierarchy
+    tree: Hierarchy
+    train: S
+    evaluated: S
+    val: S | None
+    labels: Literal["leaves", "nodes"]
+
+    def targets(self, split: Split) -> np.ndarray:
+        """int64: the targets of a split, as a loss on `tree` with `labels` wants them."""
+        return split.nodes if self.labels == "nodes" else split.labels
+
+    @property
+    def unseen(self) -> list[str]:
+        """The leaves that no training sample has for its label."""
+        seen = np.zeros(self.hierarchy.num_nodes, dtype=bool)
+        seen[self.train.nodes] = True
+        return [
+            leaf
+            for leaf, node in zip(self.hierarchy.leaves, self.hierarchy.leaf_nodes, strict=True)
+            if not seen[node]
+        ]
+
+
+def load_source(config: DataConfig) -> Source[Any]:
+    """The data of a configuration; a folder of features is read raw, and normalised later."""
+    options: dict[str, Any] = dict(config.options)
+    if config.name == "features" and config.root is not None and not Path(config.root).exists():
+        raise DataError(
+            f"{config.root} does not exist: give a file of features, or a folder that `hace features` wrote."
+        )
+    if config.name == "features" and config.root is not None and Path(config.root).is_dir():
+        if config.hierarchy is not None or config.root_node is not None or options:
+            raise ConfigError(
+                f"{config.root} is a folder of features, which brings its own hierarchy: leave hierarchy, root_node and "
+                "options away."
+            )
+        store = FeatureStore(config.root)
+        return Source(store.dataset("none"), store.about)
+    if config.name == "features":
+        options.setdefault("allow_empty", True)  # unseen classes are reported by the run
+    hierarchy = config.hierarchy
+    return Source(
+        load_dataset(config.name, config.root, hierarchy=hierarchy, root_node=config.root_node, **options)
+    )
+
+
+def make_task(source: Source[S], config: RunConfig) -> Task[S]:
+    """Split and, for the control, shuffle.
+
+    Training samples are those of "train" and, where the data set has one, of its "val" split. With
+    `config.validation` a part of them is held out, stratified by label and chosen by the seed.
+
+    Raises:
+        DataError: There is no such split, nothing is left to train on, or labels above the leaves meet a shuffled tree.
+    """
+    data = source.dataset
+    pool = data["train"]
+    if "val" in data.splits:
+        pool = pool.joined([pool, data["val"]])
+    val = None
+    train = pool
+    if config.validation:
+        kept, held = held_out(pool.nodes, config.validation, config.seed)
+        if not len(held):
+            raise DataError(
+                f"validation={config.validation} of {len(pool)} training samples holds out none: every class has too few. "
+                "Give a larger share."
+            )
+        train, val = pool.select(kept), pool.select(held)
+    evaluated = data["test"] if config.evaluate == "test" else val
+    assert evaluated is not None  # the configuration has seen to it
+    coarse = bool((data.hierarchy.labels[train.nodes] < 0).any())
+    tree = data.hierarchy
+    if config.data.shuffle is not None:
+        if coarse:
+            raise DataError(
+                "data.shuffle permutes leaves, and some training samples are labelled above them."
+            )
+        tree = tree.shuffled(config.data.shuffle)
+    return Task(data.hierarchy, tree, train, evaluated, val, "nodes" if coarse else "leaves")
+
+
+def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions to keep and to hold out: of every label its share, rounded, but never its last sample.
+
+    Args:
+        nodes: (M,) labels.
+        share: Of each label's samples.
+        seed: Chooses which.
+
+    Example:
+        >>> kept, held = held_out(np.array([0] * 10 + [1] * 5 + [2]), 0.2, seed=0)
+        >>> len(kept), np.bincount(np.array([0] * 10 + [1] * 5 + [2])[held]).tolist()
+        (13, [2, 1])
+    """
+    shuffled = np.random.default_rng([seed, 0x5EED]).permutation(len(nodes))
+    order = shuffled[np.argsort(nodes[shuffled], kind="stable")]  # label by label, at random within each
+    _, first, counts = np.unique(nodes[order], return_index=True, return_counts=True)
+    quota = np.minimum(np.floor(share * counts + 0.5).astype(np.int64), counts - 1)
+    place = np.arange(len(nodes)) - np.repeat(first, counts)  # 0, 1, ... within each label
+    held = place < np.repeat(quota, counts)
+    return np.sort(order[~held]), np.sort(order[held])

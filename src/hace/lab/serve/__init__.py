@@ -1,0 +1,1 @@
+"""Finished runs at work: predictions on new images, scores of other samples."""

@@ -1,0 +1,279 @@
+"""What a model is asked about: images from files, folders, lists or memory, and features, in batches.
+
+Nothing is held but names and one batch, so a folder may have any number of images. An image that cannot be read is an entry of
+its batch, not the end of it: the caller decides.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import data as torch_data
+
+from hace.data.feature_files import read_arrays
+from hace.data.files import image_files
+from hace.data.samples import read_image
+from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.files.optional import optional
+from hace.lab.features.plan import MANIFEST
+from hace.lab.features.store import FeatureStore
+
+LISTS = (".csv", ".tsv")
+LONGEST = 1000  # times as long as it is narrow
+FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
+
+
+class Broken(NamedTuple):
+    """An image that cannot be read.
+
+    Attributes:
+        place: Its position among all samples that were given.
+        name: Its name.
+        reason: Why.
+    """
+
+    place: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """Images, not opened yet.
+
+    Attributes:
+        names: A name each, for the output; a file's path.
+        images: A path, a PIL image or a uint8 array (H, W, 3) each.
+    """
+
+    names: Sequence[str]
+    images: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def batches(
+        self, transform: Callable[[Any], Tensor], batch_size: int, workers: int = 0
+    ) -> Iterator[tuple[list[str], Tensor | None, list[Broken]]]:
+        """For each batch the names of its images, the images (B, 3, H, W) or None if all are broken, and what is broken.
+
+        Args:
+            transform: From a PIL image to a tensor.
+            batch_size: Images read at once.
+            workers: Processes that read them; 0: this one.
+        """
+        loader = torch_data.DataLoader(
+            _Opened(self.images, transform),
+            batch_size=batch_size,
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            generator=torch.Generator(),  # its default would draw from the one of the whole process
+        )
+        start = 0
+        for opened in loader:
+            whole = [i for i, image in enumerate(opened) if isinstance(image, Tensor)]
+            broken = [
+                Broken(
+                    start + i, self.names[start + i], str(image).removeprefix(f"{self.images[start + i]}: ")
+                )
+                for i, image in enumerate(opened)
+                if not isinstance(image, Tensor)
+            ]
+            stacked = torch.stack([opened[i] for i in whole]) if whole else None
+            yield [self.names[start + i] for i in whole], stacked, broken
+            start += len(opened)
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Features, in memory or mapped.
+
+    Attributes:
+        parts: Names and features (M, d), one part after the other.
+        about: Of features that `hace features` wrote: the model and the preprocessing behind them.
+    """
+
+    parts: Sequence[tuple[Sequence[str], np.ndarray]]
+    about: dict[str, Any] | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for _, x in self.parts:
+            if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
+                raise DataError(f"Features must be floating-point numbers (M, d), got {x.dtype} {x.shape}.")
+
+    def __len__(self) -> int:
+        return sum(len(x) for _, x in self.parts)
+
+    def batches(self, batch_size: int) -> Iterator[tuple[list[str], np.ndarray]]:
+        """For each batch the names of its samples, and their features."""
+        for names, x in self.parts:
+            for start in range(0, len(x), batch_size):
+                rows = slice(start, start + batch_size)
+                yield list(names[rows]), np.asarray(x[rows])
+
+
+def read_inputs(path: str | Path) -> ImageList | FeatureRows:
+    """What lies at a path.
+
+    Args:
+        path: An image; a folder of images, at any depth; a .csv or .tsv list with a column "path", relative to the file or
+            absolute; a file of features (.npy, .npz, .safetensors, .parquet), with labels or without; or a folder that
+            `hace features` wrote.
+
+    Raises:
+        FormatError: Nothing is there, or it is damaged.
+        DataError: It holds no image.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _stored(path) if (path / MANIFEST).is_file() else _folder(path)
+    if not path.is_file():
+        raise FormatError(
+            f"There is no {path}. Give an image, a folder of images, a CSV list with a column path, or features."
+        )
+    if path.suffix.lower() in LISTS:
+        return _list(path)
+    if path.suffix.lower() in FEATURES:
+        return FeatureRows(_feature_parts(path))
+    return ImageList([str(path)], [path])
+
+
+def as_inputs(given: Any) -> ImageList | FeatureRows:
+    """What a Python caller gives: a path, an image, several of either, or an array of features.
+
+    Raises:
+        ConfigError: Something else.
+    """
+    if isinstance(given, (ImageList, FeatureRows)):
+        return given
+    if isinstance(given, (str, Path)):
+        return read_inputs(given)
+    if isinstance(given, Tensor) and given.is_floating_point():
+        given = given.detach().cpu().float().numpy()
+    if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
+        rows = given[None] if given.ndim == 1 else given
+        return FeatureRows([(_numbers(len(rows)), rows)])
+    if _is_image(given):
+        given = [given]
+    if not isinstance(given, (Sequence, np.ndarray)) or not all(
+        _is_image(item) or isinstance(item, (str, Path)) for item in given
+    ):
+        raise ConfigError(
+            "Give a path, an image (PIL, or a uint8 array (H, W, 3)), several of them, or features: floating-point (M, d). "
+            f"Got {type(given).__name__}."
+        )
+    names = [str(item) if isinstance(item, (str, Path)) else f"{i:06d}" for i, item in enumerate(given)]
+    return ImageList(names, [Path(item) if isinstance(item, str) else item for item in given])
+
+
+def _is_image(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype == np.uint8 and value.ndim == 3 and value.shape[-1] == 3
+    return hasattr(value, "convert") and hasattr(value, "getbands")
+
+
+def _folder(folder: Path) -> ImageList:
+    found = image_files(folder)
+    if not found:
+        raise DataError(f"{folder} holds no image, at any depth. Images have names such as a.jpg or b.png.")
+    return ImageList([str(folder / image) for image in found], [folder / image for image in found])
+
+
+def _list(path: Path) -> ImageList:
+    """The images of a list; other columns do not matter."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            header = [name.strip().casefold() for name in next(table, [])]
+            if "path" not in header:
+                raise FormatError(
+                    f"{path} must have a header with the column 'path'. Its first line has {', '.join(header) or 'nothing'}."
+                    f"{nearest('path', header)}"
+                )
+            place = header.index("path")
+            rows = [(table.line_num, row) for row in table if row]
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: expected UTF-8 text, and byte {error.start} does not fit.") from error
+    except csv.Error as error:
+        raise FormatError(f"{path}: not a table of comma-separated values: {error}.") from error
+    short = [line for line, row in rows if len(row) <= place or not row[place].strip()]
+    if short:
+        raise FormatError(f"{path}, line {short[0]}: there is no path.")
+    if not rows:
+        raise DataError(f"{path}: the list has no images.")
+    names = [row[place].strip() for _, row in rows]
+    return ImageList(names, [path.parent / name for name in names])
+
+
+def _stored(folder: Path) -> FeatureRows:
+    store = FeatureStore(folder)
+    parts = []
+    for split in store.counts:
+        start, names = 0, store.names(split)
+        for x in store.shards(split):
+            parts.append((names[start : start + len(x)], x))
+            start += len(x)
+    return FeatureRows(parts, store.about)
+
+
+def _feature_parts(path: Path) -> list[tuple[Sequence[str], np.ndarray]]:
+    if path.suffix.lower() == ".npy":
+        try:
+            x = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise FormatError(f"{path} cannot be read as an array of numbers: {error}") from error
+        return [(_numbers(len(x)), x)]
+    arrays = read_arrays(path)
+    whole = [arrays[key] for key in arrays if key.lower() == "x"]
+    if whole:
+        return [(_numbers(len(whole[0])), whole[0])]
+    parts = {key[2:]: arrays[key] for key in arrays if key.lower().startswith("x_")}
+    if not parts:
+        raise FormatError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}, and no features: expected X, or x_test and so on."
+        )
+    return [([f"{split}/{name}" for name in _numbers(len(x))], x) for split, x in parts.items()]
+
+
+def _numbers(count: int) -> list[str]:
+    return [f"{i:06d}" for i in range(count)]
+
+
+class _Opened(torch_data.Dataset[Any]):
+    """Transformed images by position. An error is a value here, so that it crosses from a worker unchanged."""
+
+    def __init__(self, images: Sequence[Any], transform: Callable[[Any], Tensor]) -> None:
+        self.images, self.transform = images, transform
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor | DataError:
+        image = self.images[index]
+        try:
+            if isinstance(image, Path):
+                image = read_image(image)
+            elif isinstance(image, np.ndarray):
+                image = optional("PIL.Image", "Making images").fromarray(image)
+            narrow, long = sorted(image.size)
+            if (
+                long > LONGEST * narrow
+            ):  # made as high as the model wants, it would be too long for any memory
+                size = "{} x {}".format(*image.size)
+                raise DataError(
+                    f"{self.images[index]}: the image has {size} pixels, too narrow for its length."
+                )
+            return self.transform(image.convert("RGB"))
+        except DataError as error:
+            return error
+
+
+def _as_it_is(items: list[Any]) -> list[Any]:
+    return items

@@ -1,0 +1,248 @@
+"""Answers of a finished run on new images: what one deploys.
+
+    predictor = Predictor.from_run("runs/4cd033b43672ca23")
+    predictions = predictor.predict("photos", threshold=0.9)
+    predictions.answers.names, predictions.leaves.ids, predictions.to_frame()
+
+A run that was trained end to end sees images by itself. A probe sees them through the frozen model that made its features,
+which is rebuilt as `hace features` recorded it: the same model, weights, pooling and preprocessing, or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hace.decisions import Decisions
+from hace.decisions.rules import at_level, deepest_above, top_k
+from hace.decisions.scores import log_q
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.lab.features.plan import differences
+from hace.lab.runs.result import ScoreView
+from hace.lab.runs.run import Run
+from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
+from hace.lab.serve.predictions import Predictions
+from hace.lab.serve.rescoring import ProbeHead, load_probe, open_finished
+from hace.lab.serve.trained_model import Trained, load_trained
+from hace.lab.serve.vision import Sight, probe_sight, trained_sight
+from hace.losses.base import HierarchicalLoss
+
+ROWS = 1024  # features a batch
+SHOWN = 20  # broken images
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every sample.
+
+    Attributes:
+        top_k: How many leaves to give, best first; fewer where there are not as many.
+        threshold: The answer is the deepest node of at least this probability; one number, or one a level.
+        level: The answer is the best node of a level, by depth or name.
+        subset: Ids of the only classes that can be; the rest is renormalised.
+
+    Without threshold and level the answer is the best leaf.
+    """
+
+    top_k: int = 5
+    threshold: float | Sequence[float] | None = None
+    level: int | str | None = None
+    subset: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.top_k < 1:
+            raise ConfigError(f"top_k must be at least 1, got {self.top_k}.")
+        if self.threshold is not None and self.level is not None:
+            raise ConfigError("threshold and level are two ways to choose the rank of the answer: give one.")
+
+
+class Predictor:
+    """A trained model with its hierarchy, ready for new images.
+
+    Args:
+        run: A finished run.
+        checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
+        device: Where to compute.
+
+    Attributes:
+        hierarchy: The classes.
+        loss: The loss it was trained with: it knows what the model's outputs are.
+
+    Example:
+        >>> import tempfile
+        >>> from hace.lab.runs.config import DataConfig, ProbeConfig
+        >>> from hace.lab.probe.probe import run_probes
+        >>> data = DataConfig("synthetic-features", options={"classes": 4, "dim": 8})
+        >>> (run,) = run_probes([ProbeConfig(data=data, epochs=3)], tempfile.mkdtemp())
+        >>> predictions = Predictor.from_run(run.folder).predict(torch.zeros(2, 8), threshold=0.9)
+        >>> predictions.answers.ids  # features of zeros tell nothing, so it says nothing
+        ['root', 'root']
+    """
+
+    hierarchy: Hierarchy
+    loss: HierarchicalLoss
+
+    def __init__(
+        self, run: Run, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
+    ) -> None:
+        self.run, self.checkpoint, self.device = run, checkpoint, torch.device(device)
+        self.hierarchy = run.hierarchy
+        self.model: Trained | ProbeHead
+        if run.config.kind == "train":
+            if checkpoint is not None:
+                raise ConfigError(
+                    f"checkpoint belongs to probes: {run.folder} was trained end to end, and has its weights."
+                )
+            self.model = load_trained(run, str(device))
+        else:
+            self.model = load_probe(run)
+        self.loss = self.model.loss
+
+    @classmethod
+    def from_run(
+        cls, folder: str | Path, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
+    ) -> Predictor:
+        """The model of a run directory.
+
+        Raises:
+            FormatError: No finished run lies there, or it is damaged.
+        """
+        return cls(open_finished(folder), checkpoint=checkpoint, device=device)
+
+    def __repr__(self) -> str:
+        return f"<Predictor: {self.run.config.kind} {self.run.id} over {self.hierarchy!r}>"
+
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        top_k: int = 5,
+        threshold: float | Sequence[float] | None = None,
+        level: int | str | None = None,
+        subset: Iterable[str] | None = None,
+        batch_size: int | None = None,
+        workers: int = 0,
+        skip_broken: bool = False,
+    ) -> Predictions:
+        """Answers for all samples at once; see :meth:`stream` for more than fit into memory.
+
+        Args:
+            inputs: A path as `hace predict` takes it; a PIL image or a uint8 array (H, W, 3); several paths or images; or,
+                for a probe, features (M, d).
+            top_k, threshold, level, subset: See :class:`Question`.
+            batch_size: Samples at once.
+            workers: Processes that read images; 0: this one.
+            skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.
+
+        Raises:
+            DataError: Images that cannot be read, listed; features that do not fit.
+        """
+        asked = Question(top_k, threshold, level, None if subset is None else list(subset))
+        parts = list(self.stream(inputs, asked, batch_size=batch_size, workers=workers))
+        found = Predictions.joined(parts) if parts else Predictions([], *self.decide(self._nothing(), asked))
+        if found.broken and not skip_broken:
+            raise DataError(broken_message(found.broken, len(found) + len(found.broken)))
+        return found
+
+    def stream(
+        self,
+        inputs: Any,
+        question: Question | None = None,
+        *,
+        batch_size: int | None = None,
+        workers: int = 0,
+    ) -> Iterator[Predictions]:
+        """Answers batch by batch, in constant memory; broken images are listed in the batch that they belong to.
+
+        Args:
+            inputs: As of :meth:`predict`.
+            question: What is asked of every sample.
+            batch_size: Samples at once.
+            workers: Processes that read images; 0: this one.
+        """
+        given, asked = as_inputs(inputs), question or Question()
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+        if workers < 0:
+            raise ConfigError(f"workers must be 0 or more, got {workers}.")
+        self.decide(self._nothing(), asked)  # what does not fit the hierarchy shows before any image is read
+        start = 0
+        for names, z, broken in self._outputs(given, batch_size, workers):
+            leaves, answers = self.decide(z, asked)
+            yield Predictions(names, leaves, answers, broken, start)
+            start += len(names) + len(broken)
+
+    def _outputs(
+        self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
+    ) -> Iterator[tuple[list[str], Tensor, list[Broken]]]:
+        """Names, raw outputs and broken images, batch by batch."""
+        if isinstance(given, FeatureRows):
+            head, first = self._head_for(given), 0
+            for names, x in given.batches(batch_size or ROWS):
+                yield names, torch.cat(list(head.outputs(x, first=first))), []
+                first += len(x)
+            return
+        sight = self.sight
+        for names, images, broken in given.batches(sight.transform, batch_size or sight.batch_size, workers):
+            yield names, self._nothing() if images is None else sight.outputs(images), broken
+
+    def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
+        """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
+        h = self.hierarchy
+        view = ScoreView(self.loss, h, restricted=asked.subset is not None)
+        q = log_q(view(z.cpu()), h, kind=view.kind, outputs=view.outputs, subset=asked.subset)
+        choices = h.num_leaves if asked.subset is None else len(set(asked.subset))
+        leaves = top_k(q, h, min(asked.top_k, choices))
+        if asked.threshold is not None:
+            answers = deepest_above(q, h, asked.threshold)
+        elif asked.level is not None:
+            answers = at_level(q, h, asked.level)
+        else:
+            answers = top_k(q, h)
+        return leaves, answers
+
+    def _nothing(self) -> Tensor:
+        return torch.zeros(0, self.loss.num_outputs)
+
+    # ------------------------------------------------------------------ how it sees
+
+    @cached_property
+    def sight(self) -> Sight:
+        """How the model sees images; made when the first ones come, since features need none of it.
+
+        Raises:
+            ConfigError: The run cannot see images, or its model cannot be rebuilt as it was.
+        """
+        if isinstance(self.model, Trained):
+            return trained_sight(self.model)
+        return probe_sight(self.run, self.model, self.checkpoint, self.device)
+
+    def _head_for(self, given: FeatureRows) -> ProbeHead:
+        """The head, if it can take these features."""
+        if isinstance(self.model, Trained):
+            raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
+        source = self.run.about["data"].get("source")
+        if given.about is not None and source is not None:
+            different = differences(
+                *({k: d.get(k) for k in ("model", "preprocessing")} for d in (source, given.about))
+            )
+            if different:
+                raise DataError(
+                    "The features were made otherwise than those that the run was trained on:\n  "
+                    + "\n  ".join(different)
+                )
+        return self.model
+
+
+def broken_message(broken: Sequence[Broken], total: int) -> str:
+    """What is said of images that cannot be read: their names and reasons, up to twenty."""
+    shown = [f"  {b.name}: {b.reason}" for b in broken[:SHOWN]]
+    more = [f"  ... and {len(broken) - SHOWN:,} more"] if len(broken) > SHOWN else []
+    return "\n".join([f"{len(broken):,} of {total:,} images cannot be read:", *shown, *more])

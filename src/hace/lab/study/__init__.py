@@ -1,0 +1,1 @@
+"""Studies: a grid of runs, scheduled on this machine or a cluster."""

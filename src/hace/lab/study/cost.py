@@ -1,0 +1,90 @@
+"""What is left of a study, and about how long it takes: from its own finished runs, else by a rule of thumb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hace.lab.runs.config import RunConfig
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.study.records import Record
+from hace.paper.recipes import GMACS, SUSTAINED
+
+PROBE_SPEED = 50e9  # operations a second, of one thread of an ordinary processor
+RULE = (
+    f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
+    f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread"
+)
+
+
+@dataclass
+class Left:
+    """What is left of a part of a study.
+
+    Attributes:
+        runs: How many runs it has.
+        done: How many are finished.
+        seconds: What the others may take, one after another.
+        measured: Whether that comes from runs of this study.
+    """
+
+    runs: int = 0
+    done: int = 0
+    seconds: float = 0.0
+    measured: bool = True
+
+
+def whats_left(
+    records: Iterable[Record],
+    configs: Mapping[tuple[str, str, str], RunConfig],
+    data: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> dict[tuple[str, str, str], Left]:
+    """By data set, model and method: runs, finished ones, and the seconds of the others.
+
+    Args:
+        records: Of the study.
+        configs: One configuration for each of these.
+        data: What the study knows of its data sets, by name and kind of runs.
+    """
+    records = list(records)
+    speeds = _speeds(records)
+    found: dict[tuple[str, str, str], Left] = {}
+    for record in records:
+        key = record.key
+        part = (key.dataset, key.model, key.method)
+        left = found.setdefault(part, Left())
+        left.runs += 1
+        if record.run is not None:
+            left.done += 1
+            continue
+        config = configs[part]
+        about = data[key.dataset, config.kind]
+        speed = speeds.get(part[:2])
+        left.measured &= speed is not None
+        work = config.epochs * about["samples"].get("train", 0)
+        left.seconds += work * (_seconds_a_sample(config, about) if speed is None else speed)
+    return found
+
+
+def _speeds(records: Iterable[Record]) -> dict[tuple[str, str], float]:
+    """Seconds for a sample and epoch of finished runs, by data set and model."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        if record.run is None or record.run.result is None or record.run.status != "finished":
+            continue
+        about = record.run.result.get("train", {})
+        work = about.get("samples", 0) * about.get("epochs", 0)
+        if work:
+            sums.setdefault((record.key.dataset, record.key.model), []).append(
+                record.run.result.get("seconds", 0.0) / work
+            )
+    return {part: sum(found) / len(found) for part, found in sums.items()}
+
+
+def _seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:
+    if isinstance(config, TrainConfig):
+        small = config.data.name in ("cifar100", "synthetic") or (config.image_size or 224) < 64
+        return 6e9 * GMACS[config.model][0 if small else 1] / SUSTAINED
+    # Forwards and the gradient of the weights, two operations each; features need no gradient.
+    return 4 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED

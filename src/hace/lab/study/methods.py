@@ -1,0 +1,111 @@
+"""The methods that studies compare. To add one, add an entry: grid, tables and figures pick it up by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hace.errors import ConfigError, nearest
+from hace.lab.runs.config import LossConfig
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss with its parameters, as tables name it.
+
+    Attributes:
+        key: Short and stable; results are joined by it, and the paper's printed numbers carry it too.
+        title: For people.
+        loss: The loss; a diluted method takes its d from the cell of the grid.
+        diluted: Whether it has a dilution d.
+        shuffled: Whether it trains on the shuffled tree.
+        control: What the comparison with it tells; empty for a method in its own right.
+    """
+
+    key: str
+    title: str
+    loss: LossConfig
+    diluted: bool = False
+    shuffled: bool = False
+    control: str = ""
+
+    def loss_at(self, dilution: float | None) -> LossConfig:
+        """The loss with a dilution; None keeps the default of 0.5."""
+        if dilution is None:
+            return self.loss
+        if not self.diluted:
+            raise ConfigError(f"The method {self.key!r} has no dilution, got {dilution}.")
+        return LossConfig(self.loss.name, {**self.loss.options, "dilution": dilution})
+
+
+def _loss(name: str, **options: float | str) -> LossConfig:
+    return LossConfig(name, options)
+
+
+METHODS: dict[str, Method] = {
+    method.key: method
+    for method in (
+        # The paper's ten.
+        Method("sce", "SCE", _loss("cross_entropy")),
+        Method("sce_smooth", "SCE, label smoothing 0.1", _loss("cross_entropy", label_smoothing=0.1)),
+        Method("sce_soft10", "SCE, soft labels β=10", _loss("soft_label", beta=10.0)),
+        Method("sce_soft30", "SCE, soft labels β=30", _loss("soft_label", beta=30.0)),
+        Method("hace", "HACE", _loss("hace"), diluted=True),
+        Method("hace_smooth", "HACE, label smoothing 0.1", _loss("hace", label_smoothing=0.1), diluted=True),
+        Method("hace_soft10", "HACE, soft labels β=10", _loss("hace", soft_label_beta=10.0), diluted=True),
+        Method("hace_soft30", "HACE, soft labels β=30", _loss("hace", soft_label_beta=30.0), diluted=True),
+        Method("hxe_0.2", "HXE α=0.2", _loss("hxe", alpha=0.2)),
+        Method("hxe_0.5", "HXE α=0.5", _loss("hxe", alpha=0.5)),
+        # The controls.
+        Method(
+            "hce",
+            "CE over all N outputs (HACE d=1)",
+            _loss("hce"),
+            control="more outputs, no hierarchy in the target",
+        ),
+        Method(
+            "hace_shuffled",
+            "HACE, shuffled tree",
+            _loss("hace"),
+            diluted=True,
+            shuffled=True,
+            control="a tree of the same shape that means nothing; above the leaves it is judged by its leaves alone",
+        ),
+        Method(
+            "ancestral",
+            "ancestral smoothing, no aggregation",
+            _loss("ancestral_smoothing"),
+            diluted=True,
+            control="the target without the aggregation",
+        ),
+        Method(
+            "hace_leaves",
+            "HACE's table on leaf outputs",
+            _loss("hace_leaves"),
+            diluted=True,
+            control="the same target without outputs of inner nodes",
+        ),
+        # Other baselines.
+        Method("conditional", "conditional softmax", _loss("conditional_softmax")),
+        Method("simloss", "SimLoss", _loss("simloss")),
+        Method("expected_distance", "expected distance", _loss("expected_distance")),
+    )
+}
+PAPER_METHODS = tuple(METHODS)[:10]
+CONTROLS = tuple(key for key, method in METHODS.items() if method.control)
+
+
+def methods(keys: Iterable[str]) -> list[Method]:
+    """Methods by their keys.
+
+    Raises:
+        ConfigError: With the nearest known key.
+    """
+    found = []
+    for key in keys:
+        if key not in METHODS:
+            raise ConfigError(
+                f"There is no method {key!r}. There are {', '.join(METHODS)}.{nearest(key, METHODS)}"
+            )
+        found.append(METHODS[key])
+    return found

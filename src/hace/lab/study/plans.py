@@ -1,0 +1,204 @@
+"""From a preset and a user's choices to the cells of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hace.errors import ConfigError, nearest
+from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
+from hace.lab.runs.settings import from_dict
+from hace.lab.runs.train_config import paper_config
+from hace.lab.study.grid import Cell, Place, only
+from hace.lab.study.methods import Method, methods
+from hace.lab.study.presets import DINOV2, PAPER_PROBE_RATE, Preset, find_preset
+from hace.lab.study.records import CellKey
+from hace.paper.recipes import DATASETS, PAIRINGS, learning_rates
+
+OPTIONS = {"probe": "--features", "train": "--data-root"}
+_OF_THE_GRID = ("data", "loss", "seed", "lr", "epochs", "validation", "evaluate", "model", "keep")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user changes of a preset, and where the data lie.
+
+    Attributes:
+        place: Where the data lie.
+        only: Parts of the grid, by part of a cell: {"method": "hace,sce"}.
+        methods: In place of the preset's.
+        rates: In place of the preset's.
+        seeds: In place of the preset's.
+        epochs_scale: Times the epochs of every run.
+        settings: Other settings of every run, such as {"batch_size": 64} or {"precision": "bf16"}.
+    """
+
+    place: Place = field(default_factory=Place)
+    only: Mapping[str, str] = field(default_factory=dict)
+    methods: tuple[str, ...] | None = None
+    rates: tuple[float, ...] | None = None
+    seeds: int | None = None
+    epochs_scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fixed = [name for name in self.settings if name in _OF_THE_GRID]
+        if fixed:
+            raise ConfigError(f"--set {fixed[0]}: that is the grid's own business. Other options choose it.")
+        if self.seeds is not None and self.seeds < 1:
+            raise ConfigError(f"--seeds must be at least 1, got {self.seeds}.")
+        if not 0 < self.epochs_scale < float("inf"):
+            raise ConfigError(f"--epochs-scale must be more than 0, got {self.epochs_scale:g}.")
+        if self.rates is not None and not all(rate > 0 for rate in self.rates):
+            raise ConfigError(f"--rates must be more than 0, got {', '.join(f'{r:g}' for r in self.rates)}.")
+
+
+class Plan(NamedTuple):
+    """The cells of a study, its data by name and kind of runs, and the data sets that nobody gave a place for."""
+
+    preset: str
+    cells: list[Cell]
+    data: dict[tuple[str, str], DataConfig]
+    missing: tuple[str, ...]
+
+
+def make_plan(names: str | Sequence[str], choices: Choices | None = None, *, absent: bool = False) -> Plan:
+    """The cells of a preset, or of several in one study.
+
+    Args:
+        names: Keys of PRESETS.
+        choices: What to change of them, and where the data lie.
+        absent: Whether a preset without any data is planned for its data sets all the same, to see what they would cost.
+
+    Raises:
+        ConfigError: There is no such preset, method or part, or no data.
+
+    Example:
+        >>> plan = make_plan("demo", Choices(only={"method": "hace,sce"}, seeds=2))
+        >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
+        (4, 'sce', 8)
+    """
+    names, choices = [names] if isinstance(names, str) else list(names), choices or Choices()
+    presets = {name: find_preset(name) for name in names}
+    if choices.rates is not None and all(preset.protocol == "paper" for preset in presets.values()):
+        raise ConfigError(f"--rates: {names[0]} has the paper's rates. Take a fair study to choose others.")
+    found: dict[CellKey, Cell] = {}
+    data: dict[tuple[str, str], DataConfig] = {}
+    missing: list[str] = []
+    for name, preset in presets.items():
+        there, lacking = _data(name, preset, choices.place, absent)
+        missing += lacking
+        for dataset, source in there.items():
+            data[dataset, preset.kind] = source
+            for cell in _grid(preset, choices, dataset, source):
+                found.setdefault(cell.key, cell)  # what two presets have in common is one cell
+    _refuse_stray(choices.place, presets.values())
+    cells = only(list(found.values()), choices.only)
+    used = {(cell.key.dataset, cell.config.kind) for cell in cells}
+    kept = {key: source for key, source in data.items() if key in used}
+    return Plan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
+
+
+def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
+    """The cells of a preset on a data set."""
+    rows = methods(choices.methods or preset.methods)
+    for model in preset.models if preset.kind == "train" else (behind(source),):
+        base = _base(preset, dataset, model, source, choices)
+        for method in rows:
+            for seed in range(choices.seeds or preset.seeds):
+                yield from _cells(preset, choices, dataset, model, method, seed, base)
+
+
+def _data(name: str, preset: Preset, place: Place, absent: bool) -> tuple[dict[str, DataConfig], list[str]]:
+    """The data sets of a preset and of the user for which there is a place; and the options that would give the others."""
+    option = OPTIONS[preset.kind]
+    # The paper's other data sets are not this preset's, whoever says where they lie.
+    own = [d for d in place.given(preset.kind) if d not in DATASETS]
+    found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in [*preset.datasets, *own]}
+    lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
+    there = {d: source for d, source in found.items() if source is not None}
+    if absent and not there:
+        there = {d: DataConfig("features" if preset.kind == "probe" else d) for d in found}
+    if not there:
+        raise ConfigError(
+            f"{name} has no data: say where they lie, with {' '.join(f'{option} {d}=PATH' for d in preset.datasets)}, or "
+            f"with {option} NAME=PATH for data of your own."
+        )
+    return there, lacking
+
+
+def _refuse_stray(place: Place, presets: Iterable[Preset]) -> None:
+    kinds = {preset.kind for preset in presets}
+    given = [d for kind in kinds for d in place.given(kind)]
+    for name in place.hierarchies:
+        if name not in given:
+            options = " or ".join(f"{OPTIONS[kind]} {name}=PATH" for kind in sorted(kinds))
+            raise ConfigError(f"--hierarchy {name}=...: there is no {options}.{nearest(name, given)}")
+
+
+def behind(data: DataConfig) -> str:
+    """The model behind features, as tables name it."""
+    if data.name == "features" and data.root is not None and Path(data.root).is_dir():
+        from hace.lab.features.store import FeatureStore
+
+        model = FeatureStore(data.root).manifest["model"]["name"]
+        return DINOV2 if model.startswith("vit_large_patch14_dinov2") else model
+    return DINOV2 if data.name == "features" and data.root is None else "features"
+
+
+def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
+    """The configuration that all runs of a data set and model share; its rate is the base rate."""
+    scale = choices.epochs_scale
+    if preset.kind == "probe":
+        rate = PAPER_PROBE_RATE if preset.protocol == "paper" else 1.0
+        base = ProbeConfig(data=data, lr=rate, epochs=_scaled(preset.epochs, scale))
+    else:
+        base = paper_config(dataset if dataset in DATASETS else "nabirds", model, "sce")
+        epochs = _scaled(base.epochs, scale)
+        warmup = min(round(base.warmup_epochs * scale), epochs - 1)
+        base = replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
+    return from_dict(type(base), {**base.to_dict(), **choices.settings}) if choices.settings else base
+
+
+def _scaled(epochs: int, scale: float) -> int:
+    return max(1, round(epochs * scale))
+
+
+def _cells(
+    preset: Preset,
+    choices: Choices,
+    dataset: str,
+    model: str,
+    method: Method,
+    seed: int,
+    base: RunConfig,
+) -> Iterator[Cell]:
+    """The cells of a method and a seed."""
+    if preset.protocol == "fair":
+        grid = choices.rates or tuple(rate * base.lr for rate in preset.rates)
+        rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
+    else:
+        rows = _paper_rows(method, preset.dilutions, base.lr)
+    for dilution, pairing, rates in rows:
+        key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed)
+        loss = method.loss_at(dilution if method.diluted else None)
+        data = replace(base.data, shuffle=seed) if method.shuffled else base.data
+        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), tuple(rates))
+
+
+def _paper_rows(
+    method: Method, dilutions: Sequence[float], base: float
+) -> list[tuple[float | None, str | None, tuple[float, ...]]]:
+    """Dilution, pairing and rate of the paper's runs: six of a method with a dilution, four of others.
+
+    Where a method has none, the dilution is that of the HACE run it is paired with; the run at the base rate belongs to all.
+    """
+    like = "hace" if method.diluted else "sce"
+    rows: list[tuple[float | None, str | None, tuple[float, ...]]] = [
+        (d, pairing, (learning_rates(like, base, d, pairing),))
+        for pairing in (PAIRINGS if method.diluted else PAIRINGS[:1])
+        for d in dilutions
+    ]
+    return rows if method.diluted else [*rows, (None, "adjusted", (base,))]

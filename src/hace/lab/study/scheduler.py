@@ -1,0 +1,293 @@
+"""A study at work: what is ready goes to the executor, what fails is tried again, what is done is never repeated.
+
+A final run is ready as soon as the searches of its own cell are finished. Everything that is known lies on the disk, so a
+study that was killed is continued by looking.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from hace.errors import HaceError
+from hace.lab.probe import probe
+from hace.lab.runs.config import ProbeConfig, RunConfig
+from hace.lab.runs.run import RESULT, Run, read_run
+from hace.lab.runs.samples import Source
+from hace.lab.study.executors import Executor
+from hace.lab.study.grid import Cell, name_of
+from hace.lab.study.jobs import Job, JobResult
+from hace.lab.study.records import CellKey, Record
+from hace.lab.study.study import Study, chosen, write_failures
+
+BUSY_SECONDS = 2.0
+_NOT_SEEN = (
+    "the job says that it is done, and there is no result at {}. With a cluster, the study must lie on a file system that "
+    "all machines share, at the same path."
+)
+
+
+@dataclass
+class Row:
+    """How a method stands on a data set and model, in runs."""
+
+    total: int = 0
+    done: int = 0
+    diverged: int = 0
+    failed: int = 0
+    running: int = 0
+
+
+@dataclass
+class Tally:
+    """How a study stands.
+
+    Attributes:
+        rows: By data set, model and method.
+        fresh: Runs that were finished since the study was started this time.
+        searches: Rates that were chosen among three or more.
+        edges: Of these, the smallest or the largest of the grid.
+        notes: What people should know, such as the first words of an error; the last ones are shown.
+    """
+
+    rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    fresh: int = 0
+    searches: int = 0
+    edges: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def sum(self, what: str) -> int:
+        """A count over all rows."""
+        return sum(getattr(row, what) for row in self.rows.values())
+
+
+class Watch(Protocol):
+    """Somebody who wants to see how a study stands."""
+
+    def changed(self, tally: Tally) -> None:
+        """Called whenever something has."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A run that is to be made: for which cell, and in which stage."""
+
+    cell: Cell
+    stage: Literal["search", "final"]
+    config: RunConfig
+
+
+class Scheduler:
+    """Does what is missing of a study.
+
+    Args:
+        study: The study.
+        sources: Its features, by data set, as `Survey` has them.
+        retries: Further attempts of a run that failed.
+        threads: Of each process.
+        watch: Told whenever something changes.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        sources: Mapping[str, Source[Any]],
+        *,
+        retries: int = 1,
+        threads: int = 1,
+        watch: Watch | None = None,
+    ) -> None:
+        self.study, self.retries, self.threads = study, retries, threads
+        self.tally = Tally()
+        self.failures: dict[str, dict[str, Any]] = {}
+        self._sources = sources
+        self._watch = watch
+        self._wanted: dict[str, list[Wanted]] = {}
+        self._runs: dict[str, Run] = {}  # finished
+        self._ready: list[str] = []
+        self._queue: deque[Job] = deque()
+        self._flying: set[str] = set()
+        self._settled: set[CellKey] = set()  # whose final run is wanted, or cannot be
+        self._look()
+
+    def run(self, executor: Executor) -> Tally:
+        """Make every run that can be made.
+
+        Args:
+            executor: Inside of its `with`.
+        """
+        write_failures(self.study, self.failures)
+        under_way = 0
+        while True:
+            while under_way < executor.capacity and (job := self._next()) is not None:
+                self._flying.update(job.runs)
+                self._count(job.runs, "running", 1)
+                executor.submit(job)
+                under_way += 1
+            self._tell()
+            if not under_way:
+                return self.tally
+            self._ended(executor.next())
+            under_way -= 1
+
+    def missing(self) -> list[Wanted]:
+        """What is ready to be made now; final runs whose rate is not chosen yet are not among it."""
+        return [self._wanted[run][0] for run in self._ready]
+
+    def _look(self) -> None:
+        for cell in self.study.cells:
+            row = self._row(cell)
+            searches = cell.search()
+            row.total += len(searches) + 1
+            for config in searches:
+                self._want(Wanted(cell, "search", config))
+            self._choose(cell)
+
+    def _want(self, wanted: Wanted) -> None:
+        run = self.study.identity(wanted.cell, wanted.config)
+        self._wanted.setdefault(run, []).append(wanted)
+        if run in self._runs or self._finished(run):
+            self._row(wanted.cell).done += 1
+            self._row(wanted.cell).diverged += self._runs[run].status == "diverged"
+        elif self._given_up(run):
+            self._row(wanted.cell).failed += 1
+        elif run in self._flying:
+            self._row(wanted.cell).running += 1
+        elif len(self._wanted[run]) == 1:
+            self._ready.append(run)
+
+    def _finished(self, run: str) -> bool:
+        folder = self.study.runs / run
+        if not (folder / RESULT).is_file():
+            return False
+        try:
+            self._runs[run] = read_run(folder)
+        except HaceError:
+            return False  # the job will say what is wrong with it
+        return True
+
+    def _choose(self, cell: Cell) -> None:
+        """Want the final run of a cell, if its rate can be told."""
+        if cell.key in self._settled:
+            return
+        searched = []
+        for config in cell.search():
+            run = self.study.identity(cell, config)
+            error = self.failures[run]["error"] if self._given_up(run) else ""
+            searched.append(Record(cell.key, "search", config.lr, self._runs.get(run), error))
+        lr, why = chosen(cell, searched)
+        if lr is not None or why:
+            self._settled.add(cell.key)
+        if lr is not None:
+            if len(searched) > 2:
+                self.tally.searches += 1
+                self.tally.edges += lr in (min(cell.rates), max(cell.rates))
+            self._want(Wanted(cell, "final", cell.final(lr)))
+        elif why:
+            self._row(cell).failed += 1
+            self._note(f"{name_of(cell.key)}, seed {cell.key.seed}: {why}")
+
+    def _next(self) -> Job | None:
+        if not self._queue and self._ready:
+            self._queue.extend(self._jobs(self._ready))
+            self._ready = []
+        return self._queue.popleft() if self._queue else None
+
+    def _jobs(self, runs: Iterable[str]) -> list[Job]:
+        """Runs of probes that can share a pass do; others are a job each."""
+        probes: dict[str, list[ProbeConfig]] = {}
+        jobs = []
+        for run in runs:
+            wanted = self._wanted[run][0]
+            if isinstance(wanted.config, ProbeConfig):
+                probes.setdefault(wanted.cell.key.dataset, []).append(wanted.config)
+            else:
+                jobs.append(self._job({run: wanted.config}))
+        for dataset, configs in probes.items():
+            fingerprint = self.study.sets[dataset, ProbeConfig.kind]["fingerprint"]
+            sources = {probe.data_key(config): self._sources[dataset] for config in configs}
+            for work in probe.passes(configs, sources):
+                jobs.append(self._job({c.identity(fingerprint): c for c in work.configs}))
+        return jobs
+
+    def _job(self, configs: Mapping[str, RunConfig], delay: float = 0.0) -> Job:
+        out = str(self.study.runs.resolve())
+        return Job(tuple(configs), tuple(configs.values()), out, self.threads, delay)
+
+    def _ended(self, result: JobResult) -> None:
+        self._flying.difference_update(result.job.runs)
+        self._count(result.job.runs, "running", -1)
+        left = dict(zip(result.job.runs, result.job.configs, strict=True))
+        cells: dict[CellKey, Cell] = {}
+        for run in result.job.runs:
+            if self._finished(run):
+                del left[run]
+                self._succeeded(run)
+                cells |= self._searching(run)
+        if result.lost and len(left) > 1:  # perhaps one of them is to blame: try each by itself
+            self._queue.extend(self._job({run: config}) for run, config in left.items())
+            left = {}
+        busy = {run: config for run, config in left.items() if run in result.busy}
+        if busy:
+            self._note(f"waiting: {result.errors[next(iter(busy))]}")
+            self._queue.append(self._job(busy, BUSY_SECONDS))
+        for run in [run for run in left if run not in busy]:
+            error = result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs)
+            self._failed(run, error)
+            cells |= self._searching(run)
+        for cell in cells.values():
+            self._choose(cell)
+
+    def _searching(self, run: str) -> dict[CellKey, Cell]:
+        """The cells whose rate a run helps to choose."""
+        return {w.cell.key: w.cell for w in self._wanted[run] if w.stage == "search"}
+
+    def _succeeded(self, run: str) -> None:
+        self._count([run], "done", 1)
+        self._count([run], "diverged", self._runs[run].status == "diverged")
+        self.tally.fresh += 1
+        if self.failures.pop(run, None):
+            write_failures(self.study, self.failures)
+
+    def _failed(self, run: str, error: str) -> None:
+        wanted = self._wanted[run][0]
+        attempts = self.failures.get(run, {}).get("attempts", 0) + 1
+        self.failures[run] = {
+            "cell": wanted.cell.key.to_dict(),
+            "stage": wanted.stage,
+            "lr": wanted.config.lr,
+            "attempts": attempts,
+            "error": error,
+        }
+        write_failures(self.study, self.failures)
+        what = f"{name_of(wanted.cell.key)}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
+        if self._given_up(run):
+            self._count([run], "failed", 1)
+            self._note(f"failed after {attempts} attempts: {what}: {error}")
+        else:
+            self._note(f"attempt {attempts} failed: {what}: {error}")
+            self._queue.append(self._job({run: wanted.config}, delay=min(2.0 ** (attempts - 1), 30.0)))
+
+    def _given_up(self, run: str) -> bool:
+        return self.failures.get(run, {}).get("attempts", 0) > self.retries
+
+    def _count(self, runs: Iterable[str], what: str, by: int) -> None:
+        for run in runs:
+            for wanted in self._wanted[run]:
+                row = self._row(wanted.cell)
+                setattr(row, what, getattr(row, what) + by)
+
+    def _row(self, cell: Cell) -> Row:
+        key = cell.key
+        return self.tally.rows.setdefault((key.dataset, key.model, key.method), Row())
+
+    def _note(self, text: str) -> None:
+        if text not in self.tally.notes:  # one who waits asks again and again
+            self.tally.notes.append(text)
+
+    def _tell(self) -> None:
+        if self._watch is not None:
+            self._watch.changed(self.tally)

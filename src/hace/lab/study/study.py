@@ -1,0 +1,172 @@
+"""A study on disk: its grid, where its runs lie, and what failed. A report reads it without the data.
+
+study.json      preset, choices, data with their fingerprints, cells; written once, whole
+failures.json   runs that failed, with the error and the number of attempts
+runs/<id>       run directories, unless --runs says where; several studies may share them
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hace.errors import DataError, FormatError, HaceError
+from hace.files.durable import json_bytes, write_whole, writing
+from hace.lab.runs.config import RunConfig
+from hace.lab.runs.run import RUN, Run, read_run
+from hace.lab.study.grid import Cell, cell_from_dict
+from hace.lab.study.protocol import select
+from hace.lab.study.records import Record
+
+FORMAT = 1
+STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
+_SHOWN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study, open for reading.
+
+    Attributes:
+        folder: Where it lies.
+        document: The content of study.json.
+    """
+
+    folder: Path
+    document: Mapping[str, Any]
+
+    @property
+    def preset(self) -> str:
+        """The name of its preset."""
+        return self.document["preset"]
+
+    @property
+    def runs(self) -> Path:
+        """The folder of its run directories."""
+        return self.folder / self.document["runs"]
+
+    @property
+    def data(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of its data sets, by their names in the study.
+
+        Where a study has both images and features of a data set, the second of them is "also" there.
+        """
+        return self.document["data"]
+
+    @cached_property
+    def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """The same, by name and kind of runs."""
+        found = [(name, part) for name, about in self.data.items() for part in (about, about.get("also"))]
+        return {(name, part["kind"]): part for name, part in found if part is not None}
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The grid."""
+        return tuple(map(cell_from_dict, self.document["cells"]))
+
+    def identity(self, cell: Cell, config: RunConfig) -> str:
+        """The id of a run of a cell."""
+        return config.identity(self.sets[cell.key.dataset, config.kind]["fingerprint"])
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """What is known of runs that failed, by their ids."""
+        path = self.folder / FAILURES
+        return dict(_read(path)) if path.is_file() else {}
+
+    def records(self) -> list[Record]:
+        """Every run of the grid, as it stands: those of the searches and the final ones.
+
+        A final run whose rate is not chosen yet has the rate NaN.
+        """
+        failures = self.failures()
+        opened: dict[str, tuple[Run | None, str]] = {}
+
+        def look(cell: Cell, config: RunConfig, stage: Any) -> Record:
+            run_id = self.identity(cell, config)
+            if run_id not in opened:
+                opened[run_id] = self._open(run_id, failures)
+            run, error = opened[run_id]
+            return Record(cell.key, stage, config.lr, run, error)
+
+        found = []
+        for cell in self.cells:
+            searched = [look(cell, config, "search") for config in cell.search()]
+            lr, why = chosen(cell, searched)
+            final = Record(cell.key, "final", math.nan, None, why) if lr is None else None
+            found += [*searched, final or look(cell, cell.final(lr or 0.0), "final")]
+        return found
+
+    def _open(self, run_id: str, failures: Mapping[str, Mapping[str, Any]]) -> tuple[Run | None, str]:
+        folder = self.runs / run_id
+        error = failures.get(run_id, {}).get("error", "")
+        if not (folder / RUN).is_file():
+            return None, error
+        try:
+            run = read_run(folder)
+        except HaceError as problem:
+            return None, str(problem)
+        return (run, "") if run.result is not None else (None, error)
+
+
+def chosen(cell: Cell, searched: list[Record]) -> tuple[float | None, str]:
+    """The rate of a cell's final run; or None, and why there is none: "" while the search is not finished."""
+    if not searched:
+        return cell.rates[0], ""
+    failed = [record for record in searched if record.status == "failed"]
+    if failed:
+        words = f"{len(failed)} of the {len(searched)} runs that choose its rate failed"
+        return None, f"{words}, at {failed[0].lr:g}: {failed[0].error}"
+    runs = [record.run for record in searched if record.run is not None]
+    if len(runs) < len(searched):
+        return None, ""
+    try:
+        return select(runs), ""
+    except DataError as error:
+        return None, str(error)
+
+
+def read_study(folder: str | Path) -> Study:
+    """Open a study.
+
+    Raises:
+        FormatError: There is none, or it is damaged.
+    """
+    folder = Path(folder)
+    path = folder / STUDY
+    if not path.is_file():
+        raise FormatError(
+            f"{folder} is no study: it has no {STUDY}. `hace study PRESET --out FOLDER` makes one."
+        )
+    document = _read(path)
+    lacking = [key for key in ("preset", "choices", "runs", "data", "cells") if key not in document]
+    data = document.get("data", {}).values()
+    lacking += [key for key in ("kind", "fingerprint", "samples") if any(key not in about for about in data)]
+    if document.get("format") != FORMAT or lacking:
+        what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
+        raise FormatError(f"{path} is damaged or not of this version: {what}.")
+    return Study(folder, document)
+
+
+def write_failures(study: Study, failures: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace failures.json; without failures there is none."""
+    path = study.folder / FAILURES
+    if failures:
+        write_whole(path, json_bytes(failures))
+    elif path.exists():
+        with writing(study.folder):
+            path.unlink()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(document, dict):
+        raise FormatError(f"{path} is damaged: it should hold an object.")
+    return document

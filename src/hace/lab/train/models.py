@@ -1,0 +1,317 @@
+"""Models for end-to-end training: the paper's six architectures and any other of timm's, from random weights.
+
+model = build_model("resnet18", loss.num_outputs, image_size=32, seed=0)
+print(load_weights(model, "other_head.safetensors", head="drop"))       # fine-tuning
+
+The paper prints one line of a table for each model and no word on how a 32 px image enters it. What was chosen for that
+stands in `ARCHITECTURES` as data and in `ASSUMPTIONS` as text.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hace.errors import ConfigError, HaceError, nearest
+
+if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
+    from torch import Tensor, nn
+
+SMALL_IMAGE = 64  # px; up to here a model takes its form for small images
+HEADS = ("fit", "drop")
+
+
+class Stem(NamedTuple):
+    """Another first convolution: the module it replaces, its size, and how it is initialised."""
+
+    module: str
+    kernel: int
+    stride: int
+    padding: int
+    init: str  # "kaiming" as in ResNets, "trunc_normal" as in ConvNeXt
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One of the paper's models.
+
+    Attributes:
+        title: Its name in the paper.
+        timm_name: Its name in timm, with which it is built for images above `SMALL_IMAGE`.
+        kind: "Conv" or "Attn", as printed.
+        params: Millions of parameters, as printed; they count 224 px and 1,000 classes.
+        small: Options of timm's for small images.
+        stem: The first convolution for small images.
+        without: Modules left out for small images.
+        dropout: The options of timm's that take the dropout rate.
+    """
+
+    title: str
+    timm_name: str
+    kind: str
+    params: float
+    small: Mapping[str, Any] = field(default_factory=dict)
+    stem: Stem | None = None
+    without: tuple[str, ...] = ()
+    dropout: tuple[str, ...] = ("drop_rate",)
+
+
+_RESNET: dict[str, Any] = {"stem": Stem("conv1", 3, 1, 1, "kaiming"), "without": ("maxpool",)}
+
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {
+        "resnet18": Architecture("ResNet-18", "resnet18", "Conv", 11.7, **_RESNET),
+        "resnet34": Architecture("ResNet-34", "resnet34", "Conv", 21.8, **_RESNET),
+        "resnet50": Architecture("ResNet-50", "resnet50", "Conv", 25.6, **_RESNET),
+        "convnext_tiny": Architecture(
+            "ConvNeXt-T", "convnext_tiny", "Conv", 28.6, stem=Stem("stem.0", 2, 2, 0, "trunc_normal")
+        ),
+        "swin_tiny": Architecture(
+            "Swin-T",
+            "swin_tiny_patch4_window7_224",
+            "Attn",
+            28.3,
+            small={"patch_size": 2, "window_size": 4},
+        ),
+        "vit_base": Architecture(
+            "ViT-B/16",
+            "vit_base_patch16_224",
+            "Attn",
+            86.0,
+            small={"patch_size": 4},
+            dropout=("pos_drop_rate", "proj_drop_rate"),
+        ),
+    }
+)
+
+ASSUMPTIONS = (
+    f"Small images: up to {SMALL_IMAGE} px each of the six models takes a form of its own, given below; above that its "
+    "standard form. Other timm models keep theirs at every size.",
+    "ResNets at 32 px: a 3x3 convolution of stride 1 instead of 7x7 of stride 2, and no max-pooling, so that the stages "
+    "see 32, 16, 8 and 4 px. The standard stem would leave 8 px to the first stage and 1 to the last.",
+    "ConvNeXt-T at 32 px: patches of 2x2 instead of 4x4, so that the stages see 16, 8, 4 and 2 px. With the standard stem "
+    "the 7x7 kernels of the last stage would stand on a single position.",
+    "Swin-T at 32 px: patches of 2x2 and windows of 4x4, so that the stages see 16, 8, 4 and 2 positions a side and the "
+    "shifted windows of the first two have something to shift. Patches of 4 would fit into one window of 7 from the second "
+    "stage on.",
+    "ViT-B/16 at 32 px: patches of 4x4, which are 64 tokens. Patches of 16 would be 4 tokens of 768 numbers each.",
+    "Dropout 0.1 of ViT-B/16: after the sum with the positions and after every linear layer but those of queries, keys and "
+    "values, as its authors say; none before the classifier. Elsewhere a dropout would stand before the classifier.",
+    "Stochastic depth: none. The table has no column for it; the authors of ConvNeXt-T and Swin-T use 0.1 and 0.2.",
+    "Initialisation: timm's defaults. For ResNets the last batch norm of a block starts at weight 0, for ViT-B/16 linear "
+    "layers at a truncated normal of 0.02; both differ from the models' own papers.",
+)
+
+
+def build_model(
+    name: str,
+    num_outputs: int,
+    *,
+    image_size: int,
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+    seed: int | None = None,
+) -> nn.Module:
+    """A model with random weights. Nothing is downloaded.
+
+    Args:
+        name: A key of `ARCHITECTURES`, or any name of timm's.
+        num_outputs: The size of the head: `loss.num_outputs`.
+        image_size: The side of the images, in pixels.
+        dropout: The dropout rate; where it acts is said in `ASSUMPTIONS`.
+        drop_path: The rate of stochastic depth.
+        seed: Of the weights; torch's global generator is then left alone. None: the weights are drawn from it.
+
+    Returns:
+        The model, in training mode: images (B, 3, image_size, image_size) to logits (B, num_outputs).
+
+    Raises:
+        ConfigError: An unknown name, a value out of range, or a model that cannot take such images or options.
+        HaceError: timm is missing.
+
+    Example:
+        >>> import torch
+        >>> model = build_model("resnet18", 120, image_size=32, seed=0)
+        >>> model(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 120])
+    """
+    import torch
+
+    _check_values(num_outputs, image_size, dropout, drop_path)
+    timm = _timm()
+    known = ARCHITECTURES.get(name)
+    timm_name = known.timm_name if known else _checked_name(name, timm)
+    small = known if known and image_size <= SMALL_IMAGE else None
+    options = {**(small.small if small else {}), "drop_path_rate": drop_path}
+    if dropout:
+        options |= dict.fromkeys(known.dropout if known else ("drop_rate",), dropout)
+    if getattr(timm.get_pretrained_cfg(timm_name), "fixed_input_size", False):
+        options["img_size"] = image_size
+    with nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        try:
+            model = _create(timm, timm_name, num_outputs, options)
+            if small:
+                _shrink(model, small)
+            _check_patches(model, name, image_size)
+            with torch.no_grad():
+                shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
+        except HaceError:
+            raise
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(f"{name} cannot be built for images of {image_size} px: {error}") from error
+    if shape != (1, num_outputs):
+        raise ConfigError(
+            f"{name} answers an image with the shape {tuple(shape[1:])}, and should with {num_outputs} logits. "
+            "It is no classifier of images: choose another model."
+        )
+    return model.train()
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a model that is neither one of `ARCHITECTURES` nor timm's, without building it.
+
+    Raises:
+        ConfigError: With the nearest known names.
+        HaceError: timm is missing.
+    """
+    if name not in ARCHITECTURES:
+        _checked_name(name, _timm())
+
+
+def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> str:
+    """Fill a model with the weights of a file, for fine-tuning.
+
+    Args:
+        model: A model of `build_model`.
+        path: A .safetensors file, or a torch file of nothing but tensors; a file's code is never run.
+        head: "fit": the file's head is taken too, and must have the model's size. "drop": the model's head keeps its
+            initialisation, whatever the file has.
+
+    Returns:
+        A sentence that says what was loaded, to show to the user.
+
+    Raises:
+        ConfigError: With "fit", if the head is of another size or not in the file; both sizes are named.
+        FormatError: If the file cannot be read, or is not of this architecture.
+    """
+    from hace.files.weights import fill, read_state_dict
+
+    if head not in HEADS:
+        raise ConfigError(f"head must be one of {', '.join(HEADS)}, got {head!r}.{nearest(head, HEADS)}")
+    state = read_state_dict(path)
+    found, own = _head_size(model, state), _num_outputs(model)
+    if head == "fit":
+        if found != own:
+            has = "no head" if found is None else f"a head of {found} outputs"
+            raise ConfigError(
+                f"{path} has {has}, and the model one of {own}. Load it with head='drop' to take everything "
+                "but the head, which then starts from its initialisation."
+            )
+        fill(model, state, path)
+        return f"Loaded all weights from {path}, with the head of {own} outputs."
+    body: Any = copy.deepcopy(model)
+    body.reset_classifier(0)
+    fill(body, state, path)  # it tolerates the file's head
+    model.load_state_dict(body.state_dict(), strict=False)
+    has = "none" if found is None else f"one of {found}"
+    return f"Loaded the weights from {path}; the head of {own} outputs keeps its initialisation (the file has {has})."
+
+
+def _check_values(num_outputs: int, image_size: int, dropout: float, drop_path: float) -> None:
+    for option, value in (("num_outputs", num_outputs), ("image_size", image_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{option} must be a whole number of at least 1, got {value!r}.")
+    for option, value in (("dropout", dropout), ("drop_path", drop_path)):
+        if not 0 <= value < 1:
+            raise ConfigError(f"{option} must be a rate of at least 0 and below 1, got {value!r}.")
+
+
+def _timm() -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise HaceError(f"Models need timm ({error}): pip install 'hace[train]'.") from None
+    return timm
+
+
+def _checked_name(name: str, timm: Any) -> str:
+    """A timm name as it is. Others are refused here: timm would look for some of them on the network."""
+    architecture, dot, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        hint = nearest(name, [*ARCHITECTURES, *timm.list_models()])
+        raise ConfigError(
+            f"model must be one of {', '.join(ARCHITECTURES)} or a name of timm's, got {name!r}.{hint}"
+        )
+    if dot:
+        raise ConfigError(
+            f"model {name!r} names weights, {tag!r}, and models start from random ones here: give {architecture!r}. "
+            "Weights come from a file, see load_weights."
+        )
+    return name
+
+
+def _create(timm: Any, name: str, num_outputs: int, options: Mapping[str, Any]) -> nn.Module:
+    """timm's model. Rates of 0 are given all the same, since some models have another default; not all have the option."""
+    try:
+        return timm.create_model(name, pretrained=False, num_classes=num_outputs, **options)
+    except TypeError as error:
+        refused = next((key for key in options if key.endswith("_rate") and f"'{key}'" in str(error)), None)
+        if refused is None:
+            raise
+        if options[refused]:
+            ours = "drop_path" if refused == "drop_path_rate" else "dropout"
+            raise ConfigError(
+                f"{ours} must be 0 for {name}, which has no such option, got {options[refused]}."
+            ) from None
+        return _create(timm, name, num_outputs, {key: v for key, v in options.items() if key != refused})
+
+
+def _shrink(model: nn.Module, architecture: Architecture) -> None:
+    """Give a model its form for small images, as far as timm has no option for it."""
+    from torch import nn
+
+    for module in architecture.without:
+        model.set_submodule(module, nn.Identity())
+    if architecture.stem is None:
+        return
+    module, kernel, stride, padding, init = architecture.stem
+    old: Any = model.get_submodule(module)
+    bias = old.bias is not None
+    new = nn.Conv2d(old.in_channels, old.out_channels, kernel, stride, padding, bias=bias)
+    if init == "kaiming":
+        nn.init.kaiming_normal_(new.weight, mode="fan_out", nonlinearity="relu")
+    else:
+        nn.init.trunc_normal_(new.weight, std=0.02)
+    if new.bias is not None:
+        nn.init.zeros_(new.bias)
+    model.set_submodule(module, new)
+
+
+def _check_patches(model: Any, name: str, image_size: int) -> None:
+    """The pixels beyond the last whole patch would be left out without a word."""
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    if isinstance(patch, tuple) and image_size % patch[0]:
+        raise ConfigError(
+            f"image_size must be a multiple of {patch[0]} px, the side of the patches of {name}, got {image_size}."
+        )
+
+
+def _num_outputs(model: Any) -> int:
+    return model.num_classes
+
+
+def _head_size(model: Any, state: Mapping[str, Tensor]) -> int | None:
+    """The outputs of the head in a file, under timm's name for it or the usual ones of the authors'."""
+    heads = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
+    heads = (heads,) if isinstance(heads, str) else tuple(heads)
+    for head in (*heads, "head", "fc", "classifier"):
+        if f"{head}.weight" in state:
+            return state[f"{head}.weight"].shape[0]
+    return None

@@ -1,0 +1,368 @@
+"""The estimator: a linear classifier that knows a hierarchy, for scikit-learn's pipelines, searches and scores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.decisions.rules import at_level, deepest_above
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.linear import FittedHead, Optimization, Trial, class_labels, fit_heads
+from hace.linear.data import Rows
+from hace.linear.fit import converged_head
+from hace.losses.base import HierarchicalLoss
+from hace.losses.registry import LOSSES, build_loss, loss_parameters
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils import check_consistent_length, check_random_state
+    from sklearn.utils.metaestimators import available_if
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ConfigError(
+        'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
+    ) from error
+
+_RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # where lr is None
+_THRESHOLD = 0.5
+
+
+def _has_epochs(estimator: HACEClassifier) -> bool:
+    if estimator.optimizer == "lbfgs":
+        raise AttributeError(
+            "partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once."
+        )
+    return True
+
+
+class HACEClassifier(ClassifierMixin, BaseEstimator):
+    """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
+
+    Without a hierarchy it is multinomial logistic regression, whatever the dilution.
+
+    Labels are ids of leaves, as strings or integers. Ids of inner nodes are labels too, for samples of which no more is
+    known. ``classes_`` are all leaves, in sorted order, those without a sample included.
+
+    Args:
+        hierarchy: a :class:`hace.Hierarchy`, or None for the classes seen and nothing above them.
+        loss: a name in :data:`hace.LOSSES`.
+        dilution: d in (0, 1] of the losses that have one; others leave it alone.
+        label_smoothing: eps in [0, 1) of the losses that have one; others leave it alone.
+        loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
+        optimizer: "lbfgs" (to convergence, in double precision), "sgd" or "adamw" (in mini-batches).
+        weight_decay: strength of the penalty weight_decay / 2 ||W||^2 beside the mean loss; the intercept has none.
+            scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays apart from the gradient.
+        fit_intercept: whether to have an intercept.
+        tol: "lbfgs" ends when no entry of the gradient is larger.
+        max_iter: iterations of "lbfgs" at most.
+        lr: learning rate of "sgd" (None: 0.5) and "adamw" (None: 0.05). Scale features first.
+        epochs, batch_size, momentum, schedule: of "sgd" and "adamw"; see :class:`hace.linear.Optimization`.
+        random_state: of initialisation and order with "sgd" and "adamw"; "lbfgs" needs none.
+
+    Attributes:
+        classes_: the classes, sorted, with the type of y: the leaves, or without a hierarchy the labels seen.
+        unseen_classes_: those of them that no sample of the training data carries. No warning is given: folds of a
+            cross-validation often miss some.
+        hierarchy_: the hierarchy, that over the classes seen where none was given.
+        loss_: the loss; ``loss_.num_outputs`` are the rows of ``coef_``.
+        coef_: (outputs, features). The outputs are nodes in node order, or leaves in label order: the loss decides.
+        intercept_: (outputs,).
+        n_iter_: iterations or epochs.
+        history_: what :class:`hace.linear.FittedHead` tells of training.
+        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> iris = load_iris()
+        >>> h = Hierarchy.from_paths([("small", "setosa"), ("large", "versicolor"), ("large", "virginica")])
+        >>> clf = HACEClassifier(h).fit(iris.data, iris.target_names[iris.target])
+        >>> clf.predict(iris.data[[0, 70]]).tolist()
+        ['setosa', 'virginica']
+        >>> clf.predict_node(iris.data[[0, 70]], threshold=0.9).tolist()
+        ['setosa', 'large']
+    """
+
+    classes_: np.ndarray
+    hierarchy_: Hierarchy
+    loss_: HierarchicalLoss
+    coef_: np.ndarray
+    intercept_: np.ndarray
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy | None = None,
+        *,
+        loss: str = "hace",
+        dilution: float = 0.5,
+        label_smoothing: float = 0.0,
+        loss_params: Mapping[str, Any] | None = None,
+        optimizer: str = "lbfgs",
+        weight_decay: float = 1e-4,
+        fit_intercept: bool = True,
+        tol: float = 1e-5,
+        max_iter: int = 1000,
+        lr: float | None = None,
+        epochs: int = 50,
+        batch_size: int = 64,
+        momentum: float = 0.9,
+        schedule: str = "cosine",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.hierarchy = hierarchy
+        self.loss = loss
+        self.dilution = dilution
+        self.label_smoothing = label_smoothing
+        self.loss_params = loss_params
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.momentum = momentum
+        self.schedule = schedule
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ training
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HACEClassifier:
+        """Trains anew.
+
+        Args:
+            X: (samples, features).
+            y: labels: ids of leaves, or of inner nodes.
+            sample_weight: a weight for each sample; 2 is the sample twice (for mini-batches, see
+                :func:`hace.linear.fit_heads`).
+        """
+        options = self._options(self.epochs, self.schedule)
+        X, y = self._checked(X, y, reset=True)
+        if hasattr(self, "coef_"):  # should training fail, old weights must not answer with new classes
+            del self.coef_
+        self._set_classes(y, None)
+        self._calls = 0
+        target, self.loss_ = self._targets(y)
+        if self.optimizer == "lbfgs":
+            rows = Rows(X, target, self.loss_, sample_weight, dtype=torch.float64)
+            return self._take(converged_head(rows, self._trial(), options, dtype=torch.float64), y)
+        (head,) = fit_heads(
+            X, target, [self._trial()], options, seed=self._seed(), sample_weight=sample_weight
+        )
+        return self._take(head, y)
+
+    @available_if(_has_epochs)
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None
+    ) -> HACEClassifier:
+        """Goes on with one pass over these samples, at the full rate; momentum starts anew in each call.
+
+        Args:
+            X: (samples, features).
+            y: labels.
+            classes: all labels there will ever be; for the first call without a hierarchy, which knows them.
+            sample_weight: a weight for each sample.
+        """
+        options = self._options(1, "constant")
+        first = not hasattr(self, "coef_")
+        if first and self.hierarchy is None and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        X, y = self._checked(X, y, reset=first)
+        if first:
+            self._set_classes(y, None if classes is None else np.unique(np.asarray(classes)))
+            self._calls = 0
+        elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+            raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
+        target, self.loss_ = self._targets(y)
+        seen = y if first else np.concatenate([y, self._seen])
+        (head,) = fit_heads(
+            X,
+            target,
+            [self._trial()],
+            options,
+            seed=self._seed() + self._calls,  # every call has its own order
+            sample_weight=sample_weight,
+            start=None if first else self._head(),
+        )
+        self._calls += 1
+        self._take(head, seen)
+        self.n_iter_ = self._calls
+        return self
+
+    def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C", reset=reset)
+        check_classification_targets(y)
+        return X, y
+
+    def _set_classes(self, y: np.ndarray, classes: np.ndarray | None) -> None:
+        if self.hierarchy is None:
+            self.classes_ = np.unique(y) if classes is None else classes
+            self.hierarchy_ = class_labels.flat_hierarchy(self.classes_)
+            self._order = np.arange(len(self.classes_))
+            return
+        if not isinstance(self.hierarchy, Hierarchy):
+            raise ConfigError(
+                f"hierarchy must be a hace.Hierarchy or None. Got {type(self.hierarchy).__name__} instead."
+            )
+        self.hierarchy_ = self.hierarchy
+        class_labels.nodes_of(y, self.hierarchy_)  # a label that nobody knows is told before anything else
+        self.classes_, self._order = class_labels.sorted_leaves(self.hierarchy_, y)
+
+    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, HierarchicalLoss]:
+        """Labels or, where some are inner nodes, node indices; and the loss that takes them."""
+        h = self.hierarchy_
+        if self.hierarchy is None:
+            place = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+            strange = np.flatnonzero(self.classes_[place] != y)
+            if len(strange):
+                raise DataError(
+                    f"y holds {y.tolist()[strange[0]]!r}, which is not in classes, in row {strange[0]}."
+                )
+            return place, self._build_loss("leaves")
+        nodes = class_labels.nodes_of(y, h)
+        labels = h.labels[nodes]
+        if (labels >= 0).all():
+            return labels, self._build_loss("leaves")
+        return nodes, self._build_loss("nodes")
+
+    def _build_loss(self, labels: str) -> HierarchicalLoss:
+        given = dict(self.loss_params or {})
+        reserved = [name for name in ("labels", "reduction", "ignore_index") if name in given]
+        if reserved:
+            raise ConfigError(f"loss_params must not hold {reserved[0]!r}: the estimator sets it.")
+        known = loss_parameters(self.loss) if self.loss in LOSSES else {}
+        own = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
+        params = {name: value for name, value in own.items() if name in known} | given
+        return build_loss(self.loss, self.hierarchy_, labels=labels, **params)
+
+    def _options(self, epochs: int, schedule: str) -> Optimization:
+        return Optimization(
+            optimizer=self.optimizer,
+            schedule=schedule,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            momentum=self.momentum,
+            bias=self.fit_intercept,
+            tolerance=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def _trial(self) -> Trial:
+        return Trial(self.loss_, _RATES[self.optimizer] if self.lr is None else self.lr, self.weight_decay)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _head(self) -> FittedHead:
+        weight, bias = (torch.from_numpy(a).float() for a in (self.coef_, self.intercept_))
+        return FittedHead(weight, bias, [], None, 0)
+
+    def _take(self, head: FittedHead, y: np.ndarray) -> HACEClassifier:
+        """The fitted attributes, from what training gave."""
+        if head.diverged is not None:
+            raise ConfigError(
+                f"Training diverged in epoch {head.diverged['epoch']}. Take a smaller lr, or scale the features, for "
+                "instance with sklearn.preprocessing.StandardScaler."
+            )
+        if head.converged is False:
+            warnings.warn(
+                f"L-BFGS did not converge in {head.epochs} iterations: the largest entry of the gradient is "
+                f"{head.history[0]['gradient']:.1e}. Scale the features, or raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.coef_ = head.weight.double().numpy()
+        bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
+        self.intercept_ = bias.double().numpy()
+        self.n_iter_, self.history_ = head.epochs, head.history
+        self._seen = np.unique(y)
+        self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
+        return self
+
+    # ------------------------------------------------------------------ answers
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def _outputs(self, X: Any) -> Tensor:
+        """(samples, outputs) logits of the head, in double precision."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        return torch.from_numpy(X @ self.coef_.T + self.intercept_)
+
+    def _leaf_logits(self, X: Any) -> Tensor:
+        """(samples, classes) logits in the order of ``classes_``."""
+        z = self._outputs(X)
+        return self.loss_.leaf_logits(z)[:, torch.from_numpy(self._order)]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits of the classes (samples, classes); with two classes the second's less the first's (samples,)."""
+        logits = self._leaf_logits(X)
+        return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each sample."""
+        best = self._leaf_logits(X).argmax(dim=1).numpy()
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(samples, classes) probabilities of the classes, in the order of ``classes_``."""
+        return self._leaf_logits(X).softmax(dim=1).numpy()
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of :meth:`predict_proba`."""
+        return self._leaf_logits(X).log_softmax(dim=1).numpy()
+
+    def predict_node_log_proba(self, X: Any) -> np.ndarray:
+        """(samples, N) log q* of all nodes, in the order of ``hierarchy_.nodes``.
+
+        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` has all rules.
+        """
+        z = self._outputs(X)
+        return self.loss_.node_log_probs(z).numpy()
+
+    def predict_node(
+        self, X: Any, threshold: float | Sequence[float] | None = None, *, level: int | str | None = None
+    ) -> np.ndarray:
+        """An answer at the rank the model is sure of, or at a given rank.
+
+        Args:
+            X: (samples, features).
+            threshold: the deepest node whose probability is at least this, on the way down from the root; or a threshold
+                for each level. 0.5 where neither this nor a level is given.
+            level: the most probable node of this level, a depth or a level's name.
+
+        Returns:
+            Ids of nodes, an array of objects; None where not even a top node of a forest is sure enough.
+        """
+        if threshold is not None and level is not None:
+            raise ConfigError("threshold and level are both given. An answer follows one or the other.")
+        log_q = torch.from_numpy(self.predict_node_log_proba(X))
+        if level is not None:
+            decided = at_level(log_q, self.hierarchy_, level)
+        else:
+            decided = deepest_above(log_q, self.hierarchy_, _THRESHOLD if threshold is None else threshold)
+        ids = np.empty(len(decided), dtype=object)
+        ids[:] = decided.ids
+        return ids
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of samples whose predicted class is the label, or lies below it where the label is an inner node."""
+        check_is_fitted(self)
+        y = np.asarray(y)
+        if self.hierarchy is None or np.isin(y, self.classes_).all():
+            return float(super().score(X, y, sample_weight))
+        check_consistent_length(X, y, sample_weight)
+        leaves = class_labels.nodes_of(self.predict(X), self.hierarchy_)
+        right = class_labels.at_or_below(leaves, class_labels.nodes_of(y, self.hierarchy_), self.hierarchy_)
+        return float(np.average(right, weights=sample_weight))

@@ -1,0 +1,225 @@
+"""The torch contract that every loss keeps: shapes, labels, weights, reductions and their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.losses import kernels
+from hace.losses.head import Head, Outputs, TableModule
+
+Labels = Literal["leaves", "nodes"]
+Reduction = Literal["none", "mean", "sum"]
+
+
+class HierarchicalLoss(TableModule):
+    """Base of all losses: ``loss(input, target)`` as :class:`torch.nn.CrossEntropyLoss`.
+
+    A loss of its own defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets), each of
+    which weights the samples itself.
+
+    Args:
+        hierarchy: the taxonomy.
+        outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into
+        ``hierarchy.nodes``, at any
+            level, mixed in one batch).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
+    """
+
+    hierarchy: Hierarchy
+    label_nodes: Tensor
+    label_weight: Tensor | None
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        outputs: Outputs,
+        labels: Labels = "leaves",
+        weight: Tensor | Sequence[float] | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        if not isinstance(hierarchy, Hierarchy):
+            raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__} instead.")
+        check_choice("labels", labels, ("leaves", "nodes"))
+        check_choice("reduction", reduction, ("none", "mean", "sum"))
+        self.hierarchy = hierarchy
+        self.labels: Labels = labels
+        self.ignore_index = int(ignore_index)
+        self.reduction: Reduction = reduction
+        self.head = Head(hierarchy, outputs)
+        rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
+        self.constant("label_nodes", rows)
+        self.constant("label_weight", _checked_weight(weight, len(rows), labels))
+
+    @property
+    def num_outputs(self) -> int:
+        """Columns of the head: build the model with ``num_classes=loss.num_outputs``."""
+        return self.head.num_outputs
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels: n, or N with ``labels="nodes"``."""
+        return len(self.label_nodes)
+
+    def leaf_logits(self, z: Tensor) -> Tensor:
+        """(B, n, ...) logits of the classes in label order."""
+        return self.head.leaf_logits(z)
+
+    def node_log_probs(self, z: Tensor) -> Tensor:
+        """(B, N, ...) log q* in node order."""
+        return self.head.node_log_probs(z)
+
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses."""
+        raise NotImplementedError
+
+    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
+        raise NotImplementedError
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss.
+
+        Args:
+            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``.
+            target: integer labels of the same shape without C; or soft targets with the number of labels in place
+            of C.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` a loss for each sample.
+        """
+        z, _ = self.head.rows(input, type(self).__name__)
+        if not isinstance(target, Tensor):
+            raise DataError(
+                f"target must be a tensor of labels or soft targets. Got {type(target).__name__} instead."
+            )
+        batch_shape = input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
+        if target.is_floating_point():
+            losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
+        else:
+            losses = self._reduced(z, self._label_rows(target, batch_shape))
+        if self.reduction == "none":
+            out = losses.reshape(batch_shape)
+        elif losses.numel() == 0 and self.reduction == "mean":
+            out = losses.sum() * torch.nan  # as torch: nothing to take the mean of
+        else:
+            out = losses.sum()
+        return out
+
+    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+        """Losses that only need to be added up: divided by the mean's denominator, 0 where ignored."""
+        kept = target != self.ignore_index
+        self._check_labels(target, kept)
+        rows = torch.where(kept, target, 0)
+        losses = torch.where(kept, self.per_sample(z, rows), 0.0)
+        if self.reduction != "mean":
+            return losses
+        weights = kept if self.label_weight is None else torch.where(kept, self.label_weight[rows], 0.0)
+        return losses / weights.sum().to(losses.dtype)
+
+    def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        losses = self.per_sample_soft(z, target)
+        return losses / max(len(losses), 1) if self.reduction == "mean" else losses
+
+    def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
+        if target.dtype in (torch.bool,) or target.is_complex():
+            raise DataError(
+                f"target must hold integer labels or floating-point soft targets. Got {target.dtype} instead."
+            )
+        if target.shape != shape:
+            raise DataError(
+                f"target must have the shape of input without its class dimension, {tuple(shape)}. "
+                f"Got {tuple(target.shape)} instead."
+            )
+        return target.reshape(-1).long()
+
+    def _soft_rows(self, input: Tensor, target: Tensor) -> Tensor:
+        dim = 0 if input.ndim == 1 else 1
+        expected = (*input.shape[:dim], self.num_labels, *input.shape[dim + 1 :])
+        if target.shape != expected:
+            width = target.shape[dim] if target.ndim > dim else None
+            hint = f" Soft targets are over the {self.num_labels} {self.labels}, not over the head's columns."
+            hint = (
+                hint
+                if width == self.num_outputs
+                else " Integer labels must have an integer dtype (use target.long())."
+            )
+            raise DataError(
+                f"Soft target must have shape {expected}. Got {tuple(target.shape)} instead.{hint}"
+            )
+        return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
+
+    def _check_labels(self, target: Tensor, kept: Tensor) -> None:
+        # Only where a look at the values costs nothing: not inside a graph, and not on an accelerator.
+        if torch.compiler.is_compiling() or target.device.type != "cpu":
+            return
+        bad = kept & ((target < 0) | (target >= self.num_labels))
+        if bad.any():
+            kernels.raise_bad_target(target[bad][0].item(), self.num_labels, self.ignore_index)
+
+    def extra_repr(self) -> str:
+        """What ``print(loss)`` shows."""
+        parts = [repr(self.hierarchy), *(f"{k}={v!r}" for k, v in self.settings().items())]
+        return ", ".join([*parts, f"labels={self.labels!r}", f"reduction={self.reduction!r}"])
+
+    def settings(self) -> dict[str, Any]:
+        """The parameters that are this loss's own."""
+        return {}
+
+
+SHARED = ("labels", "weight", "ignore_index", "reduction")  # what every loss takes
+
+
+def check_shared(owner: type, given: Mapping[str, object]) -> None:
+    """Refuses keywords that a loss would pass on to its base and that are not its own."""
+    stray = [name for name in given if name not in SHARED]
+    if stray:
+        raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {stray[0]!r}")
+
+
+def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
+    """Refuses a value that is not one of the choices."""
+    if value not in choices:
+        raise ConfigError(
+            f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r} instead."
+        )
+
+
+def check_number(argument: str, value: object, rule: str, fits: bool) -> None:
+    """Refuses a number that breaks its rule."""
+    if not fits:
+        raise ConfigError(f"{argument} must be {rule}. Got {value!r} instead.")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite real number."""
+    return (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not isinstance(value, bool)
+        and bool(np.isfinite(value))
+    )
+
+
+def _checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
+    if weight is None:
+        return None
+    array = np.asarray(weight.detach().cpu() if isinstance(weight, Tensor) else weight, dtype=np.float64)
+    if array.shape != (length,):
+        raise ConfigError(
+            f"weight must have one entry for each of the {length} {labels}. Got shape {array.shape} instead."
+        )
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise ConfigError("weight must be finite and not negative. Got values that are not.")
+    return array

@@ -1,0 +1,248 @@
+"""The head of a model: which outputs it has, and how they become log-probabilities of nodes.
+
+A head has its columns over all nodes (node order) or over the leaves (label order). :class:`Head` is the one place
+that knows how columns, nodes and labels belong together; every loss owns one, and the free functions serve
+anybody's scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.losses import kernels
+from hace.losses import numerics as functional
+
+Outputs = Literal["nodes", "leaves"]
+
+
+class TableModule(nn.Module):
+    """A module whose constants are non-persistent buffers that keep their precision.
+
+    ``.to(device)`` moves them, ``.half()`` or ``.to(torch.bfloat16)`` leaves them in double precision,
+    ``state_dict()`` stays empty.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exact: dict[
+            str, np.ndarray
+        ] = {}  # arrays, not tensors: torch would take those for part of the model
+
+    def constant(self, name: str, value: Any) -> None:
+        """Registers an array (or None) as a buffer."""
+        if value is not None:
+            self._exact[name] = np.array(value)  # a copy, because torch wants to be able to write
+        tensor = None if value is None else torch.from_numpy(self._exact[name])
+        self.register_buffer(name, tensor, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
+        # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.
+        for name in self._exact:
+            self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
+        super()._apply(fn, recurse)
+        for name, array in self._exact.items():
+            exact, device = torch.from_numpy(array), getattr(self, name).device
+            narrow = device.type == "mps" and exact.is_floating_point()  # which knows no double precision
+            self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
+        return self
+
+
+class Head(TableModule):
+    """Maps the columns of a head to nodes.
+
+    Args:
+        hierarchy: the taxonomy.
+        outputs: ``"nodes"``: N columns in node order; ``"leaves"``: n columns in label order.
+    """
+
+    leaf_nodes: Tensor
+    level_nodes: Tensor
+    level_parents: Tensor
+    level_places: Tensor
+    parent: Tensor
+    low: Tensor
+    high: Tensor
+    column: Tensor | None
+    ancestor: Tensor
+    descendant: Tensor
+
+    def __init__(self, hierarchy: Hierarchy, outputs: Outputs) -> None:
+        super().__init__()
+        if outputs not in ("nodes", "leaves"):
+            raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r} instead.")
+        h = self.hierarchy = hierarchy
+        self.outputs = outputs
+        self.num_outputs = h.num_nodes if outputs == "nodes" else h.num_leaves
+        self.constant("leaf_nodes", h.leaf_nodes)
+        if h.is_tree:
+            self.constant("parent", np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes))
+            self._set_levels(h)
+            self._set_ranges(h)
+        else:
+            ancestor, descendant = h.reachability()
+            self.constant("ancestor", ancestor)
+            self.constant("descendant", descendant)
+
+    def _set_levels(self, h: Hierarchy) -> None:
+        nodes = np.argsort(h.depths, kind="stable")
+        places = np.argsort(nodes)
+        widths = np.bincount(h.depths)[h.depths.min() :]
+        first = np.repeat(np.cumsum(widths) - widths, widths)  # where each node's level begins
+        above = np.where(h.parent_nodes[nodes] < 0, 0, places[h.parent_nodes[nodes]])
+        starts = np.concatenate([[0], (np.cumsum(widths) - widths)[:-1]])
+        self.constant("level_nodes", nodes)
+        self.constant("level_parents", np.where(first == 0, 0, above - np.repeat(starts, widths)))
+        self.constant("level_places", places)
+        self.level_widths = tuple(widths.tolist())
+
+    def _set_ranges(self, h: Hierarchy) -> None:
+        """Each node's range of columns, with the columns in preorder."""
+        if self.outputs == "nodes":
+            self.constant("low", np.arange(h.num_nodes))
+            self.constant("high", h.subtree_ends)
+            self.constant("column", None)
+            return
+        before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node
+        column = h.labels[h.labels >= 0]
+        self.constant("low", before[:-1])
+        self.constant("high", before[h.subtree_ends])
+        same = bool((np.diff(column) > 0).all())
+        self.constant("column", None if same else column.astype(np.int32))
+
+    @property
+    def levels(self) -> functional.Levels:
+        """The tree cut into levels."""
+        return functional.Levels(self.level_nodes, self.level_parents, self.level_places, self.level_widths)
+
+    def preorder(self, z: Tensor) -> Tensor:
+        """(B, C) logits with their columns in preorder."""
+        return z if self.column is None else z.index_select(1, self.column)
+
+    def to_nodes(self, x: Tensor, fill: float) -> Tensor:
+        """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
+        if self.outputs == "nodes":
+            return x
+        full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
+        return full.index_copy(1, self.leaf_nodes, x)
+
+    def aggregate(self, z: Tensor) -> Tensor:
+        """(B, C) logits -> (B, N) log q*."""
+        z = self.to_nodes(z, -torch.inf)
+        if not self.hierarchy.is_tree:
+            return functional.dag_log_probs(z, self.ancestor, self.descendant)
+        if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
+            return kernels.node_log_probs(z, self.parent)
+        return functional.tree_log_probs(z, self.levels)
+
+    def node_log_probs(self, z: Tensor) -> Tensor:
+        """(B, C, ...) logits -> (B, N, ...) log q* in node order."""
+        rows, restore = self.rows(z)
+        return restore(self.aggregate(rows))
+
+    def leaf_logits(self, z: Tensor) -> Tensor:
+        """(B, C, ...) logits -> (B, n, ...) logits of the classes in label order."""
+        rows, restore = self.rows(z)
+        return restore(rows if self.outputs == "leaves" else rows.index_select(1, self.leaf_nodes))
+
+    def rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
+        self.check_width(z, owner)
+        wide = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
+        if z.ndim == 1:
+            return wide[None], lambda out: out[0]
+        if z.ndim == 2:
+            return wide, lambda out: out
+        batch, rest = z.shape[0], z.shape[2:]
+        flat = wide.movedim(1, -1)
+        return flat.reshape(-1, z.shape[1]), lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(
+            -1, 1
+        )
+
+    def check_width(self, z: Tensor, owner: str) -> None:
+        """Refuses logits that are not this head's."""
+        if not isinstance(z, Tensor) or not z.is_floating_point() or z.ndim == 0:
+            got = f"{z.dtype} of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+            raise DataError(
+                f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got} instead."
+            )
+        width = z.shape[0] if z.ndim == 1 else z.shape[1]
+        if width == self.num_outputs:
+            return
+        h, what = self.hierarchy, "nodes" if self.outputs == "nodes" else "leaves"
+        other = {h.num_leaves: "leaves", h.num_nodes: "nodes"}.get(width)
+        hint = f" That is the number of {other}." if other else ""
+        raise DataError(
+            f"{owner} expects logits over all {self.num_outputs} {what}, got {width} columns.{hint} "
+            "Build the model with num_classes=loss.num_outputs."
+        )
+
+
+def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Head:
+    """The head that fits these scores, kept for the next call."""
+    if outputs == "auto":
+        width = z.shape[0] if z.ndim == 1 else z.shape[1]
+        outputs = (
+            "leaves" if width == hierarchy.num_leaves else "nodes"
+        )  # where n = N the two orders are the same
+        if width not in (hierarchy.num_leaves, hierarchy.num_nodes):
+            raise DataError(
+                f"scores must have {hierarchy.num_leaves} columns (leaves, in label order) or "
+                f"{hierarchy.num_nodes} (nodes, in node order). Got {width} instead."
+            )
+    if torch.compiler.is_compiling():  # what is made while tracing must not outlive the trace
+        return Head(hierarchy, outputs).to(z.device)
+    return _head(hierarchy, outputs, z.device)
+
+
+@lru_cache(maxsize=8)  # keeps that many hierarchies alive
+def _head(hierarchy: Hierarchy, outputs: Outputs, device: torch.device) -> Head:
+    with torch.inference_mode(False):  # else its tensors could never serve training
+        return Head(hierarchy, outputs).to(device)
+
+
+def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
+    r"""log q*: the log-probability of every node, aggregated from anybody's scores.
+
+    .. math:: \log q^*(v) = \operatorname{logsumexp}_{i \in D(v)} z_i - \operatorname{logsumexp}_i z_i
+    \quad\text{(eq. 2)}
+
+    where D(v) holds v and everything below it.
+
+    Args:
+        z: logits or log-probabilities (B, C) or (B, C, d1, ...), C = N in node order or C = n in label order.
+        hierarchy: the taxonomy.
+        outputs: ``"nodes"``, ``"leaves"``, or ``"auto"`` to tell by the number of columns.
+
+    Returns:
+        (B, N, ...) in node order.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> h.nodes
+        ('dog', 'husky', 'beagle', 'cat')
+        >>> node_log_probs(torch.tensor([[0.5, 0.25, 0.25]]).log(), h).exp()
+        tensor([[0.7500, 0.5000, 0.2500, 0.2500]])
+    """
+    return head_for(z, hierarchy, outputs).node_log_probs(z)
+
+
+def leaf_logits(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
+    """The classes' logits in label order: what argmax and top-k are taken of, as in the paper.
+
+    Args:
+        z: logits (B, C) or (B, C, d1, ...), C = N in node order or C = n in label order.
+        hierarchy: the taxonomy.
+        outputs: ``"nodes"``, ``"leaves"``, or ``"auto"`` to tell by the number of columns.
+
+    Returns:
+        (B, n, ...) in label order.
+    """
+    return head_for(z, hierarchy, outputs).leaf_logits(z)

@@ -1,0 +1,244 @@
+"""The compiled accelerator: optional, for float32 on the CPU, over trees and forests.
+
+It computes what :mod:`hace.losses.numerics` computes and is held by the same tests. It is built with the package where
+a C compiler is at hand; without it everything works in plain PyTorch. Eager code calls it directly;
+``torch.compile`` sees it as a custom operator. Second derivatives go through the PyTorch form.
+
+It is plain C in a CPython extension. That needs no torch headers, so that one build serves every torch version, takes
+seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
+so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
+
+Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hace.errors import DataError
+
+_kernels: Any
+try:
+    _kernels = importlib.import_module("hace.losses.kernels._kernels")
+except ImportError as error:  # not built: no compiler at install time
+    _kernels, _reason = None, f"not built ({error})"
+else:
+    _reason = ""
+
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since torch 2.7
+_on = os.environ.get("HACE_KERNEL", "1") != "0"
+
+
+def status() -> str:
+    """One line: whether the accelerator is in use, and if not, why."""
+    if _kernels is None:
+        return f"pure PyTorch: kernel {_reason}"
+    return "compiled kernel (float32 on CPU, trees)" if _on else "pure PyTorch: kernel switched off"
+
+
+@contextmanager
+def disabled() -> Iterator[None]:
+    """Within this block everything is computed in pure PyTorch."""
+    global _on
+    before, _on = _on, False
+    try:
+        yield
+    finally:
+        _on = before
+
+
+def usable(z: Tensor, *others: Tensor) -> bool:
+    """Whether the accelerator serves these logits with these tables and targets, here and now."""
+    return (
+        _on
+        and _kernels is not None
+        and z.dtype is torch.float32
+        and z.device.type == "cpu"
+        and all(t.device.type == "cpu" for t in others)
+        and not _transformed()
+    )
+
+
+def _transformed() -> bool:
+    """Whether torch looks through the tensors (export, jit, vmap, forward-mode AD): then only PyTorch's own operations."""
+    return (
+        _is_exporting()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
+
+
+class Rows(NamedTuple):
+    """What a loss over a tree needs besides the logits.
+
+    ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
+    it is one row (N,) that all samples share and their sparse row is added to, or a row (B, N) for each sample
+    (then ``target`` is None). Without it only the path counts, whose nodes have the column ranges ``low`` to
+    ``high``; ``column`` says which column stands at which position (None: the same).
+    """
+
+    target: Tensor | None = None
+    start: Tensor | None = None
+    node: Tensor | None = None
+    value: Tensor | None = None
+    low: Tensor | None = None
+    high: Tensor | None = None
+    column: Tensor | None = None
+    parent: Tensor | None = None
+    dense: Tensor | None = None
+    weight: Tensor | None = None
+    ignore_index: int = -100
+    reduction: str = "none"
+
+
+def tree_loss(z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B,) losses, each already divided as ``reduction`` says, so that their sum is the reduced loss.
+
+    Args:
+        z: (B, C) float32 logits.
+        pure: the same in plain PyTorch; it serves second derivatives.
+    """
+    if torch.compiler.is_compiling():
+        needed = torch.is_grad_enabled() and z.requires_grad
+        return _tree_loss_op(z, *rows, needed)[0]
+    return _TreeLoss.apply(z, rows, pure)
+
+
+def node_log_probs(z: Tensor, parent: Tensor) -> Tensor:
+    """(B, N) log q* of every node of a tree, without gradient."""
+    if torch.compiler.is_compiling():
+        return _node_log_probs_op(z, parent)
+    z = z.detach().contiguous()
+    out = torch.empty_like(z)
+    _kernels.node_log_probs(
+        z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), torch.get_num_threads()
+    )
+    return out
+
+
+class _TreeLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+        loss, ctx.grad = _compute(z, rows, ctx.needs_input_grad[0])
+        ctx.save_for_backward(z)
+        ctx.rows, ctx.pure = rows, pure
+        return loss
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
+        (z,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient is to be differentiated again
+            # Samples are independent: with ones first, an outer gradient of 0 is no special case.
+            (grad,) = torch.autograd.grad(ctx.pure(z), z, torch.ones_like(outer[0]), create_graph=True)
+            return grad * outer[0][:, None], None, None
+        # The gradient was made with the loss. It is handed over once, and made again if the graph is used twice.
+        grad, ctx.grad = ctx.grad, None
+        if grad is None:
+            grad = _compute(z, ctx.rows, True)[1]
+        assert grad is not None
+        if not _all_ones(outer[0]):
+            grad = grad.mul_(outer[0][:, None])
+        return grad, None, None
+
+
+def _all_ones(x: Tensor) -> bool:
+    return x.numel() == 0 or (x.stride(0) == 0 and x[0].item() == 1.0) or bool((x == 1.0).all())
+
+
+def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | None]:
+    z = z.detach().contiguous()
+    batch, columns = z.shape
+    loss = z.new_empty(batch)
+    grad = torch.empty_like(z) if with_grad else None
+    start = rows.start
+    common = (
+        *(z.data_ptr(), batch, columns, loss.data_ptr(), _address(grad)),
+        *(_address(rows.target), rows.ignore_index, _address(rows.weight), _REDUCTIONS[rows.reduction]),
+        *(0 if start is None else len(start) - 1, _address(start), _address(rows.node), _address(rows.value)),
+    )
+    threads = torch.get_num_threads()
+    if rows.dense is None:
+        ranges = (_address(t) for t in (rows.low, rows.high, rows.column))
+        bad = _kernels.path_loss(*common, *ranges, threads)
+    else:
+        stride = 0 if rows.dense.ndim == 1 else columns
+        dense = rows.dense.to(torch.float32).contiguous()
+        bad = _kernels.dense_loss(*common, _address(rows.parent), dense.data_ptr(), stride, threads)
+    if bad >= 0 and rows.target is not None and start is not None:
+        raise_bad_target(rows.target[bad].item(), len(start) - 1, rows.ignore_index)
+    return loss, grad
+
+
+def raise_bad_target(value: float, labels: int, ignore_index: int) -> None:
+    """The error for a label outside its range."""
+    raise DataError(
+        f"target must hold labels from 0 to {labels - 1} (or ignore_index={ignore_index}). "
+        f"Got {int(value)} instead."
+    )
+
+
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+# ---------------------------------------------------------------------- for torch.compile
+
+
+@torch.library.custom_op("hace::tree_loss", mutates_args=())
+def _tree_loss_op(
+    z: Tensor,
+    target: Tensor | None,
+    start: Tensor | None,
+    node: Tensor | None,
+    value: Tensor | None,
+    low: Tensor | None,
+    high: Tensor | None,
+    column: Tensor | None,
+    parent: Tensor | None,
+    dense: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    with_grad: bool,
+) -> tuple[Tensor, Tensor]:
+    ranges = (low, high, column)
+    rows = Rows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
+    loss, grad = _compute(z, rows, with_grad)
+    return loss, z.new_empty(0) if grad is None else grad
+
+
+@_tree_loss_op.register_fake
+def _(z: Tensor, *rest: object) -> tuple[Tensor, Tensor]:
+    grad = torch.empty_like(z, memory_format=torch.contiguous_format) if rest[-1] else z.new_empty(0)
+    return z.new_empty(z.shape[0]), grad
+
+
+def _save_gradient(ctx, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+    ctx.inputs = len(inputs)
+
+
+def _hand_over_gradient(ctx, outer: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+    return (ctx.saved_tensors[0] * outer[:, None], *(None,) * (ctx.inputs - 1))
+
+
+_tree_loss_op.register_autograd(_hand_over_gradient, setup_context=_save_gradient)
+
+
+@torch.library.custom_op("hace::node_log_probs", mutates_args=())
+def _node_log_probs_op(z: Tensor, parent: Tensor) -> Tensor:
+    return node_log_probs(z, parent)
+
+
+@_node_log_probs_op.register_fake
+def _(z: Tensor, parent: Tensor) -> Tensor:
+    return torch.empty_like(z, memory_format=torch.contiguous_format)

@@ -1,0 +1,101 @@
+"""Distances from labels to all classes, a batch of rows at a time: what soft labels and the distance losses share."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.errors import HierarchyError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import check_convention
+from hace.losses.head import TableModule
+from hace.losses.tables import distance_parts, path_entries
+
+DENSE_LIMIT = 1 << 26  # entries of a dense distance table on a DAG (512 MiB)
+
+
+class LeafDistances(TableModule):
+    """dist(label, class) for given labels, in label order.
+
+    On a tree a row follows from the label's path: the classes below b_j that are not below b_{j-1} are equally far
+    (up to their own depth, for ``edges``), and in preorder they are two ranges. No n x n matrix exists. On a DAG
+    there is no such path, so the rows are computed once and kept.
+
+    Args:
+        hierarchy: the taxonomy.
+        rows: (R,) node index of each label.
+        convention: see :meth:`hace.Hierarchy.distances`.
+    """
+
+    table: Tensor
+    start: Tensor
+    node: Tensor
+    own: Tensor
+    at: Tensor
+    low: Tensor
+    high: Tensor
+    leaf: Tensor
+    place: Tensor
+    label: Tensor
+
+    def __init__(self, hierarchy: Hierarchy, rows: np.ndarray, convention: str) -> None:
+        super().__init__()
+        check_convention(convention)
+        h = hierarchy
+        self.is_tree = h.is_tree
+        if not h.is_tree:
+            if len(rows) * h.num_leaves > DENSE_LIMIT:
+                raise HierarchyError(
+                    f"Distances between {len(rows):,} labels and {h.num_leaves:,} classes of a DAG need a "
+                    "dense table, which is too large. Use a tree, or a loss without distances."
+                )
+            table = h.distances(rows[:, None], h.leaf_nodes[None, :], convention, labels="nodes")
+            self.constant("table", table.astype(np.float64))
+            return
+        own, at, leaf, self.outside = distance_parts(h, convention)
+        start, node, _ = path_entries(h, rows)
+        self.longest = int(np.diff(start).max())
+        before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node, in preorder
+        self.constant("start", start)
+        self.constant("node", node)
+        self.constant("own", own[rows])
+        self.constant("at", at)
+        self.constant("low", before[:-1])
+        self.constant("high", before[h.subtree_ends])
+        self.constant("leaf", leaf[h.labels >= 0])
+        self.constant("place", np.argsort(h.labels[h.labels >= 0]))  # position of each label in preorder
+        self.constant("label", h.labels[rows])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B,) positions in ``rows`` -> (B, n) distances, float64."""
+        if not self.is_tree:
+            return self.table.index_select(0, rows)
+        node, _ = self.path(rows)
+        low, high, at = self.low[node], self.high[node], self.at[node]
+        batch = len(node)
+        classes = len(self.leaf)
+        edges = torch.cat(
+            [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
+        )
+        ring = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)  # (B, K + 1), the rest last
+        ring = torch.cat([ring.flip(1), ring[:, 1:]], dim=1)  # left parts from outside in, then right parts
+        size = batch * classes
+        rings = torch.repeat_interleave(ring.flatten(), edges.diff(dim=1).flatten(), output_size=size)
+        distance = self.own[rows][:, None] + rings.view(batch, classes) + self.leaf
+        distance = distance.index_select(1, self.place)
+        itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)
+        return distance.masked_fill(itself, 0.0)
+
+    def path(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, K) nodes of each label's path, filled up with its top, and which entries are real."""
+        entry, real = padded(rows, self.start, self.longest)
+        return self.node[entry], real
+
+
+def padded(rows: Tensor, start: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Positions (B, K) of the entries of sparse rows, filled up with a row's last, and which of them are real."""
+    # index_select refuses a negative row, which [] would count from the end.
+    entry = start.index_select(0, rows)[:, None] + torch.arange(longest, device=rows.device)
+    last = start.index_select(0, rows + 1)[:, None] - 1
+    return torch.minimum(entry, last), entry <= last

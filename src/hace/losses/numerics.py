@@ -1,0 +1,191 @@
+"""The numerics, on tensors alone: log-probabilities of nodes and the cross-entropy of a table, in log space.
+
+Every loss of hace is one expression (the paper's eq. 1 and 2),
+
+    loss(z, y) = - sum_v T[y, v] log q*[v],        q* = R softmax(z),
+
+with logits z over the outputs, the 0/1 reachability R and a table T. There is no epsilon inside a logarithm and no
+clamp: a subtree's sum is kept as ``exp(shift) * sum`` with the largest logit of that subtree as its shift, so that
+sums only grow and differences of logits are taken before anything is rounded. Values and gradients stay finite and
+right at logits of 1e4.
+
+All functions are ordinary PyTorch: they differentiate twice, compile and export. The compiled kernel
+(:mod:`hace.losses.kernels`) computes the same for the common case.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
+# entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
+_SQUARES = 1 << 22
+
+
+class Levels(NamedTuple):
+    """A tree cut into levels, the top one first: what the passes over it need.
+
+    ``nodes`` holds the node indices level by level, ``parents`` the position of each one's parent within the level
+    above (0 in the first level), ``widths`` the number of nodes of each level, and ``places`` where each node
+    went: its position in ``nodes``.
+    """
+
+    nodes: Tensor
+    parents: Tensor
+    places: Tensor
+    widths: tuple[int, ...]
+
+
+def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
+    r"""Cross-entropy of rows that lie on one path of a tree: - sum_j T_j log q*[b_j].
+
+    The subtrees of a path are nested ranges of columns. Level 0 is the innermost range, level j what range j adds
+    to range j - 1, level K the rest. One log-sum-exp a level, accumulated outward, is all that is needed.
+
+    Args:
+        z: (B, C) logits, columns in preorder.
+        low, high: (B, K) ranges [low, high) of the path's nodes, each within the next. Repeat the last to fill up.
+        value: (B, K) entries T_j of the table's row.
+
+    Returns:
+        (B,) losses.
+    """
+    batch, columns = z.shape
+    depth = low.shape[1]
+    edges = torch.cat([low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), columns)], dim=1)
+    segments = (
+        2 * depth + 1
+    )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
+    member = torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=z.numel())
+    shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
+    wide = _wide(z)
+    # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
+    lse = _running_lse(*_fold(*(x.to(wide).view(batch, segments) for x in (shift, total))))
+    inside, everything = lse[:, :-1], lse[:, -1:]
+    return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
+
+
+def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
+    """- sum_v T[b, v] log q*[b, v], where 0 log 0 = 0.
+
+    Example:
+        >>> log_probs = torch.tensor([[0.0, -1.0, -torch.inf]])
+        >>> table_cross_entropy(log_probs, torch.tensor([[0.5, 0.5, 0.0]]))
+        tensor([0.5000])
+    """
+    nothing = (table == 0) & log_probs.isneginf()
+    return -(table * log_probs.masked_fill(nothing, 0.0)).sum(dim=-1)
+
+
+def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
+    """log q* of every node of a tree or forest, by one pass from the deepest level up.
+
+    Args:
+        z: (B, N) logits in node order; -inf where a node has no output of its own.
+
+    Returns:
+        (B, N) log-probabilities in node order.
+    """
+    columns = z.t().index_select(0, levels.nodes)  # (N, B): a node's logits are contiguous
+    parts = columns.split(levels.widths)
+    parents = levels.parents.split(levels.widths)
+    shifts = [part.detach() for part in parts]
+    for k in range(len(parts) - 1, 0, -1):
+        shifts[k - 1] = _group_max(shifts[k - 1], parents[k], shifts[k])
+    top = _finite(shifts[0].amax(dim=0))
+    shifts = [_finite(s) for s in shifts]
+    sums = [(part - shift).exp() for part, shift in zip(parts, shifts, strict=True)]
+    for k in range(len(parts) - 1, 0, -1):
+        # At most 0, but for a subtree of -inf alone, whose shift means nothing and whose sum is 0.
+        carried = sums[k] * (shifts[k] - shifts[k - 1][parents[k]]).clamp(max=0.0).exp()
+        sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
+    everything = (sums[0] * (shifts[0] - top).clamp(max=0.0).exp()).sum(dim=0).log()
+    return (
+        ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))
+        .index_select(0, levels.places)
+        .t()
+    )
+
+
+def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
+    """log q* of every node of a DAG from its (ancestor, descendant) pairs, each node with itself among them."""
+    columns = z.t()
+    terms = columns.index_select(0, descendant)  # (pairs, B)
+    shift = _finite(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
+    sums = torch.zeros_like(columns).index_add(0, ancestor, (terms - shift[ancestor]).exp())
+    top = _finite(columns.detach().amax(dim=0))
+    everything = (columns - top).exp().sum(dim=0).log()
+    return ((shift - top) + (_safe_log(sums) - everything)).t()
+
+
+def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) -> Tensor:
+    """log softmax within groups of siblings; 0 at the ``fixed`` nodes (a root, whose probability is 1)."""
+    columns = z.t()
+    shift = _group_max(columns.new_full((num_groups, z.shape[0]), -torch.inf), group, columns.detach())
+    shift = _finite(shift)[group]
+    sums = columns.new_zeros(num_groups, z.shape[0]).index_add(0, group, (columns - shift).exp())
+    some = sums != 0  # a group of -inf alone has no sum to divide by
+    out = (columns - shift) - torch.where(some, torch.where(some, sums, 1.0).log(), 0.0)[group]
+    return out.masked_fill(fixed[:, None], 0.0).t()
+
+
+def sum_down(x: Tensor, levels: Levels) -> Tensor:
+    """(B, N) sum of x over each node and everything above it, by one pass from the top level down."""
+    parts = list(x.t().index_select(0, levels.nodes).split(levels.widths))
+    parents = levels.parents.split(levels.widths)
+    for k in range(1, len(parts)):
+        parts[k] = parts[k] + parts[k - 1].index_select(0, parents[k])
+    return torch.cat(parts).index_select(0, levels.places).t()
+
+
+def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """(shift, sum) with log-sum-exp of group g = shift[g] + log(sum[g]); an empty group has sum 0."""
+    shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
+    shift = _finite(shift)
+    return shift, x.new_zeros(groups).index_add(0, member, (x - shift.index_select(0, member)).exp())
+
+
+def _fold(shift: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 2K + 1) segments from left to right -> (B, K + 1) levels from the inside out, each as exp(shift) * total."""
+    middle = shift.shape[1] // 2
+    shift = shift.masked_fill(total == 0, -torch.inf)
+    left, right = shift[:, :middle].flip(1), shift[:, middle + 1 :]
+    top = _finite(torch.maximum(left, right))
+    both = total[:, :middle].flip(1) * (left - top).exp() + total[:, middle + 1 :] * (right - top).exp()
+    centre = slice(middle, middle + 1)
+    return torch.cat([_finite(shift[:, centre]), top], dim=1), torch.cat([total[:, centre], both], dim=1)
+
+
+def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
+    """(B, K) log-sum-exp of the first 1, 2, ..., K groups, each given as exp(shift) * total; ``shift`` is constant."""
+    shift = shift.masked_fill(total == 0, -torch.inf)
+    if shift.numel() * shift.shape[1] > _SQUARES:
+        return torch.logcumsumexp(shift + _safe_log(total), dim=1)
+    top = _finite(shift.cummax(dim=1).values)
+    weight = (
+        (shift[:, None, :] - top[:, :, None]).exp().tril()
+    )  # (B, K, K): group j in units of the largest up to k
+    return top + _safe_log((weight * total[:, None, :]).sum(dim=2))
+
+
+def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
+    """Row g of ``start``, or a row of that group that is larger, column by column."""
+    return start.scatter_reduce(0, group[:, None].expand_as(rows), rows, "amax")
+
+
+def _finite(shift: Tensor) -> Tensor:
+    """-inf replaced by 0: where all logits are -inf, any shift serves, but -inf less -inf would be nan."""
+    return shift.masked_fill(shift == -torch.inf, 0.0)
+
+
+def _safe_log(x: Tensor) -> Tensor:
+    """log(x) with log(0) = -inf, whose gradient is 0 and not nan."""
+    positive = x != 0
+    return torch.where(positive, torch.where(positive, x, 1.0).log(), -torch.inf)
+
+
+def _wide(z: Tensor) -> torch.dtype:
+    return torch.float32 if z.device.type == "mps" else torch.float64

@@ -1,0 +1,194 @@
+"""The one equation as a module: cross-entropy of a table, by the kernel where it serves and by PyTorch elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.matrices import sparse_matrix
+from hace.losses import kernels
+from hace.losses import numerics as functional
+from hace.losses import tables as targets
+from hace.losses.base import HierarchicalLoss
+from hace.losses.head import Outputs
+from hace.losses.leaf_distances import LeafDistances, padded
+
+_CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
+_ENTRIES = 1 << 22  # (sample, table entry) products held at once
+_ONE_HOT = 1e4  # a sharpness that leaves exactly nothing at distance 1
+
+
+class TableLoss(HierarchicalLoss):
+    r"""Cross-entropy of a table: the one equation behind every loss of the paper.
+
+    .. math:: \ell(z, y) = -\sum_v T[y, v] \log q^*[v], \qquad q^* = R \operatorname{softmax}(z)
+
+    Args:
+        table: rows of T by label, weights included.
+        aggregate: whether R aggregates; without it, q* is softmax(z) itself.
+        soft_label_beta, distance: spread each label over the classes first; then ``table`` is what a class's mass
+            becomes.
+        hierarchy, outputs, kwargs: see :class:`hace.losses.base.HierarchicalLoss`.
+    """
+
+    start: Tensor
+    node: Tensor
+    value: Tensor
+    shared: Tensor | None
+    soften: LeafDistances | None
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        table: Callable[[np.ndarray, np.ndarray], targets.Table],
+        *,
+        outputs: Outputs,
+        aggregate: bool = True,
+        soft_label_beta: float | None = None,
+        distance: str = "lca_height",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hierarchy, outputs=outputs, **kwargs)
+        self.aggregate = aggregate
+        nodes = self.label_nodes.numpy()
+        weight = np.ones(hierarchy.num_nodes)
+        if self.label_weight is not None:
+            weight[nodes] = self.label_weight.numpy()
+        built = table(nodes, weight)
+        self.longest = int(np.diff(built.start).max())
+        self.constant("start", built.start)
+        self.constant("node", built.node)
+        self.constant("value", built.value)
+        self.constant("shared", built.shared)
+        self.soften = None
+        if soft_label_beta is not None:
+            self.soften = LeafDistances(hierarchy, nodes, distance)
+            widest = hierarchy.max_distance(distance)
+            # With one class there is nothing to spread over: only what is at distance 0 keeps its mass.
+            self.sharpness = soft_label_beta / widest if widest else _ONE_HOT
+
+    # ------------------------------------------------------------------ the table, by name
+
+    def table(self, *, dense: bool = False) -> Tensor:
+        """T, the table of targets (labels, N), float64: sparse COO by default, dense on request.
+
+        For HACE it is the paper's ancestral label smoothing matrix, the product of both smoothings. With uniform
+        smoothing or soft labels its rows are full, and the sparse form saves nothing.
+        """
+        if dense or self.soften is not None or self.shared is not None:
+            labels = torch.eye(self.num_labels, dtype=torch.float64, device=self.label_nodes.device)
+            full = self._dense_rows(labels)
+            return full if dense else full.to_sparse()
+        start, node, value = (t.cpu().numpy() for t in (self.start, self.node, self.value))
+        row = np.repeat(np.arange(self.num_labels), np.diff(start))
+        shape = (self.num_labels, self.hierarchy.num_nodes)
+        return sparse_matrix(row, node, value, shape).to(self.label_nodes.device)
+
+    # ------------------------------------------------------------------ class labels
+
+    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+        if self.soften is not None or z.shape[0] == 0 or not self._kernel_serves(z, self.start, target):
+            return super()._reduced(z, target)
+        rows = kernels.Rows(
+            *(target.contiguous(), self.start, self.node, self.value),
+            *(self.head.low, self.head.high, self.head.column, self.head.parent),
+            *(self.shared, self.label_weight, self.ignore_index, self.reduction),
+        )
+        if self.shared is not None:
+            rows = rows._replace(low=None, high=None)
+        return kernels.tree_loss(z, rows, partial(super()._reduced, target=target))
+
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses."""
+        if self.soften is not None:
+            return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
+        entry, real = padded(rows, self.start, self.longest)
+        node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
+        if self.aggregate and self.hierarchy.is_tree and self.shared is None:
+            return functional.path_cross_entropy(
+                self.head.preorder(z), self.head.low[node], self.head.high[node], value
+            )
+        log_probs = self._log_probs(z)
+        losses = functional.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
+        if self.shared is not None:
+            losses = losses + functional.table_cross_entropy(log_probs, self.shared.to(z.dtype))
+        return losses
+
+    # ------------------------------------------------------------------ soft targets
+
+    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
+        return self._dense_losses(z, self._dense_rows(target))
+
+    def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
+        served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
+        if served and self._kernel_serves(z, self.start, dense):
+            rows = kernels.Rows(parent=self.head.parent, dense=dense)
+            return kernels.tree_loss(
+                z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
+            )
+        return functional.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
+
+    def _dense_rows(self, target: Tensor) -> Tensor:
+        """(B, labels) masses of labels -> (B, N) masses of nodes: target times T."""
+        dense = self._climb(target if self.soften is None else self._soften(target))
+        if self.shared is not None:
+            dense = dense + target.sum(dim=1, keepdim=True) * self.shared.to(dense.dtype)
+        return dense
+
+    def _climb(self, mass: Tensor) -> Tensor:
+        """(B, labels) masses of labels -> (B, N): each label's mass along its sparse row."""
+        row = torch.repeat_interleave(
+            torch.arange(self.num_labels, device=mass.device), self.start.diff(), output_size=len(self.node)
+        )
+        few = max(1, _ENTRIES // len(row))  # samples whose entries are held at once
+        return torch.cat([self._climb_few(part, row) for part in mass.split(few)])
+
+    def _climb_few(self, mass: Tensor, row: Tensor) -> Tensor:
+        entries = mass.index_select(1, row) * self.value.to(mass.dtype)
+        return entries.new_zeros(len(mass), self.hierarchy.num_nodes).index_add(1, self.node, entries)
+
+    def _soft_labels(self, rows: Tensor) -> Tensor:
+        """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised."""
+        assert self.soften is not None
+        closeness = (-self.sharpness * self.soften(rows)).exp()
+        if self.labels == "nodes":  # y itself has its share where it is not a class
+            full = closeness.new_zeros(len(rows), self.num_labels).index_copy(
+                1, self.head.leaf_nodes, closeness
+            )
+            closeness = full.scatter(1, rows[:, None], 1.0)
+        return closeness / closeness.sum(dim=1, keepdim=True)
+
+    def _soften(self, target: Tensor) -> Tensor:
+        """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""
+        learnt = target.requires_grad or torch.compiler.is_compiling()  # no look at values, no zero left out
+        if not learnt and bool(((target != 0).sum(dim=1) <= 1).all()):
+            label = target.argmax(dim=1)
+            return target.gather(1, label[:, None]) * self._soft_labels(label).to(target.dtype)
+        mass = torch.zeros_like(target)
+        for part in torch.arange(self.num_labels, device=target.device).split(_CLASS_CHUNK):
+            with torch.autocast(target.device.type, enabled=False):
+                mass = mass + target[:, part] @ self._soft_labels(part).to(target.dtype)
+        return mass
+
+    # ------------------------------------------------------------------ inside
+
+    def _log_probs(self, z: Tensor) -> Tensor:
+        """(B, N) log q*, or log softmax(z) without aggregation (0 at nodes without an output: no table looks there)."""
+        if self.aggregate:
+            return self.head.aggregate(z)
+        return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
+
+    def _kernel_serves(self, z: Tensor, *others: Tensor) -> bool:
+        served = (
+            self.aggregate
+            and self.hierarchy.is_tree
+            and (self.shared is None or self.head.outputs == "nodes")
+        )
+        return served and kernels.usable(z, *others)

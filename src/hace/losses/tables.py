@@ -1,0 +1,153 @@
+"""Tables: what each loss wants at which node, built once from a hierarchy.
+
+A row of the table T belongs to a label and is written from the label upward. For losses whose rows lie on the
+label's path (or among its ancestors, on a DAG) that is all; label smoothing adds one row that all labels share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hace.errors import ConfigError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+
+FloatArray = NDArray[np.float64]
+
+
+class Table(NamedTuple):
+    """Sparse rows of T, label by label, plus a row that is added to all of them."""
+
+    start: IntArray  # (R + 1,) where each row begins
+    node: IntArray  # (entries,) from the label upward
+    value: FloatArray  # (entries,)
+    shared: FloatArray | None = None  # (N,)
+
+
+def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
+    r"""V, the paper's ancestral label smoothing (eq. 4, and its repaired form for DAGs).
+
+    Mass 1 starts at the label. A node keeps ``d`` times what arrives (all of it, if it has no parent) and passes
+    ``1 - d`` times it in equal shares to its parents:
+
+        V[y, b_j] = d (1 - d)^j  for j < k,        V[y, b_k] = (1 - d)^k   along a path b_0 = y, ..., b_k.
+
+    Args:
+        rows: node index of each row's label.
+        dilution: d in (0, 1]; 1 keeps all mass at the label.
+    """
+    if dilution == 1:
+        return Table(np.arange(len(rows) + 1), np.array(rows), np.ones(len(rows)))
+    if not h.is_tree:
+        return _dag_table(h, rows, dilution)
+    start, node, step = path_entries(h, rows)
+    is_top = h.parent_nodes[node] < 0
+    value = np.power(1.0 - dilution, step) * np.where(is_top, 1.0, dilution)  # eq. (4)
+    return Table(start, node, value)
+
+
+def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize: str | None) -> Table:
+    r"""HXE (Bertinetto et al. 2020, eq. 2 and 3) as a table.
+
+        - sum_i lambda(b_i) log [P(b_i) / P(b_{i+1})]
+            = - sum_i (lambda(b_i) - lambda(b_{i-1})) log P(b_i),      lambda(b_{-1}) = 0.
+
+    ``decay="depth"``: lambda(v) = exp(-alpha (depth(v) - 1)). ``decay="height"``: lambda(v) = exp(-alpha
+    height(v)). ``normalize="tree"`` divides by the sum of lambda over all nodes, the (virtual) root included.
+    """
+    if decay == "depth":
+        with np.errstate(over="ignore"):  # a root may weigh without end, since log P(root) = 0
+            weight = np.exp(-alpha * (h.depths - 1.0))
+            virtual = np.exp(alpha)
+    else:
+        weight = np.exp(-alpha * h.heights)
+        virtual = np.exp(-alpha * (h.heights.max() + 1.0))
+    if normalize == "tree":
+        weight = weight / (weight.sum() + (0.0 if h.rooted else virtual))
+    start, node, step = path_entries(h, rows)
+    below = np.where(step == 0, 0.0, weight[np.roll(node, 1)])
+    value = np.where(h.rooted & (node == 0), 0.0, weight[node] - below)  # log P(root) = 0: nothing to weigh
+    return Table(start, node, value)
+
+
+def smoothed(
+    h: Hierarchy, vertical: Table, rows: IntArray, dilution: float, smoothing: float, weight: FloatArray
+) -> Table:
+    """H V with uniform smoothing (eq. 3): T[y] = (1 - eps) w[y] V[y] + eps / n * sum over leaves c of w[c] V[c].
+
+    Args:
+        vertical: V for the same rows.
+        weight: (N,) weight of each node as a label.
+    """
+    value = vertical.value * np.repeat((1.0 - smoothing) * weight[rows], np.diff(vertical.start))
+    if smoothing == 0:
+        return vertical._replace(value=value)
+    arrived = [0.0] * h.num_nodes
+    for leaf in h.leaf_nodes.tolist():
+        arrived[leaf] = smoothing / h.num_leaves * float(weight[leaf])
+    parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
+    share = ((1.0 - dilution) / np.maximum(parents, 1)).tolist()
+    for parent, child in reversed(h.edges.tolist()):  # children first
+        arrived[parent] += share[child] * arrived[child]
+    kept = np.where(parents > 0, dilution, 1.0) * np.array(arrived)
+    return vertical._replace(value=value, shared=kept)
+
+
+def path_entries(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """(start, node, step): the path of each row's node up to its top, in a tree."""
+    levels = h.depths - (0 if h.rooted else 1)
+    lengths = levels[rows] + 1
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    node = np.empty(start[-1], dtype=np.int64)
+    climbing, at = np.arange(len(rows)), np.asarray(rows)
+    step = 0
+    while len(climbing):
+        node[start[climbing] + step] = at
+        at = h.parent_nodes[at]
+        climbing, at = climbing[at >= 0], at[at >= 0]
+        step += 1
+    return start, node, np.arange(start[-1]) - np.repeat(start[:-1], lengths)
+
+
+def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
+    first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1)).tolist()
+    above = h.edges[:, 0].tolist()
+    nodes: list[IntArray] = []
+    values: list[FloatArray] = []
+    for v in range(h.num_nodes):  # parents come before children: V[v] = d e_v + (1 - d) mean of V[parents]
+        parents = above[first[v] : first[v + 1]]
+        if not parents:
+            nodes.append(np.array([v]))
+            values.append(np.array([1.0]))
+            continue
+        node = np.concatenate([nodes[p] for p in parents])
+        value = np.concatenate([values[p] for p in parents]) * ((1.0 - dilution) / len(parents))
+        unique, place = np.unique(node, return_inverse=True)
+        nodes.append(np.append(unique, v))
+        values.append(np.append(np.bincount(place, weights=value, minlength=len(unique)), dilution))
+    chosen = rows.tolist()
+    start = np.concatenate([[0], np.cumsum([len(nodes[v]) for v in chosen])]).astype(np.int64)
+    return Table(
+        start,
+        np.concatenate([nodes[v][::-1] for v in chosen]),
+        np.concatenate([values[v][::-1] for v in chosen]),
+    )
+
+
+def distance_parts(h: Hierarchy, convention: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """A tree's distance from a label y to a leaf c below the path node b, in parts that need no matrix.
+
+    dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` stands for at[b]
+    when b is the virtual root. Returns (own, at, leaf, outside), over nodes.
+    """
+    zero, depths, heights = np.zeros(h.num_nodes), h.depths.astype(np.float64), h.heights.astype(np.float64)
+    if convention == "lca_height":
+        return zero, heights, zero, float(heights.max() + 1)
+    if convention == "lca_depth":
+        return zero, h.max_depth - depths, zero, float(h.max_depth)
+    if convention == "edges":
+        return depths, -2.0 * depths, depths, 0.0
+    raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {convention!r} instead.")

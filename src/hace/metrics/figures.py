@@ -1,0 +1,220 @@
+"""The pictures of a report: what a threshold buys, how far confidence can be trusted, where mistakes go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+
+    from hace.metrics.curves import OperatingCurve
+    from hace.metrics.result import Report
+
+COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
+_MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
+_PAIRS = 12
+_LEVELS = 8
+
+
+def draw_report(
+    report: Report, folder: Path, other: Report | None = None, names: tuple[str, str] = ("", "")
+) -> list[Path]:
+    """Draw all pictures of a report, with a second model's curves where there is one.
+
+    Args:
+        report: the model.
+        folder: where to.
+        other: the second model.
+        names: what to call the two.
+
+    Returns:
+        The files.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError('Pictures need matplotlib. Install it with: pip install "hace[report]".') from error
+    pictures = {
+        "operating_curve.png": (_operating, (6.4, 4.8)),
+        "risk_coverage.png": (_risk, (6.4, 4.8)),
+        "mistakes.png": (_mistakes, (11.0, 5.2)),
+    }
+    if report.reliability:
+        pictures["reliability.png"] = (_reliability, (11.0, 5.6))
+    files = []
+    both = [(report, names[0] or "scores")] + ([(other, names[1] or "other")] if other is not None else [])
+    for name, (draw, size) in pictures.items():
+        figure = Figure(figsize=size, dpi=130, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure, both)
+        figure.savefig(folder / name, metadata={"Software": None})
+        files.append(folder / name)
+    return files
+
+
+def _operating(figure: Figure, both: list[tuple[Report, str]]) -> None:
+    axes = figure.add_subplot()
+    for (report, name), colour in zip(both, COLOURS, strict=False):
+        curve = report.operating_curve
+        axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
+        marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+        places = [int(np.argmin(np.abs(curve.thresholds - t))) for t in marked]
+        axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
+    axes.set(
+        xlabel="specificity (share of the possible information)", ylabel="precision (share of true answers)"
+    )
+    axes.set_title("Operating curve: the deepest node above a threshold t", fontsize=11)
+    low = (
+        min(float(np.nanmin(r.operating_curve.precision)) for r, _ in both)
+        if len(both[0][0].samples)
+        else 0.0
+    )
+    low = max(0.0, low - 0.05)
+    axes.set(xlim=(0, 1.02), ylim=(low, 1 + 0.07 * (1 - low)))  # room for labels above a precision of 1
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
+    _finish(axes)
+    axes.legend(loc="lower left", frameon=False)
+    if len(both[0][0].samples):
+        _name_thresholds(axes, both[0][0].operating_curve)
+
+
+def _name_thresholds(axes: Axes, curve: OperatingCurve) -> None:
+    """Write the thresholds beside the points of a curve; labels that would overlap become one."""
+    groups = [[t] for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+    while True:
+        texts = [_name_point(axes, curve, group) for group in groups]
+        axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then is their size known
+        boxes = [text.get_window_extent() for text in texts]
+        clash = next(
+            ((i, j) for j in range(len(boxes)) for i in range(j) if boxes[i].overlaps(boxes[j])), None
+        )
+        if clash is None:
+            return
+        for text in texts:
+            text.remove()
+        first, last = clash
+        groups[first : last + 1] = [[t for group in groups[first : last + 1] for t in group]]
+
+
+def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annotation:
+    """A label at the first of some thresholds: above the curve, at the right end below it, where there is room."""
+    place = int(np.argmin(np.abs(curve.thresholds - group[0])))
+    at = (float(curve.specificity[place]), float(curve.precision[place]))
+    end = at[0] > 0.8
+    return axes.annotate(
+        f"t = {', '.join(f'{t:g}' for t in group)}",
+        at,
+        xytext=(-6, -4) if end else (6, 5),
+        textcoords="offset points",
+        ha="right" if end else "left",
+        va="top" if end else "bottom",
+        fontsize=8,
+    )
+
+
+def _risk(figure: Figure, both: list[tuple[Report, str]]) -> None:
+    axes = figure.add_subplot()
+    for (report, name), colour in zip(both, COLOURS, strict=False):
+        curve = report.risk_coverage
+        axes.plot(curve.coverage, curve.risk, color=colour, label=f"{name} (area {curve.area:.3f})")
+    axes.set(
+        xlabel="coverage (share of samples answered, most confident first)",
+        ylabel="share of mistakes among them",
+    )
+    axes.set_title("Risk and coverage of the best leaf", fontsize=11)
+    axes.set(xlim=(0, 1.02))
+    axes.set_ylim(bottom=0)
+    _finish(axes)
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _reliability(figure: Figure, both: list[tuple[Report, str]]) -> None:
+    titles = list(both[0][0].reliability)
+    shown = titles if len(titles) <= _LEVELS else [*titles[: _LEVELS - 1], titles[-1]]
+    columns = min(4, len(shown))
+    rows = -(-len(shown) // columns)
+    figure.set_size_inches(2.9 * columns + 0.4, 3.0 * rows + 0.5)
+    for place, title in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+        lines = [title]
+        for (report, _), colour in zip(both, COLOURS, strict=False):
+            diagram = report.reliability[title]
+            share = diagram.counts / max(diagram.counts.sum(), 1)
+            axes.bar(diagram.confidence, share, width=0.04, color=colour, alpha=0.2)
+            axes.plot(diagram.confidence, diagram.accuracy, color=colour, linewidth=1.2)
+            # A bin of few samples makes a small point: its accuracy says little.
+            axes.scatter(
+                diagram.confidence, diagram.accuracy, s=4 + 120 * np.minimum(share, 0.25), color=colour
+            )
+            lines.append(f"ECE {diagram.ece:.3f}")
+        axes.set_title("   ".join(lines), fontsize=9)
+        axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
+        _finish(axes)
+        if place % columns == 0:
+            axes.set_ylabel("accuracy (bars: share)", fontsize=9)
+        if place >= len(shown) - columns:
+            axes.set_xlabel("confidence", fontsize=9)
+    legend = "" if len(both) == 1 else f" ({both[0][1]} green, {both[1][1]} orange)"
+    figure.suptitle(f"Reliability of the most probable node of each level{legend}", fontsize=11)
+
+
+def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
+    report = both[0][0]
+    names = [
+        "root",
+        *(report.level_titles or [f"depth {k}" for k in range(1, report.hierarchy.max_depth + 1)]),
+    ]
+    deepest = max(int(np.max(np.flatnonzero(r.confusion.by_level), initial=0)) for r, _ in both)
+    titles = names[: deepest + 1]
+    height = 0.8 / len(both)
+    for i, ((each, name), colour) in enumerate(zip(both, COLOURS, strict=False)):
+        counts = each.confusion.by_level[: len(titles)]
+        share = counts / max(each.confusion.mistakes, 1)
+        places = np.arange(len(counts)) + (i - (len(both) - 1) / 2) * height
+        left.barh(
+            places, share, height=height, color=colour, label=f"{name}: {each.confusion.mistakes:,} mistakes"
+        )
+        for y, (x, count) in zip(places, zip(share, counts, strict=True), strict=True):
+            left.text(x + 0.01, y, f"{count:,}", va="center", fontsize=7)
+    left.set_yticks(range(len(titles)), titles)
+    left.invert_yaxis()
+    left.set_xlim(0, max(0.1, *[p.get_width() for p in left.patches]) * 1.18)
+    left.set(xlabel="share of mistakes")
+    left.set_title("Level where answer and truth meet", fontsize=11)
+    left.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    table = report.confusion.pair_columns()
+    pairs = [
+        f"{_short(truth)} → {_short(answer or 'no answer')}"
+        for truth, answer in zip(table["truth_name"][:_PAIRS], table["answer_name"][:_PAIRS], strict=True)
+    ]
+    right.barh(range(len(pairs)), table["count"][:_PAIRS], color=COLOURS[0], height=0.7)
+    right.set_yticks(range(len(pairs)), pairs, fontsize=8)
+    right.invert_yaxis()
+    right.set(xlabel="samples")
+    right.xaxis.get_major_locator().set_params(integer=True)
+    whose = f" of {both[0][1]}" if len(both) > 1 else ""
+    right.set_title(f"Most frequent mistakes{whose}: truth → answer", fontsize=11)
+    for axes in (left, right):
+        _finish(axes, axis="x")
+
+
+def _finish(axes: Axes, axis: str = "both") -> None:
+    axes.grid(axis=axis, color="0.9", linewidth=0.8)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def _short(text: str, room: int = 26) -> str:
+    clean = text.replace("$", r"\$")  # matplotlib would read formulas
+    return clean if len(clean) <= room else clean[: room - 1] + "…"

@@ -1,0 +1,171 @@
+"""The result of an evaluation: all metrics by name, the curves and tables behind them, as text and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hace.hierarchy import Hierarchy
+from hace.metrics.batch import Batch
+from hace.metrics.calibration import Reliability, reliability
+from hace.metrics.confusion import ClassTable, Confusion, class_table, summarise_mistakes
+from hace.metrics.curves import OperatingCurve, RiskCoverage, curve_of, risk_coverage
+from hace.metrics.measures import level_titles
+from hace.metrics.sample_table import Key, SampleTable
+
+PAIRS_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All metrics of a model on a set of samples.
+
+    Attributes:
+        hierarchy: the hierarchy.
+        samples: the table of samples that everything follows from.
+        bins, thresholds, convention: how it was evaluated.
+    """
+
+    hierarchy: Hierarchy
+    samples: SampleTable
+    bins: int
+    thresholds: tuple[float, ...]
+    convention: str
+
+    @cached_property
+    def level_titles(self) -> tuple[str, ...]:
+        """Names of the levels; none on a DAG."""
+        return level_titles(self.hierarchy) if self.hierarchy.is_tree else ()
+
+    @cached_property
+    def values(self) -> dict[Key, float]:
+        """Every metric by heading and name."""
+        keys = self.samples.keys(self.level_titles)
+        return dict(zip(keys, self.samples.values(bins=self.bins)[0].tolist(), strict=True))
+
+    @property
+    def mistakes(self) -> int:
+        """The number of samples whose most probable leaf is not the truth."""
+        return int((self.samples.answers != self.samples.truth).sum())
+
+    @cached_property
+    def confusion(self) -> Confusion:
+        """Where mistakes go."""
+        return summarise_mistakes(self.hierarchy, self.samples.answers, self.samples.truth)
+
+    @cached_property
+    def risk_coverage(self) -> RiskCoverage:
+        """Share of mistakes against coverage."""
+        return risk_coverage(self.samples.confidence, self.samples.answers != self.samples.truth)
+
+    @cached_property
+    def operating_curve(self) -> OperatingCurve:
+        """Precision against specificity of the threshold rule."""
+        sums = (
+            self.samples.specific.sum(axis=0, dtype=np.float64),
+            self.samples.true.sum(axis=0, dtype=np.float64),
+        )
+        return curve_of(self.thresholds, *sums, len(self.samples))
+
+    @cached_property
+    def reliability(self) -> dict[str, Reliability]:
+        """The reliability diagram of each level, by its name."""
+        s = self.samples
+        return {
+            title: reliability(s.level_confidence[:, k], s.level_correct[:, k], self.bins)
+            for k, title in enumerate(self.level_titles)
+        }
+
+    def class_table(self, level: int | str) -> ClassTable:
+        """Accuracy of every node of a level."""
+        batch = Batch(self.hierarchy, self.samples.truth, answers=self.samples.answers)
+        return class_table(batch, self.hierarchy.level_index(level))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values for JSON; nan becomes None."""
+        h, curve, risk = self.hierarchy, self.operating_curve, self.risk_coverage
+        metrics: dict[str, dict[str, float | None]] = {}
+        for (heading, name), value in self.values.items():
+            metrics.setdefault(heading, {})[name] = _plain(value)
+        thinned = (
+            np.unique(np.linspace(0, len(risk.coverage) - 1, 501).astype(int)) if len(risk.coverage) else []
+        )
+        return {
+            "hierarchy": {
+                "kind": h.kind,
+                "nodes": h.num_nodes,
+                "leaves": h.num_leaves,
+                "fingerprint": h.fingerprint,
+            },
+            "samples": len(self.samples),
+            "mistakes": self.mistakes,
+            "distance": self.convention,
+            "metrics": metrics,
+            "mistakes_by_lca_level": self.confusion.by_level.tolist(),
+            "operating_curve": {
+                "threshold": curve.thresholds.tolist(),
+                "specificity": [_plain(x) for x in curve.specificity],
+                "precision": [_plain(x) for x in curve.precision],
+            },
+            "risk_coverage": {
+                "coverage": [_plain(x) for x in risk.coverage[thinned]],
+                "risk": [_plain(x) for x in risk.risk[thinned]],
+            },
+            "reliability": {
+                title: {
+                    "count": [int(c) for c in r.counts],
+                    "confidence": [_plain(c) for c in r.confidence],
+                    "accuracy": [_plain(a) for a in r.accuracy],
+                }
+                for title, r in self.reliability.items()
+            },
+        }
+
+    def to_text(self) -> str:
+        """The table for the terminal."""
+        h = self.hierarchy
+        lines = [
+            f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.convention}"
+        ]
+        if not h.is_tree:
+            lines.append("metrics by level are left out: on a DAG a node has no single ancestor at a level")
+        heading = ""
+        width = max(len(name) for _, name in self.values)
+        for (group, name), value in self.values.items():
+            if group != heading:
+                heading = group
+                lines += ["", heading]
+            lines.append(f"  {name:<{width}}  {'-' if np.isnan(value) else f'{value:.4f}':>8}")
+        return "\n".join([*lines, "", *self._mistakes_text()])
+
+    def _mistakes_text(self) -> list[str]:
+        """Where mistakes go, in words."""
+        c = self.confusion
+        if not c.mistakes:
+            return ["no mistakes"]
+        lines = ["where mistakes meet the truth (level of the lowest common ancestor)"]
+        names = ("root", *self.level_titles) if self.level_titles else None
+        for level, count in enumerate(c.by_level.tolist()):
+            if count:
+                title = names[level] if names else f"depth {level}"
+                lines.append(f"  {title:<24}  {count:>8,}  {count / c.mistakes:7.1%}")
+        lines += ["", "most frequent mistakes"]
+        table = c.pair_columns()
+        rows = zip(table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True)
+        for truth, answer, count, lca in list(rows)[:PAIRS_SHOWN]:
+            meet = "the root" if lca is None else h_name(self.hierarchy, lca)
+            lines.append(f"  {count:>5} x  {truth} taken for {answer or 'no answer'} (meet at {meet})")
+        return lines
+
+
+def h_name(hierarchy: Hierarchy, node: str) -> str:
+    """A node as a person reads it: its name, and its id where that says more."""
+    name = hierarchy.name(node)
+    return name if name == node else f"{name} [{node}]"
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

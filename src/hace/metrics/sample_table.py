@@ -1,0 +1,115 @@
+"""The few numbers a sample that every metric follows from, under any weights of the samples.
+
+Point estimates are the case of equal weights; a bootstrap draws them at random. So one computation serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from scipy import sparse
+
+from hace.hierarchy.assembly import IntArray
+from hace.metrics.calibration import bin_of
+from hace.metrics.curves import operating_area
+
+Key = tuple[str, str]  # heading, name
+
+
+@dataclass(frozen=True, eq=False)
+class SampleTable:
+    """One row a sample.
+
+    Attributes:
+        names: (M,) heading, name and value of 0 / 0 of each ratio.
+        numerator, denominator: (S, M) its columns.
+        truth, answers: (S,) node indices.
+        confidence, distance: (S,) probability of the answer, and its distance to the truth.
+        level_confidence, level_correct: (S, H) of the best node of each level; H = 0 on a DAG.
+        specific, true: (S, T) of the answer at each threshold.
+        decided: by title, (S,) nodes and probabilities of each further rule.
+    """
+
+    names: tuple[tuple[str, str, float], ...]
+    numerator: np.ndarray
+    denominator: np.ndarray
+    truth: IntArray
+    answers: IntArray
+    confidence: np.ndarray
+    distance: IntArray
+    level_confidence: np.ndarray
+    level_correct: np.ndarray
+    specific: np.ndarray
+    true: np.ndarray
+    decided: dict[str, tuple[IntArray, np.ndarray]]
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    @classmethod
+    def joined(cls, parts: Sequence[SampleTable]) -> SampleTable:
+        """Several tables, one below the other."""
+        if len(parts) == 1:
+            return parts[0]
+        arrays = {
+            f.name: np.concatenate([getattr(part, f.name) for part in parts])
+            for f in fields(cls)
+            if f.name not in ("names", "decided")
+        }
+        decided = {
+            title: (
+                np.concatenate([part.decided[title][0] for part in parts]),
+                np.concatenate([part.decided[title][1] for part in parts]),
+            )
+            for title in parts[0].decided
+        }
+        return cls(names=parts[0].names, decided=decided, **arrays)
+
+    def keys(self, titles: Sequence[str]) -> list[Key]:
+        """Heading and name of every value of :meth:`values`, in its order; ``titles`` name the levels."""
+        ratios = [(heading, name) for heading, name, _ in self.names]
+        calibration = [("calibration error (ECE) by level", title) for title in titles]
+        areas = ["AURC", "AURC of the distance", "area under the operating curve"]
+        return ratios + calibration + [("selection", name) for name in areas]
+
+    def values(self, weights: np.ndarray | None = None, bins: int = 15) -> np.ndarray:
+        """(R, V) all metrics under R weightings (R, S) of the samples; equal weights by default."""
+        w = np.ones((1, len(self))) if weights is None else np.asarray(weights, dtype=np.float64)
+        total = w.sum(axis=1, keepdims=True)
+        empty = np.array([value for _, _, value in self.names])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            denominator = w @ self.denominator
+            ratios = np.where(denominator == 0, empty, (w @ self.numerator) / denominator)
+            found = [
+                np.where(total == 0, np.nan, ratios),
+                self._calibration(w, bins) / total,
+                self._risk_area(w, self.answers != self.truth),
+                self._risk_area(w, self.distance),
+                operating_area(w @ self.specific / total, w @ self.true / total)[:, None],
+            ]
+        return np.concatenate(found, axis=1)
+
+    def _calibration(self, w: np.ndarray, bins: int) -> np.ndarray:
+        """(R, H) sums over bins of |right answers - confidences|."""
+        out = np.empty((len(w), self.level_confidence.shape[1]))
+        rows = np.arange(len(self))
+        for k in range(out.shape[1]):
+            confidence = self.level_confidence[:, k].astype(np.float64)
+            gap = self.level_correct[:, k] - confidence
+            by_bin = sparse.csr_array((gap, (rows, bin_of(confidence, bins))), shape=(len(self), bins + 1))
+            out[:, k] = np.abs((by_bin.T @ w.T).T).sum(axis=1)
+        return out
+
+    def _risk_area(self, w: np.ndarray, risk: np.ndarray) -> np.ndarray:
+        """(R, 1) areas under risk-coverage curves; equal confidences enter together."""
+        if not len(self):
+            return np.full((len(w), 1), np.nan)
+        order = np.argsort(-self.confidence, kind="stable")
+        last = np.flatnonzero(np.append(np.diff(self.confidence[order]) != 0, True))
+        covered = np.cumsum(w[:, order], axis=1)[:, last]
+        lost = np.cumsum(w[:, order] * risk[order], axis=1)[:, last]
+        step = np.diff(covered, axis=1, prepend=0.0)
+        area = np.where(covered > 0, step * lost / covered, 0.0).sum(axis=1, keepdims=True)
+        return area / covered[:, -1:]

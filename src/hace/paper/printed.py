@@ -1,0 +1,247 @@
+"""The paper's tables as data: every printed number, with the keys that results of our own are joined by.
+
+A cell is named by what it was measured on, with `None` where a table does not tell runs apart:
+
+    table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
+
+Data sets are named as in :data:`hace.DATASETS`. Numbers and marks stand in `tables.json`, what is wrong with
+them in `errata.json`; both are read without torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from itertools import product
+from string import ascii_lowercase
+from typing import Any, Literal
+
+from hace.errors import ConfigError, nearest
+
+KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
+Key = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a printed table."""
+
+    table: str
+    printed: str  # as printed, LaTeX turned into plain text: "77.93", "~11.7M", "1e-4"
+    mark: Literal["", "bold", "underline"] = ""
+    dataset: str | None = None
+    model: str | None = None
+    method: str | None = None
+    dilution: float | None = None
+    pairing: str | None = None  # "standard": HACE at l, SCE at l * d; "adjusted": HACE at l / d, SCE at l
+    metric: str | None = None
+
+    @property
+    def key(self) -> tuple[str | float | None, ...]:
+        """What the cell was measured on, in the order of `KEYS`."""
+        return tuple(getattr(self, name) for name in KEYS)
+
+    @property
+    def value(self) -> float | None:
+        """The number, where the cell is one."""
+        text = self.printed.removeprefix("~").replace(",", "")
+        try:
+            return float(text.removesuffix("M")) * (1e6 if text.endswith("M") else 1)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class Erratum:
+    """Something in the paper that does not hold, in our words."""
+
+    id: str
+    where: str  # the paper's section
+    text: str
+    cells: tuple[Cell, ...]  # the cells it is about; none where it is about the text alone
+
+
+@dataclass(frozen=True)
+class Footnote:
+    """An erratum below one table; `mark` is a letter."""
+
+    mark: str
+    erratum: Erratum
+    cells: tuple[Cell, ...]  # those of this table
+
+    @property
+    def text(self) -> str:
+        """The text of the erratum."""
+        return self.erratum.text
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper.
+
+    `rows` and `columns` are keys, in printed order: the cell at their crossing is `table.cell(**row, **column)`.
+    """
+
+    id: str
+    title: str  # in our words
+    label: str  # the LaTeX label
+    rows: tuple[Key, ...]
+    columns: tuple[Key, ...]
+    cells: tuple[Cell, ...]
+    footnotes: tuple[Footnote, ...] = ()
+
+    @property
+    def metric(self) -> str | None:
+        """What all its cells measure, "top-1" or "top-5"; None where that differs from column to column."""
+        metrics = {cell.metric for cell in self.cells}
+        return metrics.pop() if len(metrics) == 1 else None
+
+    def select(self, **key: str | float | None) -> tuple[Cell, ...]:
+        """The cells with these keys; what is left out may be anything.
+
+        Example:
+            >>> [cell.printed for cell in paper_tables()["probe"].select(dataset="aircraft", method="hace")]
+            ['58.97']
+        """
+        for name in key:
+            if name not in KEYS:
+                raise ConfigError(
+                    f"a key must be one of {', '.join(KEYS)}, got {name!r}.{nearest(name, KEYS)}"
+                )
+        return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
+
+    def cell(self, **key: str | float | None) -> Cell:
+        """The one cell with these keys.
+
+        Raises:
+            ConfigError: No cell has them, or more than one.
+        """
+        found = self.select(**key)
+        if len(found) != 1:
+            said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
+            if found:
+                differ = [name for name in KEYS if len({getattr(c, name) for c in found}) > 1]
+                remedy = f" Say also {' and '.join(differ)}."
+            else:
+                remedy = "".join(self._known(name, value) for name, value in key.items())
+            raise ConfigError(
+                f"{said} must name one cell of the table {self.id!r}, and names {len(found)}.{remedy}"
+            )
+        return found[0]
+
+    def value(self, **key: str | float | None) -> float:
+        """The number in the one cell with these keys.
+
+        Example:
+            >>> paper_tables()["best_to_best"].value(model="resnet50", dataset="cifar100", method="hace")
+            80.53
+        """
+        cell = self.cell(**key)
+        if cell.value is None:
+            raise ConfigError(
+                f"the cell must hold a number, and holds {cell.printed!r}: read its `printed` instead."
+            )
+        return cell.value
+
+    def contests(self) -> Iterator[tuple[Cell, ...]]:
+        """The cells that compete with each other: those that differ in the method alone."""
+        groups: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in self.cells:
+            if cell.method is not None and cell.value is not None:
+                groups.setdefault(tuple(getattr(cell, n) for n in KEYS if n != "method"), []).append(cell)
+        yield from (tuple(group) for group in groups.values())
+
+    def marks(self, cell: Cell) -> tuple[str, ...]:
+        """The footnotes of a cell, but not those of the whole table."""
+        return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
+
+    def _known(self, name: str, value: str | float | None) -> str:
+        known = list(dict.fromkeys(str(getattr(cell, name)) for cell in self.cells))
+        return "" if str(value) in known else f" For {name} it has {', '.join(known)}."
+
+
+@cache
+def _document(name: str) -> Any:
+    return json.loads(resources.files("hace.paper").joinpath(name).read_text(encoding="utf-8"))
+
+
+def paper_names() -> dict[str, str]:
+    """Names for people of the data sets, models and methods in the tables.
+
+    Example:
+        >>> paper_names()["sce_soft10"]
+        'SCE, soft labels 10'
+    """
+    return dict(_document("tables.json")["names"])
+
+
+def paper_tables() -> dict[str, PaperTable]:
+    """All tables of the paper by our id, in the order of the paper's results, then those of its set-up.
+
+    Example:
+        >>> table = paper_tables()["model_matched"]
+        >>> table.value(model="swin_tiny", dilution=0.2, pairing="adjusted", method="hace")
+        9.75
+        >>> sum(len(table.cells) for table in paper_tables().values())
+        430
+    """
+    return dict(_tables())
+
+
+def errata() -> tuple[Erratum, ...]:
+    """What does not hold in the paper, with the cells that it touches."""
+    return _errata()
+
+
+@cache
+def _plain_tables() -> dict[str, PaperTable]:
+    return {entry["id"]: _table(entry) for entry in _document("tables.json")["tables"]}
+
+
+@cache
+def _errata() -> tuple[Erratum, ...]:
+    tables = _plain_tables()
+    found = []
+    for entry in _document("errata.json"):
+        chosen = [tables[name].select(**keys) for where in entry["cells"] for name, keys in [_split(where)]]
+        found.append(
+            Erratum(entry["id"], entry["where"], entry["text"], tuple(c for group in chosen for c in group))
+        )
+    return tuple(found)
+
+
+@cache
+def _tables() -> dict[str, PaperTable]:
+    finished = {}
+    for name, table in _plain_tables().items():
+        touching = [(e, cells) for e in _errata() if (cells := tuple(c for c in e.cells if c.table == name))]
+        notes = tuple(Footnote(ascii_lowercase[i], e, cells) for i, (e, cells) in enumerate(touching))
+        finished[name] = replace(table, footnotes=notes)
+    return finished
+
+
+def _split(where: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return where["table"], {name: value for name, value in where.items() if name != "table"}
+
+
+def _table(entry: Mapping[str, Any]) -> PaperTable:
+    """A table from its entry: a line a row, cells between bars, **bold** and _underlined_."""
+    columns = entry["columns"]
+    if isinstance(columns, dict):  # all combinations, the last key fastest
+        columns = [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
+    common = {**entry.get("all", {}), **({"metric": entry["metric"]} if "metric" in entry else {})}
+    cells = [
+        _cell(entry["id"], text.strip(), {**common, entry["row"]: name, **column})
+        for name, line in entry["rows"].items()
+        for column, text in zip(columns, line.split("|"), strict=True)
+    ]
+    rows = tuple({entry["row"]: name} for name in entry["rows"])
+    return PaperTable(entry["id"], entry["title"], entry["label"], rows, tuple(columns), tuple(cells))
+
+
+def _cell(table: str, text: str, key: Mapping[str, Any]) -> Cell:
+    mark = "bold" if text.startswith("**") else "underline" if text.startswith("_") else ""
+    return Cell(table, text.strip("*_"), mark, **key)

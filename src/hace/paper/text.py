@@ -1,0 +1,62 @@
+"""The paper's claims and errata as text: for the terminal, and as Markdown for `docs/paper.md`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+
+from hace.paper.claims import claims
+from hace.paper.printed import errata
+
+HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
+
+
+def claims_text(width: int = 100) -> str:
+    """All claims for the terminal, those that hold in short, and the errata's count.
+
+    Args:
+        width: Characters in a line.
+
+    Example:
+        >>> print(claims_text()[:87])
+        The paper's claims, recomputed from its printed tables
+        <BLANKLINE>
+        recomputes      15 of 18
+    """
+    lines = ["The paper's claims, recomputed from its printed tables", ""]
+    for claim in claims():
+        said = claim.printed
+        if claim.recomputed and claim.recomputed != claim.printed:
+            said += f" -> {claim.recomputed}"
+        note = f" {claim.note}" if claim.note else ""
+        verdict = claim.status.removesuffix(" be recomputed")  # "cannot" is enough in a column
+        head = f"{verdict:<15} {said:<28} "
+        body = f"{claim.text} ({claim.where}).{note}"
+        lines += textwrap.wrap(body, width, initial_indent=head, subsequent_indent=" " * 45)
+    return "\n".join([*lines, "", summary()])
+
+
+def summary() -> str:
+    """How many claims hold, in a sentence.
+
+    Example:
+        >>> summary()
+        'Of 33 claims 23 recompute, 1 is within rounding, 5 differ and 4 cannot be recomputed.'
+    """
+    count = Counter(claim.status for claim in claims())
+    return (
+        f"Of {count.total()} claims {count['recomputes']} recompute, {count['within rounding']} is within rounding, "
+        f"{count['differs']} differ and {count['cannot be recomputed']} cannot be recomputed."
+    )
+
+
+def claims_markdown() -> str:
+    """The claims as a Markdown table."""
+    rows = [(c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note) for c in claims()]
+    lines = [HEADS, ("---",) * len(HEADS), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def errata_markdown() -> str:
+    """The errata as a Markdown list."""
+    return "\n".join(f"- **{erratum.id}** ({erratum.where}): {erratum.text}" for erratum in errata())

@@ -1,0 +1,293 @@
+"""The command line as a person meets it: texts, exit codes, and never a traceback for a mistake of the user's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import hace
+from hace.cli import entry as cli
+from hace.errors import ConfigError, HierarchyError
+
+EDGES = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\n"
+
+
+def process(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "hace", *args], capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "edges.csv"
+    path.write_text(EDGES)
+    return path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namespace], None]], None]:
+    """Make `hace fake` run a given function."""
+
+    def register(run: Callable[[argparse.Namespace], None]) -> None:
+        module = ModuleType("fake_command")
+        module.__dict__.update(DESCRIPTION="", EXAMPLES="", add_arguments=lambda parser: None, run=run)
+        monkeypatch.setitem(sys.modules, "fake_command", module)
+        monkeypatch.setattr(
+            cli, "COMMANDS", (*cli.COMMANDS, cli.Command("fake", "for a test", "fake_command"))
+        )
+
+    return register
+
+
+def test_python_m_hace_version() -> None:
+    done = process("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"hace {hace.__version__}\n", "")
+
+
+def test_help_lists_every_command_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["--help"])
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text
+    for entry in cli.COMMANDS:
+        assert entry.name in text
+        assert entry.help in text
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in cli.COMMANDS])
+def test_help_of_a_command_teaches_by_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        cli.main([name, "--help"])
+    assert exit.value.code == 0
+    assert f"  hace {name} " in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_nothing_asked_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "examples:" in output.err
+
+
+def test_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["hirarchy"])
+    assert exit.value.code == 2
+    assert "hierarchy" in capsys.readouterr().err
+
+
+def test_an_error_of_the_package_is_its_message_and_exit_code_2(
+    fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: argparse.Namespace) -> None:
+        raise HierarchyError(["'a' is its own parent.", "'b' is its own parent."])
+
+    fake(run)
+    assert cli.main(["fake"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == "hace: 2 problems:\n  - 'a' is its own parent.\n  - 'b' is its own parent.\n"
+
+
+def test_a_bug_keeps_its_traceback(fake) -> None:
+    def run(args: argparse.Namespace) -> None:
+        raise KeyError("bug")
+
+    fake(run)
+    with pytest.raises(KeyError):
+        cli.main(["fake"])
+
+
+def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(args: argparse.Namespace) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    fake(run)
+    assert cli.main(["fake"]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n",
+        "try:\n    raise KeyboardInterrupt\nexcept KeyboardInterrupt as e:\n    raise ImportError('half loaded') from e\n",
+    ],
+    ids=["plain", "behind an ImportError"],
+)
+def test_ctrl_c_while_torch_loads(torch: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(torch)
+    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
+    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_an_error_of_an_import_is_no_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
+    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
+    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ImportError: no torch here" in done.stderr
+
+
+def test_a_file_that_may_not_be_read_is_a_message(fake, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(args: argparse.Namespace) -> None:
+        raise PermissionError(13, "Permission denied", "secret.csv")
+
+    fake(run)
+    assert cli.main(["fake"]) == 2
+    assert capsys.readouterr().err == "hace: secret.csv: Permission denied\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(edges: Path) -> None:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "hace", "hierarchy", str(edges)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=buffered)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_hierarchy_prints_the_summary(edges: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["hierarchy", str(edges)]) == 0
+    assert capsys.readouterr().out == hace.read_hierarchy(edges).summary() + "\n"
+
+
+def test_hierarchy_knows_cifar100(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["hierarchy", "cifar100"]) == 0
+    assert "120" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("flag", "nodes"), [("--root", 121), ("--no-root", 120)])
+def test_hierarchy_switches_the_root(flag: str, nodes: int, tmp_path: Path) -> None:
+    out = tmp_path / "tree.json"
+    assert cli.main(["hierarchy", "cifar100", flag, "--to", "json", str(out)]) == 0
+    assert hace.read_hierarchy(out).num_nodes == nodes
+
+
+def test_hierarchy_converts(edges: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = edges.with_name("tree.json")
+    assert cli.main(["hierarchy", str(edges), "--to", "json", str(out)]) == 0
+    assert capsys.readouterr().out == f"wrote {out}\n"
+    assert hace.read_hierarchy(out) == hace.read_hierarchy(edges)
+
+
+def test_hierarchy_converts_to_the_terminal(edges: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["hierarchy", str(edges), "--to", "json", "-"]) == 0
+    again = edges.with_name("again.json")
+    again.write_text(capsys.readouterr().out)
+    assert hace.read_hierarchy(again) == hace.read_hierarchy(edges)
+
+
+def test_hierarchy_passes_options_to_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "up.txt").write_text("dog animal\nhusky dog\n")
+    assert (
+        cli.main(["hierarchy", str(tmp_path / "up.txt"), "-o", "order=child parent", "--to", "newick", "-"])
+        == 0
+    )
+    assert capsys.readouterr().out == "((husky)dog)animal;\n"
+
+
+def test_hierarchy_takes_lists_with_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "levels.csv").write_text("coarse,fine\ndog,husky\ndog,beagle\n")
+    arguments = ["hierarchy", str(tmp_path / "levels.csv"), "--to", "newick", "-"]
+    assert cli.main([*arguments, "-o", "columns=coarse, fine", "-o", "leaves=husky,beagle"]) == 0
+    assert capsys.readouterr().out == "(husky,beagle)dog;\n"
+    assert cli.main([*arguments, "-o", "columns=coarse,fin"]) == 2
+    assert "no column 'fin'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "1 0\n2 0\n3 1\n",
+            "looks like 'child parent' lines: no node has two children, and '0' has 2 parents",
+        ),
+        ("1 cat\n2 dog\n", "these 2 pairs have no node in common, so this is no hierarchy"),
+    ],
+)
+def test_hierarchy_refuses_lines_that_are_no_edges(
+    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text(text)
+    assert cli.main(["hierarchy", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "on the command line: -o " in error
+
+
+def test_hierarchy_reads_the_folder_of_a_data_set(real_data: Callable[[str], Path], capsys) -> None:
+    assert cli.main(["hierarchy", str(real_data("nabirds"))]) == 0
+    assert "1,011" in capsys.readouterr().out.replace("1011", "1,011")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".html"])
+def test_hierarchy_draws(suffix: str, edges: Path) -> None:
+    out = edges.with_name(f"tree{suffix}")
+    assert cli.main(["hierarchy", str(edges), "--plot", str(out)]) == 0
+    assert out.stat().st_size > 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.csv"], ["missing.csv"]),
+        (["edges.csv", "--format", "jsn"], ["jsn", "json"]),
+        (["edges.csv", "--to", "jsn", "out.json"], ["jsn", "json"]),
+        (["edges.csv", "--to", "json", "nowhere/out.json"], ["nowhere", "Create it first"]),
+        (["edges.csv", "--to", "csv", "edges.csv"], ["edges.csv", "is the input itself"]),
+        (["edges.csv", "--option", "ids"], ["NAME=VALUE", "'ids'"]),
+        (["edges.csv", "--option", "format=csv"], ["NAME=VALUE", "'format=csv'"]),
+        (["edges.csv", "--option", "idz=path"], ["idz", "Did you mean 'ids'?"]),
+        (["edges.csv", "--to", "json", "out.json", "--plot", "out.pdf"], ["--plot must name", "out.pdf"]),
+        (["edges.csv", "--plot", "out.gif"], ["--plot must name", ".html, .svg, .png", "out.gif"]),
+        (["cifar10"], ["cifar10: there is no such file", "built-in 'cifar100'"]),
+        (["edges.csv", "-o", "label=y"], ["on the command line: -o columns=top,...,leaf"]),
+        (["edges.csv", "--plot", "nowhere/out.html"], ["nowhere", "Create it first"]),
+    ],
+)
+def test_hierarchy_refuses_in_words(
+    arguments: list[str],
+    words: list[str],
+    edges: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(edges.parent)
+    assert cli.main(["hierarchy", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hace: ")
+    assert "Traceback" not in error
+    for word in words:
+        assert word in error
+    assert edges.read_text() == EDGES
+    assert [path.name for path in edges.parent.iterdir()] == ["edges.csv"]
+
+
+@pytest.mark.parametrize("arguments", [["--to", "json", "out.json"], ["--plot", "out.svg"]])
+def test_a_failed_write_leaves_the_old_file(
+    arguments: list[str], edges: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(edges.parent)
+    out = Path(arguments[-1])
+    out.write_text("precious")
+
+    def replace(source: Path, target: Path) -> None:
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(os, "replace", replace)
+    assert cli.main(["hierarchy", str(edges), *arguments]) == 2
+    assert capsys.readouterr().err == "hace: the disk is full\n"
+    assert out.read_text() == "precious"
+    assert sorted(path.name for path in edges.parent.iterdir()) == sorted(["edges.csv", out.name])

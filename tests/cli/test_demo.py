@@ -1,0 +1,63 @@
+"""`hace demo`: from nothing to a page."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hace.cli import main
+from hace.lab.study.study import read_study
+
+
+def demo(folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-m", "hace", "demo"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = demo(tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Two processes share most of it: so much of processor time is well below three minutes on two cores.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 180
+
+    study = tmp_path / "hace-demo"
+    assert [path.name for path in tmp_path.iterdir()] == ["hace-demo"]
+    finals = [record for record in read_study(study).records() if record.stage == "final"]
+    assert all(record.status == "finished" for record in finals)
+    keys = [record.key for record in finals]
+    assert {key.seed for key in keys} == {0, 1, 2}
+    assert len({key.method for key in keys}) >= 8
+    assert {"hace", "sce", "hace_shuffled"} <= {key.method for key in keys}
+    assert all(0.6 < (record.top1 or 0) < 0.8 for record in finals)  # neither too hard nor too easy
+
+    assert "HACE, shuffled tree" in said
+    page = re.search(r"The page: (.*)\n", said)
+    assert page is not None
+    assert Path(page[1]) == (study / "report" / "report.html").resolve()
+    assert Path(page[1]).is_file()
+
+    times = {p: p.stat().st_mtime_ns for p in study.glob("runs/*/*")}
+    assert demo(tmp_path) == said
+    assert {p: p.stat().st_mtime_ns for p in study.glob("runs/*/*")} == times
+
+
+def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "hace-demo").mkdir()
+    (tmp_path / "hace-demo" / "thesis.txt").write_text("years of work")
+    assert main(["demo", "--out", str(tmp_path / "hace-demo")]) == 2
+    assert "exists and is no study" in capsys.readouterr().err
+    assert [p.name for p in (tmp_path / "hace-demo").iterdir()] == ["thesis.txt"]
+
+
+def test_what_the_demo_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--dry-run"]) == 0
+    assert "42 cells, 378 runs, 0 done" in capsys.readouterr().out
+    assert not (tmp_path / "demo").exists()

@@ -1,0 +1,642 @@
+"""`hace evaluate` and the functions behind it: files in, all metrics out, and what is refused in which words."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hace
+from hace import DataError, Hierarchy, cli, metrics
+from hace.decisions.rules import predict
+from hace.errors import ConfigError
+from hace.metrics.comparison import compare, draws
+from hace.metrics.evaluation import Evaluator, evaluate
+from tests.hierarchies import ANIMALS, DAG_FOREST, FOREST, NAMED, RAGGED, random_plain
+
+TREE = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\ncat,persian\ncat,siamese\n"
+LEAVES = ("beagle", "husky", "persian", "siamese")  # natural order
+
+
+def sample(h: Hierarchy, rows: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(h.num_leaves, size=rows)
+    z = rng.normal(size=(rows, h.num_leaves))
+    z[np.arange(rows), y] += 1.2
+    return z, y
+
+
+# ---------------------------------------------------------------------- the report
+
+
+@pytest.mark.parametrize("plain", [ANIMALS, RAGGED, FOREST, DAG_FOREST, random_plain("ragged", 1, 40)])
+def test_the_report_holds_the_values_of_the_functions(plain: Any) -> None:
+    h = plain.build()
+    z, y = sample(h)
+    v = evaluate(z, y, h, rules={"sure": {"rule": "threshold", "threshold": 0.6}}).values
+    best = torch.from_numpy(z).argmax(1)
+    assert v["leaves", "top-1"] == pytest.approx(float(metrics.top_k_accuracy(z, y, h)))
+    assert v["leaves", "severity"] == pytest.approx(float(metrics.mistake_severity(z, y, h).value))
+    for average in ("micro", "macro"):
+        for letter, function in (("h", metrics.hierarchical_prf), ("i", metrics.information_prf)):
+            expected = function(z, y, h, average=average)
+            found = [
+                v["ancestors and information", f"{letter}{n} ({average})"]
+                for n in ("Precision", "Recall", "F1")
+            ]
+            assert found == pytest.approx([float(x) for x in expected])
+    p = torch.from_numpy(z).softmax(1).max(1).values
+    assert v["selection", "AURC"] == pytest.approx(metrics.risk_coverage(p, best.numpy() != y).area)
+    far = metrics.distances(best, y, h)
+    assert v["selection", "AURC of the distance"] == pytest.approx(metrics.risk_coverage(p, far).area)
+    area = metrics.operating_curve(z, y, h).area
+    assert v["selection", "area under the operating curve"] == pytest.approx(area, abs=1e-6)
+    sure = predict(z, h, "threshold", threshold=0.6)
+    f1 = metrics.hierarchical_prf(sure, y, h).f1
+    assert v["sure", "hF1"] == pytest.approx(float(f1))
+    truths = [set(h.ancestors(h.leaves[i], include_self=True)) | {None} for i in y.tolist()]
+    true = np.mean([a in t for a, t in zip(sure.ids, truths, strict=True)])
+    assert v["sure", "true (right or above)"] == pytest.approx(true)
+    assert v["least cost", "distance"] == pytest.approx(
+        metrics.distances(predict(z, h, "cost"), y, h).double().mean().item()
+    )
+    if h.is_tree:
+        expected = metrics.level_accuracy(z, y, h)
+        found = [v["accuracy by level, answer carried up", t] for t in metrics.measures.level_titles(h)]
+        assert found == pytest.approx(expected.tolist())
+        ece = [r.ece for r in metrics.level_calibration(z, y, h)]
+        found = [v["calibration error (ECE) by level", t] for t in metrics.measures.level_titles(h)]
+        assert found == pytest.approx(ece, abs=1e-6)
+    else:
+        assert not any("level" in heading for heading, _ in v)
+
+
+def test_chunks_change_nothing() -> None:
+    h = RAGGED.build()
+    z, y = sample(h)
+    whole = evaluate(z, y, h)
+    parts = evaluate(iter(np.split(z, [1, 7, 30])), y, h)
+    assert list(whole.values.values()) == pytest.approx(list(parts.values.values()), nan_ok=True)
+    assert whole.to_dict()["mistakes_by_lca_level"] == parts.to_dict()["mistakes_by_lca_level"]
+
+
+def test_no_samples() -> None:
+    for plain in (ANIMALS, DAG_FOREST):
+        h = plain.build()
+        report = evaluate(np.zeros((0, h.num_leaves)), np.zeros(0, dtype=int), h)
+        assert all(math.isnan(v) for v in report.values.values())
+        assert report.mistakes == 0
+        assert "no mistakes" in report.to_text()
+        json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_few_classes_leave_large_ranks_out() -> None:
+    h = ANIMALS.build()
+    z, y = sample(h)
+    assert [n for g, n in evaluate(z, y, h).values if g == "leaves"] == ["top-1", "severity", "HD@1"]
+    values = evaluate(z, y, h, subset=["husky", "persian"]).values
+    assert 0 < values["leaves", "top-1"] < 1
+
+
+def test_truth_outside_the_subset_counts_as_a_mistake() -> None:
+    h = ANIMALS.build()
+    z, y = np.eye(4)[[0, 1]] * 9, np.array([0, 1])
+    assert evaluate(z, y, h, subset=["husky"]).values["leaves", "top-1"] == 0.5
+
+
+def test_inner_nodes_as_truths() -> None:
+    h = ANIMALS.build()
+    z = np.eye(4) * 9
+    y = np.array([h.index("dog")] * 4)
+    report = evaluate(z, y, h, labels="nodes")
+    assert report.values["leaves", "top-1"] == 0
+    assert report.values["accuracy by level, answer carried up", "level 1"] == 0.5  # husky and beagle
+
+
+def test_every_loss_can_be_evaluated() -> None:
+    h = ANIMALS.build()
+    y = np.arange(4)
+    for name in hace.LOSSES:
+        loss = hace.build_loss(name, h)
+        z = torch.randn(4, loss.num_outputs, generator=torch.Generator().manual_seed(0))
+        report = evaluate(loss.node_log_probs(z), y, h, kind="node_log_probs")
+        expected = float((loss.leaf_logits(z).argmax(1).numpy() == y).mean())
+        assert report.values["leaves", "top-1"] == expected
+
+
+# ---------------------------------------------------------------------- comparison
+
+
+def test_bootstrap_of_equal_weights_is_the_point_estimate() -> None:
+    """Weights of 2 everywhere, and a sample that stands twice: the same numbers from weights and from rows."""
+    h = random_plain("ragged", 3, 30).build()
+    z, y = sample(h)
+    table = evaluate(z, y, h).samples
+    once = table.values()[0]
+    assert table.values(np.full((1, len(y)), 2.0))[0] == pytest.approx(once, nan_ok=True)
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), weights)
+    repeated = evaluate(z[rows], y[rows], h).samples.values()[0]
+    assert table.values(weights[None])[0] == pytest.approx(repeated, nan_ok=True, abs=1e-6)
+
+
+def test_comparison() -> None:
+    h = ANIMALS.build()
+    z, y = sample(h, 300)
+    better = z.copy()
+    better[np.arange(300), y] += 1
+    first, second = evaluate(z, y, h), evaluate(better, y, h)
+    found = compare(first, second, replicates=200, seed=1)
+    d = found["leaves", "top-1"]
+    assert d.value == pytest.approx(second.values["leaves", "top-1"] - first.values["leaves", "top-1"])
+    assert 0 < d.low < d.value < d.high
+    assert found == compare(first, second, replicates=200, seed=1)
+    assert found != compare(first, second, replicates=200, seed=2)
+    same = compare(first, evaluate(z, y, h), replicates=20)
+    assert all(s.low == s.high == s.value == 0 for s in same.values())
+    # the interval is that of the plain bootstrap of the mean difference
+    gap = (better.argmax(1) == y).astype(float) - (z.argmax(1) == y)
+    means = [(w @ gap) / 300 for block in draws(300, 200, 1) for w in block]
+    assert (d.low, d.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])))
+
+
+def test_comparison_of_what_cannot_be_compared() -> None:
+    h = ANIMALS.build()
+    z, y = sample(h)
+    first = evaluate(z, y, h)
+    with pytest.raises(DataError, match="different samples"):
+        compare(first, evaluate(z, (y + 1) % 4, h))
+    with pytest.raises(DataError, match="different hierarchies"):
+        compare(first, evaluate(z, y, h.shuffled(3)))
+    with pytest.raises(DataError, match="different metrics"):
+        compare(first, evaluate(z, y, h, rules={"sure": {"rule": "threshold", "threshold": 0.5}}))
+    with pytest.raises(ConfigError, match="replicates"):
+        compare(first, first, replicates=0)
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tree.csv").write_text(TREE)
+    h = hace.read_hierarchy("tree.csv")
+    assert h.leaves == LEAVES
+    z, y = sample(h)
+    np.save("z.npy", z)
+    np.save("y.npy", y)
+    return tmp_path
+
+
+@pytest.fixture
+def hace_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    def run(*args: str, scores: str = "z.npy", labels: str = "y.npy") -> dict[str, Any]:
+        code = cli.main(
+            ["evaluate", "--hierarchy", "tree.csv", "--scores", scores, "--labels", labels, "--json", *args]
+        )
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return json.loads(out)
+
+    return run
+
+
+def refused(
+    capsys: pytest.CaptureFixture[str], *args: str, scores: str = "z.npy", labels: str = "y.npy"
+) -> str:
+    code = cli.main(["evaluate", "--hierarchy", "tree.csv", "--scores", scores, "--labels", labels, *args])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert err.startswith("hace: ")
+    return err
+
+
+def test_table_and_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    args = ["--threshold", "0.7", "--level", "1", "--price", "0.8", "--out", "results"]
+    assert (
+        cli.main(["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy", *args])
+        == 0
+    )
+    out = capsys.readouterr().out
+    for part in (
+        "40 samples",
+        "top-1",
+        "severity",
+        "ECE",
+        "threshold 0.7",
+        "best node of level 1",
+        "wrote results",
+    ):
+        assert part in out
+    assert "least cost, any rank, price 0.8" in out
+    files = {path.name for path in (folder / "results").iterdir()}
+    pictures = {"operating_curve.png", "risk_coverage.png", "reliability.png", "mistakes.png"}
+    assert files == {"report.json", "decisions.csv", "classes.csv", "mistakes.csv"} | pictures
+    for name in pictures:
+        assert (folder / "results" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    rows = list(
+        csv.DictReader((folder / "results" / "decisions.csv").read_text(encoding="utf-8").splitlines())
+    )
+    assert len(rows) == 40
+    h = hace.read_hierarchy("tree.csv")
+    sure = predict(np.load("z.npy"), h, "threshold", threshold=0.7)
+    assert [row["threshold 0.7: id"] for row in rows] == sure.ids
+    assert [row["truth"] for row in rows] == [h.leaves[i] for i in np.load("y.npy")]
+    classes = list(
+        csv.DictReader((folder / "results" / "classes.csv").read_text(encoding="utf-8").splitlines())
+    )
+    assert [row["id"] for row in classes] == ["dog", "cat"]
+    report = json.loads((folder / "results" / "report.json").read_text())
+    expected = float(metrics.top_k_accuracy(np.load("z.npy"), np.load("y.npy"), h))
+    assert report["metrics"]["leaves"]["top-1"] == pytest.approx(expected)
+    # a second run replaces the files and leaves nothing else behind
+    assert (
+        cli.main(["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy", *args])
+        == 0
+    )
+    assert {path.name for path in (folder / "results").iterdir()} == files
+
+
+@pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (4.0, 60), (5.0, 400), (9.0, 100)])
+def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    from hace.metrics.figures import _operating
+
+    h = hace.cifar100_hierarchy()
+    z, y = sample(h, rows)
+    z[np.arange(rows), y] += gain
+    figure = figures.Figure(figsize=(6.4, 4.8), dpi=130, layout="constrained")
+    _operating(figure, [(evaluate(z, y, h), "scores")])
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    named = [float(t) for text in axes.texts for t in text.get_text().removeprefix("t = ").split(",")]
+    assert sorted(named) == [0.0, 0.5, 0.8, 0.9, 0.95]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(axes.bbox.containsy(box.y0) and axes.bbox.containsy(box.y1) for box in boxes)
+    assert max(axes.get_yticks()) <= 1
+
+
+def test_counts_of_mistakes_have_whole_ticks() -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    from hace.metrics.figures import _mistakes
+
+    h = ANIMALS.build()
+    figure = figures.Figure(figsize=(11.0, 5.2), layout="constrained")
+    _mistakes(figure, [(evaluate(np.eye(4)[[0, 1, 2]], [1, 1, 1], h), "scores")])
+    figure.draw_without_rendering()
+    ticks = figure.axes[1].get_xticks()
+    assert len(ticks) > 1
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
+def test_every_form_of_scores_says_the_same(folder: Path, hace_evaluate: Callable[..., Any]) -> None:
+    pd = pytest.importorskip("pandas")
+    z, y = np.load("z.npy"), np.load("y.npy")
+    expected = hace_evaluate()["metrics"]
+    shuffled = ["siamese", "husky", "beagle", "persian"]
+    frame = pd.DataFrame(z, columns=list(LEAVES))[shuffled]
+    frame.to_csv("named.csv", index=False, float_format="%.17g")
+    frame.assign(image=[f"{i}.jpg" for i in range(len(z))]).to_parquet("named.parquet")
+    np.savetxt("plain.csv", z, delimiter=",", fmt="%.17g")
+    np.savez("z.npz", logits=z, other=np.zeros(3))
+    np.save("p.npy", torch.from_numpy(z).softmax(1).numpy())
+    np.save("f32.npy", z.astype(np.float32))
+    h = hace.read_hierarchy("tree.csv")
+    over_nodes = np.full((len(z), h.num_nodes), -np.inf)
+    over_nodes[:, h.leaf_nodes] = z
+    np.save("nodes.npy", over_nodes)
+    for scores, args in [
+        ("named.csv", []),
+        ("plain.csv", []),
+        ("named.parquet", ["--ignore-column", "image"]),
+        ("z.npz", []),
+        ("z.npz", ["--key", "logits"]),
+        ("p.npy", ["--kind", "probs"]),
+        ("f32.npy", []),
+        ("nodes.npy", []),
+    ]:
+        found = hace_evaluate(*args, scores=scores)["metrics"]
+        for heading, values in expected.items():
+            assert found[heading] == pytest.approx(values, abs=1e-5), (scores, heading)
+    np.savetxt("y.txt", y, fmt="%d")
+    Path("y.csv").write_text("image,label\n" + "".join(f"{i}.jpg,{LEAVES[v]}\n" for i, v in enumerate(y)))
+    Path("one.csv").write_text("".join(f"{LEAVES[v]}\n" for v in y))
+    np.save("text.npy", np.array(LEAVES)[y])
+    np.savez("y.npz", y=y, z=z)
+    for labels in ("y.txt", "y.csv", "one.csv", "text.npy", "y.npz"):
+        assert hace_evaluate(labels=labels)["metrics"]["leaves"] == expected["leaves"], labels
+
+
+def test_columns_by_display_name(folder: Path, hace_evaluate: Callable[..., Any]) -> None:
+    names = {
+        "husky": "Siberian husky",
+        "beagle": "Beagle",
+        "persian": "Persian cat",
+        "siamese": "Siamese cat",
+    }
+    Path("names.txt").write_text("".join(f"{k} {v}\n" for k, v in names.items()))
+    header = ",".join(names[leaf] for leaf in reversed(LEAVES))
+    np.savetxt("named.csv", np.load("z.npy")[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
+    Path("y.txt").write_text("".join(f"{names[LEAVES[v]]}\n" for v in np.load("y.npy")))
+    found = hace_evaluate("-o", "names=names.txt", scores="named.csv", labels="y.txt")
+    assert found["metrics"]["leaves"] == pytest.approx(hace_evaluate()["metrics"]["leaves"])
+
+
+def test_small_chunks(
+    folder: Path, hace_evaluate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = hace_evaluate()["metrics"]
+    np.savetxt("plain.csv", np.load("z.npy"), delimiter=",", fmt="%.17g")
+    monkeypatch.setattr("hace.formats.score_files.CHUNK", 12)  # three rows
+    for scores in ("z.npy", "plain.csv"):
+        found = hace_evaluate(scores=scores)["metrics"]
+        for heading, values in whole.items():
+            assert found[heading] == pytest.approx(values), heading
+
+
+def test_subset_and_compare(
+    folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("region.txt").write_text("husky\npersian\n")
+    by_file = hace_evaluate("--subset", "region.txt")
+    assert by_file["metrics"] == hace_evaluate("--subset", "persian,husky")["metrics"]
+    y = np.load("y.npy")
+    assert by_file["outside_subset"] == int((~np.isin(y, [1, 2])).sum())
+    z = np.load("z.npy")
+    z[np.arange(len(y)), y] += 2
+    np.save("better.npy", z)
+    found = hace_evaluate("--compare", "better.npy", "--replicates", "50")["comparison"]
+    assert found == hace_evaluate("--compare", "better.npy", "--replicates", "50")["comparison"]
+    top1 = next(m for m in found["metrics"] if m["name"] == "top-1")
+    assert top1["change"] == pytest.approx(top1["second"] - top1["first"])
+    assert 0 < top1["low"] < top1["high"]
+    arguments = ["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]
+    assert cli.main([*arguments, "--compare", "better.npy", "--replicates", "50", "--out", "both"]) == 0
+    assert "95 % interval" in capsys.readouterr().out
+    assert (folder / "both" / "operating_curve.png").stat().st_size > 5000
+
+
+def test_a_dag_is_evaluated_without_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hace.write_hierarchy(DAG_FOREST.build(), "dag.json")
+    z, y = sample(DAG_FOREST.build())
+    np.save("z.npy", z)
+    np.save("y.npy", y)
+    arguments = [
+        "evaluate",
+        "--hierarchy",
+        "dag.json",
+        "--scores",
+        "z.npy",
+        "--labels",
+        "y.npy",
+        "--out",
+        "dag",
+    ]
+    assert cli.main(arguments) == 0
+    assert "left out: on a DAG" in capsys.readouterr().out
+    assert not (folder / "dag" / "reliability.png").exists()
+    assert (folder / "dag" / "mistakes.png").exists()
+
+
+def test_scores_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    z = np.load("z.npy")
+    np.save("wide.npy", np.hstack([z, z]))
+    message = refused(capsys, scores="wide.npy")
+    assert message.startswith("hace: wide.npy: scores must have")
+    assert "each of the 4 leaves or each of the 7 nodes. Got 8 columns" in message
+    assert "root included or not" in message
+    assert refused(capsys, "--compare", "wide.npy").startswith("hace: wide.npy: scores must have")
+    message = refused(capsys, "--outputs", "nodes")
+    assert "number of leaves: pass outputs='leaves' (on the command line: --outputs leaves)" in message
+    np.savetxt("wide.csv", np.hstack([z, z]), delimiter=",")
+    assert refused(capsys, scores="wide.csv").startswith("hace: wide.csv: scores must have")
+    np.save("short.npy", z[:-1])
+    assert "39 rows and y.npy has 40 labels" in refused(capsys, scores="short.npy")
+    np.save("ints.npy", z.astype(int))
+    assert "floating-point numbers. Got int64" in refused(capsys, scores="ints.npy")
+    np.save("objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    message = refused(capsys, scores="objects.npy")
+    assert "arrays of Python objects are not loaded" in message
+    assert ".." not in message
+    Path("broken.npy").write_bytes(b"not numpy")
+    assert "not a readable .npy file" in refused(capsys, scores="broken.npy")
+    Path("broken.npz").write_bytes(b"PK\x03\x04broken")
+    assert "not a readable .npz file" in refused(capsys, scores="broken.npz")
+    np.savez("two.npz", a=z, b=z)
+    assert "which array? It holds a, b" in refused(capsys, scores="two.npz")
+    assert "no such file" in refused(capsys, scores="missing.npy")
+    Path("z.txt").write_text("1 2 3 4")
+    assert ".npy, .npz, .csv or .parquet" in refused(capsys, scores="z.txt")
+    Path("empty.csv").write_text("")
+    assert "the file is empty" in refused(capsys, scores="empty.csv")
+
+
+def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def header(*columns: str) -> str:
+        Path("bad.csv").write_text(",".join(columns) + "\n" + ",".join("1" for _ in columns) + "\n")
+        return refused(capsys, scores="bad.csv")
+
+    assert "no class of the hierarchy: 'huskey'. Did you mean 'husky'?" in header(*LEAVES[1:], "huskey")
+    assert "--ignore-column" in header(*LEAVES, "image")
+    assert "Leaves without a column: 'siamese'" in header("husky", "beagle", "persian")
+    assert "Nodes without a column" in header(*LEAVES, "dog")
+    assert "two columns stand for 'husky'" in header(*LEAVES, "husky")
+    Path("text.csv").write_text(",".join(LEAVES) + "\n" + "1,2,three,4\n" * 40)
+    assert "Every cell must be a number" in refused(capsys, scores="text.csv")
+    assert "no column 'image' to ignore" in refused(capsys, "--ignore-column", "image", scores="text.csv")
+    Path("broken.parquet").write_bytes(b"PAR1 not really")
+    assert "not a parquet file" in refused(capsys, scores="broken.parquet")
+
+
+def test_bad_values(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hace.formats.score_files.CHUNK", 12)  # rows are counted over chunks
+    z = np.load("z.npy")
+    z[[17, 30], 2] = np.nan
+    np.save("nan.npy", z)
+    assert "nan.npy: scores must not hold NaN. 2 of 40 rows break this rule, the first is row 17." in refused(
+        capsys, scores="nan.npy"
+    )
+    p = torch.from_numpy(np.load("z.npy")).softmax(1).numpy()
+    p[22] *= 1.5
+    np.save("p.npy", p)
+    message = refused(capsys, "--kind", "probs", scores="p.npy")
+    assert "must sum to 1" in message
+    assert "row 22 sums to 1.5" in message
+    message = refused(capsys, "--kind", "probs")
+    assert "must not be negative. 3 of 3 rows break this rule, the first is row 0." in message
+    assert "on the command line: --kind logits" in message
+
+
+def test_bad_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    y = np.load("y.npy")
+    y[[3, 5]] = 4
+    np.save("far.npy", y)
+    message = refused(capsys, labels="far.npy")
+    assert "labels must be from 0 to 3. 2 of 40 are not; the first is 4 in row 3" in message
+    np.save("float.npy", y.astype(float))
+    assert "one-dimensional, integers or text" in refused(capsys, labels="float.npy")
+    Path("y.csv").write_text("huskey\n" * 40)
+    message = refused(capsys, labels="y.csv")
+    assert "the first is 'huskey' in row 0. Did you mean 'husky'?" in message
+    assert "must be integers" in refused(capsys, "--label-kind", "index", labels="y.csv")
+    Path("two.csv").write_text("image,species\n" + "a,husky\n" * 40)
+    assert "Say --label-column NAME. The columns: image, species" in refused(capsys, labels="two.csv")
+    assert "no column 'x'" in refused(capsys, "--label-column", "x", labels="two.csv")
+    Path("ragged.csv").write_text("image,label\na,husky\nb\n")
+    assert "row 3 has 1 cells" in refused(capsys, labels="ragged.csv")
+    Path("empty.csv").write_text("")
+    assert "empty" in refused(capsys, labels="empty.csv")
+    Path("y.dat").write_text("0")
+    assert ".npy, .npz, .csv or .txt" in refused(capsys, labels="y.dat")
+
+
+def test_labels_that_could_be_positions_or_ids(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Classes named 1 to 4: label 1 is the second class, or the class '1'. Nobody should guess."""
+    Path("tree.csv").write_text("parent,child\nr,1\nr,2\nr,3\nr,4\n")
+    np.save("z.npy", np.eye(4)[[0, 1, 2]] * 9)
+    np.save("y.npy", np.array([1, 2, 3]))
+    message = refused(capsys)
+    assert "label 1 could be class '2' by position or '1' by id" in message
+    for kind, expected in (("id", 1.0), ("index", 0.0)):
+        arguments = [
+            "evaluate",
+            "--hierarchy",
+            "tree.csv",
+            "--scores",
+            "z.npy",
+            "--labels",
+            "y.npy",
+            "--json",
+        ]
+        assert cli.main([*arguments, "--label-kind", kind]) == 0
+        assert json.loads(capsys.readouterr().out)["metrics"]["leaves"]["top-1"] == expected
+    np.save("y.npy", np.array([1, 2, 4]))
+    assert "They are ids of the hierarchy: say --label-kind id." in refused(capsys)
+    np.save("y.npy", np.array([0, 1, 2]))  # '0' is no id: positions, without doubt
+    assert cli.main(["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]) == 0
+
+
+def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'huskey'. Did you mean 'husky'?" in refused(capsys, "--subset", "huskey")
+    assert "subset is empty" in refused(capsys, "--subset", ",")
+    assert "'dog' is an inner node" in refused(capsys, "--subset", "dog")
+    assert "--threshold must be a number" in refused(capsys, "--threshold", "high")
+    assert "levels 1 to 2. Got 3" in refused(capsys, "--threshold", "0.1,0.2,0.3")
+    assert "from 0 to 1" in refused(capsys, "--threshold", "7")
+    assert "--price must be from 0 to 1" in refused(capsys, "--price", "7")
+    assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
+    assert "--bins must be at least 1" in refused(capsys, "--bins", "0")
+    assert "--replicates must be at least 1" in refused(capsys, "--replicates", "0")
+    message = refused(capsys, "--subset", "region.txt")
+    assert "There is no file 'region.txt', and the hierarchy has no class 'region.txt'" in message
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [("y.npy", "it is a file"), ("y.npy/below", "y.npy is a file"), ("locked", "may not be")],
+)
+def test_a_bad_out_is_found_before_any_work(
+    out: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if out == "locked":  # whoever runs the tests may be allowed everything
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+    message = refused(capsys, "--out", out, scores="missing.npy")  # not yet looked for
+    assert message.startswith("hace: --out must be a folder")
+    assert words in message
+
+
+def test_a_missing_matplotlib_is_found_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hace.cli.evaluate_folder.find_spec", lambda name: None)
+    message = refused(capsys, "--out", "results", scores="missing.npy")
+    assert message == 'hace: --out draws with matplotlib. Install it with: pip install "hace[report]".\n'
+
+
+def test_probabilities_read_as_logits_are_doubted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    p = torch.from_numpy(np.load("z.npy")).softmax(1).numpy()
+    np.save("p.npy", p)
+    arguments = ["evaluate", "--hierarchy", "tree.csv", "--labels", "y.npy", "--scores"]
+    assert cli.main([*arguments, "p.npy"]) == 0
+    warning = capsys.readouterr().err
+    assert warning.startswith("hace: warning: p.npy: read as logits, but every row looks like probabilities")
+    assert warning.count("\n") == 1
+    for scores in (["p.npy", "--kind", "probs"], ["z.npy"]):
+        assert cli.main([*arguments, *scores]) == 0
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("root", ["--root", "--no-root"])
+def test_the_report_tells_how_many_answers_say_anything(
+    root: str, folder: Path, hace_evaluate: Callable[..., Any]
+) -> None:
+    sure = hace_evaluate("--threshold", "1", root)["metrics"]["threshold 1"]
+    assert (sure["true (right or above)"], sure["answered below the root"]) == (1.0, 0.0)
+    found = hace_evaluate("--threshold", "0.7", root)["metrics"]["threshold 0.7"]
+    decided = predict(np.load("z.npy"), hace.read_hierarchy("tree.csv"), "threshold", threshold=0.7)
+    assert found["answered below the root"] == pytest.approx(float((decided.levels > 0).double().mean()))
+
+
+def test_an_evaluator_names_its_rules() -> None:
+    with pytest.raises(ConfigError, match=r"rules\['x'\] must name a rule"):
+        Evaluator(ANIMALS.build(), rules={"x": {"threshold": 0.5}})
+    h = NAMED["flat"].build()
+    with pytest.raises(DataError, match="Got 2 and 1 rows"):
+        Evaluator(h).add(np.zeros((2, 3)), [0])
+    with pytest.raises(DataError, match="Got 2 and 3 rows"):
+        evaluate(np.zeros((2, 3)), [0, 1, 2], h)
+
+
+@pytest.mark.slow
+def test_a_probe_on_real_birds(
+    real_data: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A short linear probe on frozen features of CUB-200, under its three taxonomies."""
+    data = np.load(real_data("cub200_features_lite0") / "cub200_lite0_224px_fp16.npz", allow_pickle=False)
+    x, y = (torch.from_numpy(data[name]) for name in ("x_train", "y_train"))
+    x, y = torch.nn.functional.normalize(x.float(), dim=1), y.long()
+    torch.manual_seed(0)
+    probe = torch.nn.Linear(x.shape[1], 200)
+    optimizer = torch.optim.SGD(probe.parameters(), lr=8.0, momentum=0.9)
+    for _ in range(5):
+        for rows in torch.randperm(len(x)).split(256):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(probe(x[rows]), y[rows]).backward()
+            optimizer.step()
+    test = torch.nn.functional.normalize(torch.from_numpy(data["x_test"]).float(), dim=1)
+    np.save(tmp_path / "z.npy", probe(test).detach().numpy())
+    np.save(tmp_path / "y.npy", data["y_test"].astype(np.int64))
+    tops, coarse = set(), {}
+    for name in ("flat", "wikispecies", "balanced"):
+        tree = real_data("cub200_hierarchy") / f"cub_{name}.parent-child.txt"
+        arguments = [
+            "--hierarchy",
+            str(tree),
+            "--scores",
+            str(tmp_path / "z.npy"),
+            "--labels",
+            str(tmp_path / "y.npy"),
+        ]
+        assert cli.main(["evaluate", *arguments, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["metrics"]
+        tops.add(found["leaves"]["top-1"])
+        coarse[name] = found["accuracy by level, answer carried up"]["level 1"]
+        assert found["leaves"]["HD@1"] == pytest.approx(
+            found["leaves"]["severity"] * (1 - found["leaves"]["top-1"])
+        )
+        assert found["least cost, any rank"]["true (right or above)"] > found["leaves"]["top-1"]
+    assert len(tops) == 1  # leaves do not know the tree
+    assert tops.pop() > 0.5
+    assert all(value > 0.8 for value in coarse.values())

@@ -1,0 +1,123 @@
+"""`hace train` as a user meets it: help, presets, the printed configuration, messages and exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hace import cli
+from hace.errors import DataError
+from hace.lab.runs.run import read_run
+from hace.lab.runs.train_config import PRESETS
+from hace.lab.train import train
+from hace.lab.train.learning_curves import plot_log
+from tests.train_cases import arguments
+
+
+def run(*arguments: str) -> int:
+    try:
+        return cli.main(["train", *arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    for part in (
+        "hace train --preset cifar100/resnet18/hace",
+        "torchrun --nproc-per-node 4 -m hace train",
+        "data.options OPTIONS",
+        "loss.name NAME",
+        "precision {fp32,bf16,fp16}",
+        "checkpoint_seconds CHECKPOINT_SECONDS",
+        "143 stopped by Ctrl-C or SIGTERM",
+    ):
+        assert part in shown, part
+    assert "--lr" not in shown  # settings are name=value
+
+
+def test_presets_and_the_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--presets") == 0
+    shown = capsys.readouterr().out
+    assert all(f"{name}\n" in shown for name in PRESETS)
+    assert "methods, as in cifar100/resnet18/sce: sce, sce_smooth," in shown
+    assert run("--preset", "aircraft/swin_tiny/sce", "seed=4", "--print_config") == 0
+    printed = capsys.readouterr().out
+    assert "warmup_epochs: 20" in printed
+    (tmp_path / "again.yaml").write_text(printed)
+    assert run("--config", str(tmp_path / "again.yaml"), "--print_config") == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_a_run_and_the_same_run_from_its_own_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments(), "--out", str(tmp_path / "a")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines[:2]] == ["epoch 1", "epoch 2"]
+    assert "images/s" in lines[0]
+    assert lines[2].startswith("test: top-1 ")
+    assert lines[3].endswith(f"is in {tmp_path / 'a'}")
+    assert run("--config", str(tmp_path / "a" / "config.json"), "--out", str(tmp_path / "b")) == 0
+    first, second = read_run(tmp_path / "a"), read_run(tmp_path / "b")
+    assert first.id == second.id
+    assert (tmp_path / "a" / "weights.safetensors").read_bytes() == (
+        tmp_path / "b" / "weights.safetensors"
+    ).read_bytes()
+    plot_log({"first": first, "second": second}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match="no run has no epoch"):
+        plot_log({}, tmp_path / "none.png")
+
+
+def test_bad_input_is_a_message_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    for given, words in (
+        (["lr=-1", "epochs=0", "--out", out], "2 problems:"),
+        (arguments(), "--out is missing: the folder for the run."),
+        (["--config", str(tmp_path / "none.yaml"), "--out", out], "none.yaml cannot be read: No such file"),
+        (["--preset", "cifar100/resnet81", "--out", out], "Did you mean 'cifar100/resnet18'"),
+        (["data.name=cifar100", "--out", out], "needs the folder or file it lies in"),
+        (["data.name=cifar100", f"data.root={tmp_path}", "--out", out], "there is no CIFAR-100 in it"),
+        ([*arguments(image_size=33), "--out", out], "image_size must be a multiple of 16"),
+    ):
+        assert run(*given) == 2, given
+        message = capsys.readouterr().err
+        assert message.startswith("hace: ")
+        assert words in message, message
+
+
+def test_only_the_first_process_of_a_machine_complains(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert run("lr=-1", "--out", "x") == 2
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_code_and_a_message(
+    number: int,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note: Any = train._note
+
+    def noted(training: Any) -> str:
+        if training.state.position.step == 2:
+            os.kill(os.getpid(), number)
+        return note(training)
+
+    monkeypatch.setattr(train, "_note", noted)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__ if sys.stderr is None else sys.stderr)
+    assert run(*arguments(), "--out", str(tmp_path)) == code
+    assert "The same command goes on from" in capsys.readouterr().err
+    assert run(*arguments(), "--out", str(tmp_path)) == 0

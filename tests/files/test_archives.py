@@ -1,0 +1,242 @@
+"""Archives: fetched whole or not at all, unpacked whole or not at all, never outside their folder."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.server
+import io
+import os
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hace
+from hace.data import cifar100
+from hace.errors import DataError, FormatError
+from hace.files.archives import Archive, extract, fetch
+from tests.data_layouts import cifar_python, small_cifar
+
+
+def tar_with(path: Path, *members: tuple[tarfile.TarInfo, bytes], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for info, content in members:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_unpacks_tar_and_zip(tmp_path: Path) -> None:
+    tar = tar_with(
+        tmp_path / "a.tar.gz", (member("top", tarfile.DIRTYPE), b""), (member("./top/x/file"), b"hello")
+    )
+    assert extract(tar, tmp_path / "out") == [tmp_path / "out" / "top"]
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("top/", "")
+        packed.writestr("top/x/file", "hello")
+    extract(tmp_path / "a.zip", tmp_path / "zip")
+    for folder in ("out", "zip"):
+        assert names(tmp_path / folder) == ["top", "top/x", "top/x/file"]
+        assert (tmp_path / folder / "top/x/file").read_bytes() == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        (member("../evil"), "the name '../evil' leads out of the folder"),
+        (member("top/../../evil"), "leads out of the folder"),
+        (member("/evil"), "leads out of the folder"),
+        (member("..\\evil"), "leads out of the folder"),
+        (member("C:evil"), "leads out of the folder"),
+        (member("../evil", tarfile.DIRTYPE), "leads out of the folder"),
+        (member("evil", tarfile.SYMTYPE, "/etc"), "'evil' is a link or device"),
+        (member("evil", tarfile.SYMTYPE, "top"), "'evil' is a link or device"),
+        (member("evil", tarfile.LNKTYPE, "top/good"), "'evil' is a link or device"),
+        (member("evil", tarfile.FIFOTYPE), "'evil' is a link or device"),
+        (member("evil", tarfile.CHRTYPE), "'evil' is a link or device"),
+        (member("top/good"), "'top/good' stands in it twice"),
+    ],
+    ids=lambda value: value.name + value.linkname if isinstance(value, tarfile.TarInfo) else "",
+)
+def test_hostile_members_unpack_nothing(info: tarfile.TarInfo, words: str, tmp_path: Path) -> None:
+    tar = tar_with(tmp_path / "a.tar", (member("top/good"), b"good"), (info, b""), mode="w")
+    with pytest.raises(DataError) as caught:
+        extract(tar, tmp_path / "deep" / "out")
+    assert words in str(caught.value)
+    assert names(tmp_path) == ["a.tar", "deep", "deep/out"]
+
+
+def test_hostile_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("good", "good")
+        packed.writestr("../evil", "evil")
+    with pytest.raises(DataError, match="leads out of the folder"):
+        extract(tmp_path / "a.zip", tmp_path / "out")
+    link = zipfile.ZipInfo("link")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as packed:
+        packed.writestr(link, "/etc")
+    with pytest.raises(DataError, match="'link' is a link or device"):
+        extract(tmp_path / "b.zip", tmp_path / "out")
+    assert names(tmp_path) == ["a.zip", "b.zip", "out"]
+
+
+def test_damaged_archives_unpack_nothing(tmp_path: Path) -> None:
+    tar = tar_with(tmp_path / "a.tar.gz", (member("top/file"), os.urandom(50_000)))
+    whole = tar.read_bytes()
+    broken = bytearray(whole)
+    broken[-6] ^= 1  # the checksum at the very end
+    for data in (whole[: len(whole) // 2], whole[:-4], bytes(broken), b"", b"no archive at all"):
+        tar.write_bytes(data)
+        with pytest.raises(
+            FormatError, match=r"a.tar.gz: (damaged or cut off|cannot be read).*Fetch it again"
+        ):
+            extract(tar, tmp_path / "out")
+        assert names(tmp_path / "out") == []
+    with pytest.raises(FormatError, match="No such file"):
+        extract(tmp_path / "nowhere.tar", tmp_path / "out")
+
+
+def test_nothing_is_replaced(tmp_path: Path) -> None:
+    tar = tar_with(tmp_path / "a.tar", (member("top/file"), b"new"), mode="w")
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top" / "file").write_text("precious")
+    with pytest.raises(DataError, match=r"top exists already\. Move it away"):
+        extract(tar, tmp_path)
+    assert (tmp_path / "top" / "file").read_text() == "precious"
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    def full(source: object, target: object, length: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    tar = tar_with(tmp_path / "a.tar", (member("top/file"), b"new"), mode="w")
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(DataError, match=r"out: cannot unpack a.tar: No space left on device"):
+        extract(tar, tmp_path / "out")
+    assert names(tmp_path / "out") == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="the folder cannot be made"):
+        extract(tmp_path / "a.tar", tmp_path / "file" / "out")
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path, list[str]]]:
+    """A web server on this machine: its address, its folder, and what it was asked for. It cuts off files named cut*."""
+    folder, asked = tmp_path / "www", []
+    folder.mkdir()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.strip("/")
+            asked.append(name)
+            content = (folder / name).read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if name.startswith("cut") else content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_port}", folder, asked
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+def md5(content: bytes) -> str:
+    return "md5:" + hashlib.md5(content).hexdigest()
+
+
+def test_fetches_once(server: tuple[str, Path, list[str]], tmp_path: Path) -> None:
+    address, folder, asked = server
+    (folder / "a.bin").write_bytes(b"content")
+    archive = Archive(f"{address}/a.bin", md5(b"content"))
+    for _ in range(2):
+        assert fetch(archive, tmp_path / "in").read_bytes() == b"content"
+    assert asked == ["a.bin"]
+    (tmp_path / "in" / "a.bin").write_bytes(b"cont")  # half a download of somebody else's
+    assert fetch(archive, tmp_path / "in").read_bytes() == b"content"
+    assert asked == ["a.bin", "a.bin"]
+
+
+def test_half_a_download_is_none(server: tuple[str, Path, list[str]], tmp_path: Path) -> None:
+    address, folder, _ = server
+    (folder / "cut.bin").write_bytes(b"content" * 1000)
+    (folder / "other.bin").write_bytes(b"something else")
+    for name in ("cut.bin", "other.bin"):
+        with pytest.raises(DataError, match=rf"{name}: .*Nothing was kept"):
+            fetch(Archive(f"{address}/{name}", md5(b"content" * 1000)), tmp_path / "in")
+        assert names(tmp_path / "in") == []
+
+
+def test_no_way_to_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    archive = Archive("http://127.0.0.1:9/a.bin", md5(b""))
+    with pytest.raises(
+        DataError,
+        match=r"a.bin: cannot be fetched into .*Fetch the file by other means.*under its name a.bin",
+    ):
+        fetch(archive, tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_download_of_a_data_set(
+    server: tuple[str, Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, folder, asked = server
+    cifar_python(tmp_path / "made", small_cifar())
+    path = folder / "cifar-100-python.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(tmp_path / "made" / "cifar-100-python", "cifar-100-python")
+    monkeypatch.setattr(cifar100, "COUNTS", {"train": 300, "test": 100})
+    monkeypatch.setattr(cifar100, "ARCHIVE", Archive(f"{address}/{path.name}", md5(path.read_bytes())))
+    fetched = hace.load_dataset("cifar100", tmp_path / "data", download=True)
+    again = hace.load_dataset("cifar100", tmp_path / "data", download=True)
+    made = hace.load_dataset("cifar100", tmp_path / "made")
+    assert fetched.fingerprint == again.fingerprint == made.fingerprint
+    assert asked == [path.name]
+    assert (tmp_path / "data" / "cifar-100-python" / "train").is_file()
+
+
+def test_the_published_archives_are_the_ones_of_torchvision() -> None:
+    import inspect
+
+    from torchvision import datasets
+
+    from hace.data import aircraft
+
+    assert cifar100.ARCHIVE.url == datasets.CIFAR100.url
+    assert cifar100.ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
+    assert aircraft.ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
+
+
+def test_gzip_alone_is_no_archive(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"text"))
+    with pytest.raises(FormatError, match="no archive"):
+        extract(path, tmp_path / "out")

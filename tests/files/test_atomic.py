@@ -1,0 +1,59 @@
+"""A file appears whole or not at all, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hace.errors import ConfigError
+from hace.files.atomic import atomic_path
+
+
+def test_replaces_in_one_step_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with atomic_path(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+        assert temporary.suffix == ".json"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_text("")
+    with atomic_path(tmp_path / "a.json") as temporary:
+        temporary.write_text("")
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "target.json"
+    target.write_text("old")
+    (tmp_path / "link.json").symlink_to(target)
+    with atomic_path(tmp_path / "link.json") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "link.json").is_symlink()
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "it is a folder"), ("no/a.json", "Create it first"), ("pipe", "a device or a pipe")],
+)
+def test_refuses_what_is_no_file(name: str, words: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=words), atomic_path(tmp_path / name):
+        pytest.fail("must refuse before anything is written")

@@ -1,0 +1,232 @@
+"""Features on disk: the right numbers, the same bytes after every interruption, and clear words about the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hace import cli
+from hace.data import Samples
+from hace.errors import ConfigError, FormatError
+from hace.lab.features import extraction as features
+from hace.lab.features import plan as feature_plan
+from hace.lab.features.backbones import Backbone, load_backbone
+from hace.lab.features.extraction import extract
+from hace.lab.features.plan import differences
+from hace.lab.features.store import FeatureStore
+from tests.backbone_files import COMMAND, SIZE, VIT, content, save_weights, toy_images
+
+DATA = toy_images()
+SIZES = {"batch_size": 3, "shard_size": 8}  # a batch does not divide a shard
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_weights(VIT, tmp_path_factory.mktemp("weights") / "vit.safetensors", img_size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def backbone(weights: Path) -> Backbone:
+    return load_backbone(VIT, checkpoint=weights, image_size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def whole(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The features of an undisturbed run; tests only read them."""
+    folder = tmp_path_factory.mktemp("features") / "whole"
+    assert extract(DATA, backbone, folder, **SIZES)
+    return folder
+
+
+def plain(backbone: Backbone, samples: Samples) -> np.ndarray:
+    return torch.cat(
+        [backbone(backbone.transform(samples.image(i))[None]) for i in range(len(samples))]
+    ).numpy()
+
+
+def test_features_are_those_of_a_plain_loop_in_order(backbone: Backbone, whole: Path) -> None:
+    store = FeatureStore(whole)
+    assert store.counts == {"train": 30, "test": 12}
+    for split in store.counts:
+        found = store.load(split, normalize="none")
+        np.testing.assert_allclose(found.x, plain(backbone, DATA[split]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found.nodes, DATA[split].nodes)
+        assert found.names == list(DATA[split].names)
+        assert found.hierarchy == DATA.hierarchy
+    assert store.dataset().name == "synthetic"
+
+
+def test_shards_are_memory_maps_of_raw_features(whole: Path) -> None:
+    shards = FeatureStore(whole).shards("train")
+    assert all(isinstance(shard, np.memmap) for shard in shards)
+    assert [shard.shape for shard in shards] == [(8, 64), (8, 64), (8, 64), (6, 64)]
+
+
+def test_normalisation_happens_at_reading(whole: Path) -> None:
+    store = FeatureStore(whole)
+    raw, test = store.load("train", "none").x, store.load("test", "none").x
+    np.testing.assert_allclose(np.linalg.norm(store.load("train").x, axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(
+        store.load("train", "unit").x * np.linalg.norm(raw, axis=1)[:, None], raw, rtol=1e-5, atol=1e-6
+    )
+    mean, std = raw.mean(0, dtype=np.float64), raw.std(0, dtype=np.float64)  # of the training split, for both
+    for split, x in (("train", raw), ("test", test)):
+        np.testing.assert_allclose(store.load(split, "standard").x, (x - mean) / std, rtol=1e-3, atol=1e-4)
+
+
+def test_the_manifest_tells_everything(whole: Path, backbone: Backbone) -> None:
+    manifest = json.loads((whole / "manifest.json").read_text())
+    assert manifest["model"] == {"name": VIT, "weights": backbone.weights, "pool": "auto", "dims": 64}
+    assert manifest["preprocessing"]["input_size"] == [3, 32, 32]
+    assert manifest["data"]["fingerprint"] == DATA.fingerprint
+    assert manifest["data"]["hierarchy"] == DATA.hierarchy.fingerprint
+    assert manifest["compute"] == {"dtype": "float32", "batch_size": 3}
+    assert manifest["files"]["test-00001.npy"]["rows"] == 4
+    assert set(manifest["made_with"]) == {"hace", "torch", "timm"}
+
+
+def test_workers_change_no_byte(backbone: Backbone, whole: Path, tmp_path: Path) -> None:
+    assert extract(DATA, backbone, tmp_path / "out", workers=2, **SIZES)
+    assert content(tmp_path / "out") == content(whole)
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("batches", range(0, 16, 3))
+def test_stopped_after_any_batch_it_goes_on_to_the_same_bytes(
+    backbone: Backbone, whole: Path, tmp_path: Path, batches: int
+) -> None:
+    out, done = tmp_path / "out", []
+
+    def stop(total: int, before: int):
+        def step(count: int) -> None:
+            done.append(count)
+            if len(done) > batches:
+                raise StoppedError
+
+        return step
+
+    with pytest.raises(StoppedError):
+        extract(DATA, backbone, out, progress=stop, **SIZES)
+    with pytest.raises(FormatError, match=r"is not finished: \d of 6 shards are there\. Run the same"):
+        FeatureStore(out)
+    counts: list[tuple[int, int]] = []
+    assert extract(DATA, backbone, out, progress=lambda *n: counts.append(n) or (lambda count: None), **SIZES)
+    assert content(out) == content(whole)
+    ends = {
+        3: 8,
+        6: 16,
+        9: 24,
+        11: 30,
+        14: 38,
+    }  # after so many batches a shard is whole, and so many images stored
+    assert counts == [(42, max((images for batch, images in ends.items() if batch <= batches), default=0))]
+
+
+KILLER = """
+import os, signal, sys
+from hace import cli
+real, left = os.fsync, int(sys.argv[1])
+def fsync(descriptor):
+    global left
+    left -= 1
+    if left < 0:  # a file is written, and has not taken its place
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(descriptor)
+os.fsync = fsync
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_with_the_same_bytes(
+    whole: Path, weights: Path, tmp_path: Path
+) -> None:
+    """A real SIGKILL, in the middle of writing the manifest, a shard, a later shard and the final manifest."""
+    command = [*COMMAND.split(), "--checkpoint", str(weights), "--out", str(tmp_path / "out")]
+    for files in (0, 7, 2, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLER, str(files), *command], capture_output=True, text=True
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    assert any(name.startswith(".hace-") for name in content(tmp_path / "out"))  # what the last kill left
+    assert cli.main(command) == 0
+    assert content(tmp_path / "out") == content(whole)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_ranks_one_after_the_other_equal_one(
+    backbone: Backbone, whole: Path, tmp_path: Path, first: int
+) -> None:
+    out = tmp_path / "out"
+    assert not extract(DATA, backbone, out, rank=first, world=2, **SIZES)
+    assert (
+        sorted(path.name for path in out.glob("t*-0*.npy"))
+        == [
+            ["test-00000.npy", "train-00000.npy", "train-00002.npy"],
+            ["test-00001.npy", "train-00001.npy", "train-00003.npy"],
+        ][first]
+    )
+    assert extract(DATA, backbone, out, rank=1 - first, world=2, **SIZES)
+    assert content(out) == content(whole)
+
+
+@pytest.mark.slow
+def test_two_processes_at_once_equal_one(whole: Path, weights: Path, tmp_path: Path) -> None:
+    """RANK and WORLD_SIZE as torchrun sets them."""
+    command = [sys.executable, "-m", "hace", *COMMAND.split(), "--checkpoint", str(weights)]
+    started = [
+        subprocess.Popen(
+            [*command, "--out", str(tmp_path / "out")],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate()[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert content(tmp_path / "out") == content(whole)
+    assert any("test_vit, 64 features, train 30, test 12" in text for text in printed)
+
+
+def test_another_plan_is_refused_with_the_difference(
+    backbone: Backbone, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(whole)
+    with pytest.raises(ConfigError) as error:
+        extract(DATA, replace(backbone, pool="avg", weights="0" * 64), whole, batch_size=4, shard_size=8)
+    assert str(error.value) == (
+        f"{whole} holds other features:\n"
+        f"  model.weights: there {backbone.weights}, here {'0' * 64}\n"
+        "  model.pool: there auto, here avg\n"
+        "  compute.batch_size: there 3, here 4\n"
+        "Give the options it was made with to go on there, or another --out."
+    )
+    assert content(whole) == before
+
+
+def test_a_plan_without_any_shard_may_be_replaced(backbone: Backbone, whole: Path, tmp_path: Path) -> None:
+    """After "out of memory" in the first batch, a smaller batch needs no other folder."""
+    out = tmp_path / "out"
+    feature_plan.claim(out, features.make_plan(DATA, backbone, 999, 8), clean=True)
+    assert extract(DATA, backbone, out, **SIZES)
+    assert content(out) == content(whole)
+
+
+def test_differences_know_what_is_only_on_one_side() -> None:
+    assert differences({"data": {"counts": {"val": 3}}}, {"data": {"counts": {}}}) == [
+        "data.counts.val: there 3, here nothing"
+    ]
+    assert not differences({"made_with": {"torch": "1"}}, {"made_with": {"torch": "2"}})

@@ -1,0 +1,383 @@
+"""Linear probes as runs: alone or side by side, finished once, honest about what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hace
+from hace.errors import ConfigError, DataError
+from hace.lab.probe.probe import HEADS, head_outputs, load_sources, normalized, passes, run_probes
+from hace.lab.probe.scaling import Scaling
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.run import Run, read_run
+from hace.lab.runs.samples import make_task
+from hace.lab.study.protocol import FAIR_RATES, final_config, search_configs, select
+
+DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
+BASE = ProbeConfig(data=DATA, epochs=3, batch_size=16, lr=2.0)
+LOSSES = [
+    LossConfig("hace"),
+    LossConfig("hace", {"dilution": 0.2, "label_smoothing": 0.1}),
+    LossConfig("hce"),
+    LossConfig("ancestral_smoothing"),
+]
+
+
+def comparable(run: Run) -> dict[str, Any]:
+    """All that a run has kept, but for its times."""
+    result = {k: v for k, v in (run.result or {}).items() if k != "seconds"}
+    files = {p.name: p.read_bytes() for p in run.folder.iterdir() if p.suffix in (".safetensors", ".jsonl")}
+    return {"result": result, "files": files, "config": run.config}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_side_by_side_equals_alone(tmp_path: Path, optimizer: str) -> None:
+    lr = 2.0 if optimizer == "sgd" else 0.01
+    configs = [
+        replace(BASE, loss=loss, lr=lr * factor, weight_decay=decay, optimizer=optimizer)
+        for loss in LOSSES
+        for factor, decay in ((1, 0.0), (0.5, 0.01))
+    ]
+    together = run_probes(configs, tmp_path / "together")
+    assert len(passes(configs, load_sources(configs))) == 1
+    for config, run in zip(configs, together, strict=True):
+        (alone,) = run_probes([config], tmp_path / "alone")
+        assert comparable(alone) == comparable(run)
+        assert alone.status == "finished"
+
+
+def test_passes_split_what_cannot_share_one() -> None:
+    sources = load_sources([BASE])
+
+    def count(configs: Sequence[ProbeConfig]) -> int:
+        return len(passes(configs, sources))
+
+    assert count([replace(BASE, lr=rate) for rate in FAIR_RATES]) == 1
+    assert count([BASE, BASE]) == 1
+    assert len(passes([BASE, BASE], sources)[0].configs) == 1
+    shuffled = replace(BASE, data=replace(DATA, shuffle=3))
+    assert count([BASE, shuffled]) == 1  # another tree of the same size
+    different = ["seed", "epochs", "batch_size", "normalize", "bias", "schedule", "validation"]
+    values = [1, 4, 8, "none", False, "constant", 0.2]
+    for name, value in zip(different, values, strict=True):
+        assert count([BASE, replace(BASE, **{name: value})]) == 2, name
+    assert count([BASE, replace(BASE, loss=LossConfig("cross_entropy"))]) == 2  # fewer outputs
+    many = [replace(BASE, lr=0.1 * (i + 1)) for i in range(HEADS + 1)]
+    assert [len(p.configs) for p in passes(many, sources)] == [HEADS, 1]
+    newton = [replace(c, optimizer="lbfgs") for c in many[:3]]
+    assert [len(p.configs) for p in passes(newton, sources)] == [1, 1, 1]
+
+
+def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
+    (first,) = run_probes([BASE], tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
+    epochs: list[int] = []
+    again = run_probes([BASE, replace(BASE, lr=1.0)], tmp_path, on_epoch=epochs.append)
+    assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
+    assert [run.config.lr for run in again] == [2.0, 1.0]
+    assert sum(epochs) == 2 * BASE.epochs  # the finished one counts as done
+
+
+def test_a_run_that_was_killed_is_done_again_and_ends_the_same(tmp_path: Path) -> None:
+    (whole,) = run_probes([BASE], tmp_path / "whole")
+    (killed,) = run_probes([BASE], tmp_path / "killed")
+    for name in ("result.json", "weights.safetensors"):
+        (killed.folder / name).unlink()
+    (again,) = run_probes([BASE], tmp_path / "killed")
+    assert comparable(again) == comparable(whole)
+
+
+def test_a_diverged_head_is_recorded_and_disturbs_nobody(tmp_path: Path) -> None:
+    wild = replace(BASE, lr=32.0, weight_decay=10.0, epochs=4)  # every step grows the weights 319-fold
+    calm = replace(BASE, epochs=4)
+    runs = run_probes([wild, calm], tmp_path / "both")
+    (alone,) = run_probes([calm], tmp_path / "alone")
+    assert runs[0].status == "diverged"
+    assert runs[0].result is not None
+    assert runs[0].result["metrics"] is None
+    assert set(runs[0].result["diverged"]) >= {"epoch", "step", "lr"}
+    assert comparable(runs[1]) == comparable(alone)
+
+
+def test_the_result_speaks_of_the_weights(tmp_path: Path) -> None:
+    (run,) = run_probes([BASE], tmp_path)
+    source = load_sources([BASE])[next(iter(load_sources([BASE])))]
+    test = source.dataset["test"]
+    x = torch.from_numpy(test.x / np.linalg.norm(test.x, axis=1, keepdims=True))
+    z = torch.cat(list(head_outputs(x, run.weights())))
+    loss = BASE.loss.build(source.dataset.hierarchy)
+    answers = loss.leaf_logits(z).argmax(1).numpy()
+    assert run.result is not None
+    assert run.result["metrics"]["leaves"]["top-1"] == (answers == test.labels).mean()
+    predictions = run.predictions()
+    assert predictions["answer"].tolist() == source.dataset.hierarchy.leaf_nodes[answers].tolist()
+    assert predictions["truth"].tolist() == test.nodes.tolist()
+    assert predictions["top5"].mean() == run.result["metrics"]["leaves"]["top-5"]
+    assert predictions["distance"].mean() == pytest.approx(run.result["metrics"]["leaves"]["HD@1"])
+    assert run.result["train"]["outputs"] == source.dataset.hierarchy.num_nodes
+    assert len(run.log()) == BASE.epochs
+
+
+def test_a_search_keeps_its_result_only(tmp_path: Path) -> None:
+    (run,) = run_probes([replace(BASE, keep=False)], tmp_path)
+    names = {p.name for p in run.folder.iterdir()}
+    assert "result.json" in names
+    assert not names & {"weights.safetensors", "predictions.safetensors"}
+
+
+def test_a_run_of_a_search_can_be_kept_later(tmp_path: Path) -> None:
+    (thin,) = run_probes([replace(BASE, keep=False)], tmp_path)
+    (whole,) = run_probes([BASE], tmp_path)
+    assert whole.id == thin.id
+    assert set(whole.weights()) == {"weight", "bias"}
+    assert whole.result == {**(thin.result or {}), "seconds": (whole.result or {})["seconds"]}
+    before = whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns
+    for keep in (True, False):  # either finds what it wants
+        (again,) = run_probes([replace(BASE, keep=keep)], tmp_path)
+        assert again.config == whole.config
+    assert whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns == before
+
+
+def test_two_processes_do_not_train_one_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process finishes the run between the first look and the lock."""
+    from hace.lab.probe import probe
+
+    def finished_meanwhile(*args: Any) -> Any:
+        monkeypatch.setattr(probe, "make_task", make_task)
+        monkeypatch.setattr(probe, "fit_heads", trained)
+        run_probes([BASE], tmp_path)
+        monkeypatch.setattr(probe, "fit_heads", refused)
+        return make_task(*args)
+
+    def refused(*args: Any, **options: Any) -> Any:
+        raise AssertionError("it was trained already")
+
+    trained = probe.fit_heads
+    monkeypatch.setattr(probe, "make_task", finished_meanwhile)
+    (run,) = run_probes([BASE], tmp_path)
+    assert run.status == "finished"
+
+
+def test_every_epoch_is_counted_once(tmp_path: Path) -> None:
+    early = replace(BASE, patience=1, validation=0.2, epochs=40)
+    for config in (BASE, early, replace(BASE, optimizer="lbfgs", weight_decay=0.01)):
+        epochs: list[int] = []
+        run_probes([config], tmp_path, on_epoch=epochs.append)
+        assert sum(epochs) == config.epochs
+
+
+def test_what_cannot_be_trained_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds out none"):
+        run_probes([replace(BASE, validation=0.01)], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:
+    shuffled = replace(BASE, data=replace(DATA, shuffle=3))
+    true, control = run_probes([BASE, shuffled], tmp_path)
+    assert control.id != true.id
+    assert control.hierarchy == true.hierarchy
+    assert not torch.equal(control.weights()["weight"], true.weights()["weight"])
+    assert control.result is not None
+    assert control.result["hierarchy"] == (true.result or {})["hierarchy"]
+    kept, h = control.predictions(), true.hierarchy
+    nodes = [kept[name].astype(int) for name in ("answer", "truth")]
+    assert kept["distance"].tolist() == h.distances(*nodes, labels="nodes").tolist()
+    assert kept["distance"].tolist() != h.shuffled(3).distances(*nodes, labels="nodes").tolist()
+
+
+def test_labels_above_the_leaves(tmp_path: Path) -> None:
+    coarse = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "coarse": 0.5})
+    (run,) = run_probes([replace(BASE, data=coarse)], tmp_path)
+    assert run.status == "finished"
+
+
+def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
+    newton = replace(BASE, optimizer="lbfgs", weight_decay=0.01)
+    runs = run_probes([newton, replace(newton, max_iter=2), BASE], tmp_path)
+    assert [(run.result or {})["train"].get("converged") for run in runs] == [True, False, None]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])
+@pytest.mark.parametrize("normalize", ["unit", "standard", "none"])
+def test_every_optimiser_learns(tmp_path: Path, optimizer: str, normalize: str) -> None:
+    lr = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}[optimizer]
+    config = replace(BASE, optimizer=optimizer, normalize=normalize, lr=lr, epochs=20, weight_decay=1e-4)
+    (run,) = run_probes([config], tmp_path)
+    assert run.result is not None
+    assert run.result["metrics"]["leaves"]["top-1"] > 0.5  # 1 / 8 by chance
+
+
+def test_normalisation_uses_training_samples_alone() -> None:
+    source = next(iter(load_sources([BASE]).values()))
+    task = make_task(source, replace(BASE, validation=0.25, evaluate="val"))
+    x, val, evaluated = normalized(task, Scaling.fitted("standard", task.train.x))
+    assert val is evaluated
+    mean, std = task.train.x.mean(0), task.train.x.std(0)
+    assert torch.allclose(x, torch.from_numpy((task.train.x - mean) / std), atol=1e-5)
+    assert val is not None
+    assert task.val is not None
+    assert torch.allclose(val, torch.from_numpy((task.val.x - mean) / std), atol=1e-5)
+    unit = normalized(task, Scaling("unit"))[0]
+    assert torch.allclose(unit.norm(dim=1), torch.ones(len(unit)))
+    assert torch.equal(normalized(task, Scaling("none"))[0], torch.from_numpy(task.train.x))
+
+
+# ------------------------------------------------------------------ protocols
+
+
+def test_the_fair_protocol_searches_and_trains_again(tmp_path: Path) -> None:
+    search = search_configs(BASE, [0.5, 4.0])
+    assert [(c.lr, c.validation, c.evaluate, c.keep) for c in search] == [
+        (0.5, 0.1, "val", False),
+        (4.0, 0.1, "val", False),
+    ]
+    runs = run_probes(search, tmp_path)
+    best = max(runs, key=lambda run: (run.result or {})["metrics"]["leaves"]["top-1"])
+    assert select(runs) == best.config.lr
+    final = final_config(BASE, select(runs))
+    assert (final.validation, final.evaluate, final.keep) == (0.0, "test", True)
+
+
+def fake(lr: float, status: str, top1: float) -> Any:
+    result = {"status": status, "metrics": {"leaves": {"top-1": top1}}}
+    return SimpleNamespace(config=replace(BASE, lr=lr), status=status, result=result)
+
+
+def test_selection() -> None:
+    runs = [
+        fake(4, "finished", 0.5),
+        fake(2, "finished", 0.5),
+        fake(8, "diverged", 0.9),
+        fake(1, "finished", 0.4),
+    ]
+    assert select(runs) == 2  # of equals the smaller rate; what diverged never wins
+    with pytest.raises(DataError, match="all of 8 have diverged"):
+        select([runs[2]])
+    assert FAIR_RATES == (0.25, 0.5, 1, 2, 4, 8, 16, 32)
+
+
+# ------------------------------------------------------------------ what does not fit
+
+
+def feature_file(path: Path, x: np.ndarray | None = None, y: Sequence[int] | None = None) -> DataConfig:
+    rng = np.random.default_rng(0)
+    y_train = np.array([0, 1, 2] * 6 if y is None else y)
+    x_train = rng.standard_normal((len(y_train), 4)).astype(np.float32) if x is None else x
+    np.savez(path / "f.npz", x_train=x_train, y_train=y_train, x_test=x_train[:6], y_test=y_train[:6])
+    (path / "h.csv").write_text("child,parent\nhusky,dog\nbeagle,dog\ntabby,cat\n")
+    return DataConfig("features", root=str(path / "f.npz"), hierarchy=str(path / "h.csv"))
+
+
+def test_changed_features_since_the_run_started(tmp_path: Path) -> None:
+    config = replace(BASE, data=feature_file(tmp_path))
+    (run,) = run_probes([config], tmp_path / "runs")
+    (run.folder / "result.json").unlink()
+    rng = np.random.default_rng(1)
+    feature_file(tmp_path, rng.standard_normal((18, 4)).astype(np.float32))
+    with pytest.raises(ConfigError, match=r"f\.npz was changed since .* was started"):
+        run_probes([config], tmp_path / "runs")
+    assert len(list((tmp_path / "runs").iterdir())) == 1  # nothing new was begun
+
+
+def test_other_features_after_the_run_are_another_run(tmp_path: Path) -> None:
+    config = replace(BASE, data=feature_file(tmp_path))
+    (first,) = run_probes([config], tmp_path / "runs")
+    feature_file(tmp_path, np.ones((18, 4), np.float32))
+    (second,) = run_probes([config], tmp_path / "runs")
+    assert first.id != second.id
+
+
+def test_unseen_classes_are_reported(tmp_path: Path) -> None:
+    (run,) = run_probes([replace(BASE, data=feature_file(tmp_path, y=[0, 1] * 9))], tmp_path / "runs")
+    assert run.result is not None
+    assert run.result["train"]["unseen_classes"] == ["tabby"]
+
+
+@pytest.mark.parametrize("y", [[0], [1] * 7])
+@pytest.mark.parametrize("optimizer", ["sgd", "lbfgs"])
+def test_one_sample_or_one_class(tmp_path: Path, y: list[int], optimizer: str) -> None:
+    config = replace(BASE, data=feature_file(tmp_path, y=y), optimizer=optimizer, weight_decay=0.01)
+    (run,) = run_probes([config], tmp_path / "runs")
+    assert run.result is not None
+    assert run.result["metrics"]["leaves"]["top-1"] == 1.0
+
+
+def test_features_that_are_no_numbers(tmp_path: Path) -> None:
+    x = np.ones((18, 4), np.float32)
+    x[[3, 5], 2] = np.nan, np.inf
+    with pytest.raises(DataError, match="row 3"):
+        run_probes([replace(BASE, data=feature_file(tmp_path, x))], tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_labels_outside_the_hierarchy(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="3"):
+        run_probes([replace(BASE, data=feature_file(tmp_path, y=[0, 1, 3]))], tmp_path / "runs")
+
+
+def test_features_of_another_width() -> None:
+    weights = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}
+    with pytest.raises(DataError, match=r"must have 4 columns.* Got 5"):
+        list(head_outputs(torch.zeros(2, 5), weights))
+
+
+def test_images_are_no_features(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="hace features"):
+        run_probes([replace(BASE, data=DataConfig("synthetic"))], tmp_path)
+
+
+def test_configurations_run_again_as_they_are(tmp_path: Path) -> None:
+    from hace.lab.runs.settings import from_dict
+
+    (run,) = run_probes([BASE], tmp_path / "a")
+    config = from_dict(ProbeConfig, json.loads((run.folder / "config.json").read_text()))
+    (again,) = run_probes([config], tmp_path / "b")
+    assert comparable(read_run(again.folder)) == comparable(run)
+
+
+# ------------------------------------------------------------------ real data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("features", "hierarchy", "expected"),
+    [
+        (
+            "cub200_features_lite0/cub200_lite0_224px_fp16.npz",
+            "cub200_hierarchy/cub_flat.parent-child.txt",
+            0.715,
+        ),
+        ("cifar100_features_lite0/cifar100_lite0_128px_pca256_fp16.npz", None, 0.672),
+    ],
+    ids=["cub200", "cifar100"],
+)
+def test_real_features(
+    real_data: Any, tmp_path: Path, features: str, hierarchy: str | None, expected: float
+) -> None:
+    """Five seeds, each with its rate chosen on held-out samples; the full grid of eight rates is in the guide."""
+    from hace.lab.probe.grid import fair_probes, summary
+
+    if hierarchy is None:
+        h = tmp_path / "cifar100.json"
+        hace.write_hierarchy(hace.cifar100_hierarchy(), h)
+    else:
+        h = real_data(hierarchy)
+    base = ProbeConfig(data=DataConfig("features", str(real_data(features)), str(h)))
+    losses = {"cross_entropy": LossConfig("cross_entropy"), "hace": LossConfig("hace")}
+    rows = summary(fair_probes(base, losses, [8.0, 16.0], range(5), tmp_path / "runs"))
+    sce, ours = rows
+    assert sce.values["top-1"].value >= expected
+    assert ours.seeds == 5
+    assert ours.diverged == 0
+    change = ours.changes["top-1"]
+    assert change.low <= change.value <= change.high

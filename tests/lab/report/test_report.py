@@ -1,0 +1,373 @@
+"""The report as a whole: the page, its files, bad input, and how nodes are counted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hace import Hierarchy
+from hace.cli import main
+from hace.errors import ConfigError, DataError, FormatError
+from hace.lab.report import PAGE, write_report
+from hace.lab.report.document import build
+from hace.lab.report.nodes import ancestors_at, level_accuracy, node_counts, samples_at
+from hace.lab.report.page import command_of, thinned
+from hace.lab.report.results import Results
+from hace.lab.study.records import Record
+from hace.lab.study.study import read_study
+from hace.paper.first_figure import toy_values
+from tests.report_studies import animals, fair_records, paper_records, write_study
+
+HOSTILE = "</script><b>&\"'$x_1$"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    runs = folder / "runs"
+    records = fair_records(runs, animals(), {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5}, seeds=(0, 1))
+    records += paper_records(runs, animals())
+    return write_study(folder, records, animals())
+
+
+@pytest.fixture(scope="module")
+def page(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(study, tmp_path_factory.mktemp("out") / "new" / "folder")
+
+
+class Outline(HTMLParser):
+    """What a browser would see: tags, addresses, captions and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.images: list[str | None] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append(tag)
+        self.addresses += [value for name in ("src", "href") if (value := values.get(name))]
+        self.ids += [value] if (value := values.get("id")) else []
+        if tag == "img":
+            self.images.append(values.get("alt"))
+
+
+def test_page_needs_nothing_from_outside(page: Path) -> None:
+    text = page.read_text()
+    outline = Outline(text)
+    assert all(address.startswith(("#", "data:image/svg+xml;base64,")) for address in outline.addresses)
+    assert "link" not in outline.tags
+    assert not re.search(r"@import|url\(", text)
+    anchors = {a[1:] for a in outline.addresses if a.startswith("#")}
+    assert anchors <= set(outline.ids)
+    assert len(outline.ids) == len(set(outline.ids))
+    assert outline.images
+    assert all(alt and len(alt) > 20 for alt in outline.images)
+    assert outline.tags.count("table") == outline.tags.count("caption") > 8
+    assert not re.search(r"<!--[a-z-]+-->", text), "a part of the template was not filled"
+
+
+def test_hostile_names_stay_text_on_the_page(page: Path) -> None:
+    text = page.read_text()
+    assert text.count("</script>") == 2
+    assert "b" not in Outline(text).tags
+    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.S)
+    assert found is not None
+    data = json.loads(found.group(1))
+    (tree,) = data["trees"].values()
+    assert HOSTILE in tree["names"]
+    assert "out of &lt;memory&gt; &amp;" not in text  # that error is of a run which study.json does not know
+
+
+def test_page_says_what_was_run_and_what_is_missing(page: Path) -> None:
+    text = page.read_text()
+    for words in (
+        "hace study demo --methods sce,hace --seeds 2 --out STUDY",
+        "6 classes, 10 nodes; samples: 100 train, 40 test",
+        "hace 0.1, python 3.11, torch 2.13",
+        "helps by construction",
+        "diverged: the loss became infinite or NaN",
+        "not run",
+        "Of 33 claims 23 recompute",
+        "cannot be recomputed",
+        "How to read this",
+    ):
+        assert words in text, words
+
+
+def test_all_files_are_there_and_whole(page: Path) -> None:
+    out = page.parent
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {PAGE, "report.md", "report.tex", "runs.csv", "figures/toy.png", "figures/toy.svg"} <= names
+    inputs = re.findall(r"\\input\{(.*?)\}", (out / "report.tex").read_text())
+    assert inputs
+    assert set(inputs) <= names
+    for name in names:
+        if name.endswith(".svg"):
+            ElementTree.parse(out / name)
+        if name.endswith(".png"):
+            assert (out / name).read_bytes().startswith(b"\x89PNG")
+    linked = re.findall(r"\]\((figures/.*?)\)", (out / "report.md").read_text())
+    assert linked
+    assert set(linked) <= names
+    kinds = {Path(name).stem.split("-")[0] for name in names if name.startswith("figures/")}
+    assert kinds == {"toy", "tradeoff", "rates", "operating", "reliability", "level"}
+
+
+def test_two_reports_have_the_same_bytes(study: Path, page: Path, tmp_path: Path) -> None:
+    again = write_report(study, tmp_path).parent
+    for path in page.parent.rglob("*"):
+        if path.is_file():
+            assert (again / path.relative_to(page.parent)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_command_prints_the_table_and_the_page(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(study), "--out", str(tmp_path), "--compare", "hace_shuffled,sce"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == f"The page: {(tmp_path / PAGE).resolve()}"
+    assert "pets, backbone, fair protocol" in out
+    assert [line.split(":")[0] for line in err.splitlines()] == ["no result"]
+    assert "HACE, shuffled tree minus SCE" in (tmp_path / "report.md").read_text()
+
+
+def test_broken_and_foreign_runs_are_left_out_and_listed(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(study, folder)
+    finals = {
+        r.key.seed: r.run
+        for r in read_study(folder).records()
+        if (r.key.method, r.stage, r.key.protocol) == ("hace", "final", "fair")
+    }
+    assert finals[0] is not None
+    assert finals[1] is not None
+    (finals[0].folder / "result.json").write_text('{"id": "')
+    (finals[1].folder / "result.json").unlink()
+    (folder / "runs" / "notes").mkdir()
+    (folder / "runs" / "readme.txt").write_text("mine")
+    assert main(["report", str(folder), "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{folder / 'report' / PAGE}\n"
+    assert "left out: notes in runs is no run" in err
+    assert "readme.txt" in err
+    assert "result.json is damaged" in err
+    text = (folder / "report" / "report.md").read_text()
+    assert "notes in runs is no run" in text
+    assert "result.json is damaged" in text
+    assert re.search(r"\| HACE \| failed", text)  # of two seeds one is damaged, one unfinished
+
+
+def test_bad_input_ends_with_a_message(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FormatError, match=r"is no study: it has no study.json"):
+        write_report(empty)
+    assert main(["report", str(empty)]) == 2
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    shutil.copy(study / "study.json", empty)
+    with pytest.raises(DataError, match="none of 34 runs has finished"):
+        write_report(empty)
+    assert main(["report", str(empty)]) == 2
+    assert "nothing to report" in capsys.readouterr().err
+    (empty / "study.json").write_text("{")
+    assert main(["report", str(empty)]) == 2
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="--out must be a folder"):
+        write_report(study, file)
+    with pytest.raises(ConfigError, match="no results of 'nothing'"):
+        write_report(study, tmp_path, compare=("nothing", "sce"))
+
+
+def test_command_line_of_a_study() -> None:
+    choices = {"only": {"method": "hace,sce"}, "rates": [0.5, 2.0], "seeds": None, "epochs_scale": 0.5}
+    birds = {
+        "kind": "train",
+        "config": {"name": "nabirds"},
+        "also": {"kind": "probe", "config": {"name": "features"}},
+    }
+    data = {"birds": birds, "synthetic": {"kind": "probe", "config": {"name": "synthetic-features"}}}
+    said = command_of("demo", choices, data)
+    assert said == (
+        "hace study demo --data-root birds=PATH --features birds=PATH --rates 0.5,2 --epochs-scale 0.5 "
+        "--only method=hace,sce --out STUDY"
+    )
+
+
+def test_the_drawings_data_are_thinned_to_fit() -> None:
+    def data() -> dict[str, object]:
+        one = {"right": [1] * 10, "went": [[3, 4]] * 10, "seeds": 1}
+        return {"places": [{"methods": {"sce": one, "hace": one, "hxe": one}} for _ in range(2)]}
+
+    def methods(most: int) -> list[tuple[str, bool]]:
+        places = thinned(data(), ("hace", "sce"), most)["places"]
+        return [(name, any(m["went"])) for name, m in places[1]["methods"].items()]
+
+    assert thinned(data(), ("hace", "sce"), 10_000) == data()
+    assert methods(210) == [("sce", True), ("hace", True), ("hxe", False)]
+    assert methods(190) == [("sce", True), ("hace", True)]
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+def ragged() -> Hierarchy:
+    return Hierarchy.from_paths(
+        [("a", "b", "1"), ("a", "b", "2"), ("a", "3"), ("c", "4"), ("c", "5"), ("6",)]
+    )
+
+
+def test_node_counts_by_loops() -> None:
+    h = ragged()
+    rng = np.random.default_rng(0)
+    truth = rng.choice(h.leaf_nodes, 80)
+    answers = [rng.choice(h.leaf_nodes, 80) for _ in range(3)]
+    table = ancestors_at(h.parent_nodes)
+    counts = node_counts(table, truth, answers)
+    samples = samples_at(table, truth)
+
+    def path(v: int) -> list[int]:
+        return [v, *path(int(h.parent_nodes[v]))] if h.parent_nodes[v] >= 0 else [v]
+
+    def at(v: int, steps: int) -> int:
+        return path(v)[::-1][min(steps, len(path(v)) - 1)]
+
+    for v in range(h.num_nodes):
+        steps = len(path(v)) - 1
+        assert samples[v] == sum(v in path(int(t)) for t in truth)
+        went: dict[int, int] = {}
+        right = 0
+        for answer in answers:
+            for t, a in zip(truth.tolist(), answer.tolist(), strict=True):
+                if v in path(t) and v in path(a):
+                    right += 1
+                elif v in path(t):
+                    went[at(a, steps)] = went.get(at(a, steps), 0) + 1
+        assert counts.right[v] == right
+        assert list(counts.went[v]) == sorted(went.items(), key=lambda item: (-item[1], item[0]))[:5]
+
+
+def test_level_accuracy_by_loops(study: Path) -> None:
+    records = read_study(study).records()
+    results = Results(records)
+    place = next(p for p in results.choices if p.protocol == "fair")
+    found = level_accuracy(results.arrays[place], "hace", "sce", 0, "level 1")
+    assert found is not None
+    h = animals()
+    for method, share in (("hace", found.first), ("sce", found.second)):
+        runs = [
+            r.run.predictions()
+            for r in records
+            if r.run and (r.key.method, r.stage, r.key.protocol) == (method, "final", "fair")
+        ]
+        for name, value in zip(found.names, share, strict=True):
+            right, total = 0, 0
+            for run in runs:
+                for t, correct in zip(run["truth"], run["level_correct"], strict=True):
+                    if h.nodes[t] in _leaves_below(name):
+                        total += 1
+                        right += bool(correct[0])
+            assert value == pytest.approx(right / total)
+    assert list(found.second) == sorted(found.second, reverse=True)
+
+
+def _leaves_below(name: str) -> set[str]:
+    from tests.report_studies import ANIMALS
+
+    return {leaf for leaf, above in ANIMALS.items() if above[-1] == name}
+
+
+def test_toy_figure_has_the_papers_masses() -> None:
+    h, values = toy_values()
+    assert values["p*"].sum() == pytest.approx(1)
+    assert values["q"].sum() == pytest.approx(1)
+    assert values["q*"][h.index("animal")] == pytest.approx(1)
+    dog = [h.index(v) for v in ("dog", "husky", "beagle")]
+    assert values["q*"][dog[0]] == pytest.approx(values["q"][dog].sum())
+
+
+def test_equals_share_the_first_place_in_words(tmp_path: Path) -> None:
+    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.0}, seeds=(0,), rates=(1.0,))
+    text = " ".join(build(Results(records), "title", [], (), draw=False).sections[0].blocks[0])
+    assert "the highest mean top-1 is that of SCE and HACE" in text
+    assert "which includes 0: no difference is shown" in text
+
+
+def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None:
+    from hace.lab.report import About, write_records
+
+    records: list[Record] = fair_records(tmp_path / "runs", animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0,))
+    for record in records:
+        if record.run is not None:
+            (record.run.folder / "predictions.safetensors").unlink(missing_ok=True)
+    text = write_records(Results(records), About("bare"), tmp_path / "out").read_text()
+    assert "No run keeps predictions" in text
+    assert "without an interval" in text
+
+
+SHAPES = {
+    "dag": Hierarchy.from_edges(
+        [("root", "a"), ("root", "b"), ("a", "1"), ("a", "2"), ("b", "2"), ("b", "3"), ("root", "4")]
+    ),
+    "flat": Hierarchy.flat(["x", "y", "z"]),
+    "forest": Hierarchy.from_paths([("a", "1"), ("a", "2"), ("b", "3"), ("4",)]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_hierarchies_of_any_shape(shape: str, tmp_path: Path) -> None:
+    from hace.lab.report import About, write_records
+
+    records = fair_records(
+        tmp_path / "runs", SHAPES[shape], {"sce": 1.0, "hace": 2.0}, seeds=(0, 1), rates=(1.0,)
+    )
+    page = write_records(Results(records), About(shape), tmp_path / "out")
+    levels = list((page.parent / "tables").glob("levels-*.csv"))
+    assert bool(levels) == (shape == "forest")
+    found = re.search(r'id="report-data">(.*?)</script>', page.read_text(), re.S)
+    assert found is not None
+    data = json.loads(found.group(1))
+    assert data["places"][0]["samples"] == _samples_below(SHAPES[shape], 40)
+
+
+def _samples_below(h: Hierarchy, samples: int) -> list[int]:
+    """Of a DAG, along the drawn tree: below its deepest parent, of equals the first."""
+    from hace.draw.drawing import lay_out
+
+    count = [0] * h.num_nodes
+    for i in range(samples):
+        v = int(h.leaf_nodes[i % h.num_leaves])
+        while v >= 0:
+            count[v] += 1
+            v = int(lay_out(h).parent[v])
+    return count
+
+
+@pytest.mark.slow
+def test_a_large_study_is_reported_in_seconds(tmp_path: Path) -> None:
+    """A fifth of the benchmark: 200 runs over 1,011 nodes and 24,633 samples; the whole is `benchmarks/report.py`."""
+    import time
+
+    from benchmarks.report import large_records
+    from hace.lab.report import About, write_records
+
+    records = large_records(tmp_path / "runs", 200)
+    start = time.process_time()
+    page = write_records(Results(records), About("large"), tmp_path / "report")
+    assert time.process_time() - start < 45  # about 15 on an idle core
+    assert page.stat().st_size < 5e6

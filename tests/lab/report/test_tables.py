@@ -1,0 +1,363 @@
+"""Tables of a report: their numbers against slow loops over the runs' files, their marks, and every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from hace.errors import ConfigError, DataError
+from hace.lab.report.cells import HEADLINES, Place, choose
+from hace.lab.report.latex import latex, to_latex
+from hace.lab.report.render import (
+    Entry,
+    Table,
+    head_line,
+    marked,
+    to_csv,
+    to_html,
+    to_markdown,
+    to_text,
+)
+from hace.lab.report.results import Results
+from hace.lab.report.tables import (
+    against_table,
+    claims_table,
+    levels_table,
+    methods_table,
+    pair_table,
+    runs_csv,
+)
+from hace.lab.report.text import report_text
+from hace.lab.study.records import Record
+from hace.metrics.intervals import interval, paired_interval
+from hace.paper import paper_tables
+from hace.paper.report_setup import setup_tables
+from hace.paper.report_tables import comparable, paper_table, touched
+from tests.report_studies import animals, fair_records, paper_records
+
+FAIR = Place("fair", "pets", "backbone")
+PAPER = Place("paper", "aircraft", "dinov2_large")
+SKILLS = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5, "hxe_0.2": 1.9}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    folder = tmp_path_factory.mktemp("runs")
+    return fair_records(folder, animals(), SKILLS) + paper_records(folder, animals())
+
+
+@pytest.fixture(scope="module")
+def results(records: list[Record]) -> Results:
+    return Results(records)
+
+
+def all_tables(results: Results) -> Iterator[Table]:
+    for place, arrays in results.arrays.items():
+        yield methods_table(place, arrays)
+        levels = levels_table(place, arrays)
+        assert levels is not None
+        yield levels
+    for protocol in ("fair", "paper"):
+        for table in (pair_table(results, protocol), against_table(results, protocol)):
+            assert table is not None
+            yield table
+    yield from (paper_table(results, table) for table in comparable() if touched(results, table))
+    yield from setup_tables(results)
+    yield claims_table()
+
+
+def row(table: Table, *names: str) -> dict[str, Entry]:
+    found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
+    assert len(found) == 1
+    return dict(zip(head_line(table), found[0], strict=True))
+
+
+def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
+    """By seed, accuracy and right answers from the files themselves."""
+    found = {}
+    for record in records:
+        assert record.run is not None
+        arrays = load_file(record.run.folder / "predictions.safetensors")
+        right = [float(a == t) for a, t in zip(arrays["answer"], arrays["truth"], strict=True)]
+        found[record.key.seed] = (sum(right) / len(right), np.array(right))
+    return found
+
+
+def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
+    table = methods_table(FAIR, results.arrays[FAIR])
+    for method, title in (("sce", "SCE"), ("hace", "HACE")):
+        mine = [
+            r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
+        ]
+        by_hand = top1_by_hand(mine)
+        drawn = interval(np.stack([right for _, right in by_hand.values()]))
+        entry = row(table, title)["top-1 ↑"]
+        assert entry.text == f"{100 * sum(a for a, _ in by_hand.values()) / 3:.2f}"
+        assert entry.detail == f"[{100 * drawn.low:.2f}, {100 * drawn.high:.2f}]"
+        results_on_disk = [json.loads((r.run.folder / "result.json").read_text()) for r in mine if r.run]
+        severity = [d["metrics"]["leaves"]["severity"] for d in results_on_disk]
+        assert row(table, title)["severity ↓"].text == f"{sum(severity) / 3:.3f}"
+        assert row(table, title)["seeds"].text == "3"
+
+
+def test_severity_interval_divides_distances_by_mistakes(records: list[Record], results: Results) -> None:
+    mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
+    above, below = [], []
+    for record in mine:
+        assert record.run is not None
+        arrays = load_file(record.run.folder / "predictions.safetensors")
+        wrong = [a != t for a, t in zip(arrays["answer"], arrays["truth"], strict=True)]
+        above.append([float(d) if w else 0.0 for d, w in zip(arrays["distance"], wrong, strict=True)])
+        below.append([float(w) for w in wrong])
+    drawn = interval(np.array(above), np.array(below))
+    entry = row(methods_table(FAIR, results.arrays[FAIR]), "SCE")["severity ↓"]
+    assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
+
+
+def test_paper_protocol_takes_the_best_of_each_seed_on_the_test_set(
+    records: list[Record], results: Results
+) -> None:
+    best = []
+    for seed in (0, 1):
+        mine = [
+            r.top1 for r in records if (r.key.protocol, r.key.method, r.key.seed) == ("paper", "hace", seed)
+        ]
+        best.append(max(v for v in mine if v is not None))
+    table = paper_table(results, paper_tables()["probe"])
+    entry = row(table, "FGVC-Aircraft", "ours, paper's protocol")["HACE"]
+    assert entry.text == f"{100 * sum(best) / 2:.2f}"
+    assert entry.detail.endswith("n = 2")
+    assert row(table, "FGVC-Aircraft", "printed")["HACE"] == Entry("58.97", mark="second", notes=("d", "e"))
+
+
+def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_path: Path) -> None:
+    records = []
+    for dilution, skill in ((0.2, 0.5), (0.7, 3.0)):
+        for record in fair_records(tmp_path / f"{dilution}", animals(), {"hace": skill}, seeds=(0, 1)):
+            records.append(replace(record, key=replace(record.key, dilution=dilution)))
+    # Swap the final runs: the test set would choose 0.2, and only the search speaks for 0.7.
+    finals = {(r.key.dilution, r.key.seed): r.run for r in records if r.stage == "final"}
+    other = {0.2: 0.7, 0.7: 0.2}
+    records = [
+        replace(r, run=finals[other[r.key.dilution], r.key.seed]) if r.stage == "final" else r
+        for r in records
+    ]
+    choice = choose(records)[FAIR]["hace"]
+    assert [r.key.dilution for r in choice.records] == [0.7, 0.7]
+    assert choice.settings == "d 0.7, rate 4"
+
+
+def test_pairs_of_the_paper_share_the_run_at_the_models_own_rate(results: Results) -> None:
+    table = paper_table(results, paper_tables()["probe_matched"])
+    ours = row(table, "FGVC-Aircraft", "ours, paper's protocol")
+    assert ours["d = 0.2 adjusted SCE"].text == ours["d = 0.7 adjusted SCE"].text != "not run"
+    assert ours["d = 0.2 standard SCE"].text != ours["d = 0.2 adjusted SCE"].text
+    assert ours["d = 0.5 adjusted HACE"].text == "diverged"
+    assert ours["d = 0.7 standard HACE"].text == "not run"
+    assert all(
+        e.text == "not run" for e in list(row(table, "NABirds", "ours, paper's protocol").values())[2:]
+    )
+
+
+def test_what_is_missing_is_said(results: Results) -> None:
+    table = methods_table(PAPER, results.arrays[PAPER])
+    assert row(table, "HXE α=0.2")["top-1 ↑"] == Entry("diverged", soft=True)
+    assert row(table, "SCE, soft labels β=10")["top-1 ↑"].text == "failed"
+    assert row(table, "SCE, soft labels β=30")["top-1 ↑"].text == "not run"
+
+
+def test_differences_are_paired(records: list[Record], results: Results) -> None:
+    runs = {}
+    for method in ("hace", "sce"):
+        mine = [
+            r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
+        ]
+        runs[method] = np.stack([right for _, right in top1_by_hand(mine).values()])
+    drawn = paired_interval(runs["hace"], runs["sce"])
+    table = pair_table(results, "fair")
+    assert table is not None
+    entry = row(table, "pets", "backbone")["Δ top-1 ↑"]
+    assert entry.text == f"{100 * drawn.value:+.2f}"
+    star = "*" if drawn.low > 0 or drawn.high < 0 else ""
+    assert entry.detail == f"[{100 * drawn.low:+.2f}, {100 * drawn.high:+.2f}]{star}"
+    won = sum(a.mean() > b.mean() for a, b in zip(runs["hace"], runs["sce"], strict=True))
+    assert row(table, "pets", "backbone")["seeds won (top-1)"].text == f"{won} of 3"
+
+
+def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
+    records = []
+    for name, skill in (("one", 0.4), ("two", 3.5), ("three", 4.0)):
+        records += fair_records(tmp_path, animals(), {"sce": 2.0, "hace": skill}, dataset=name, seeds=(0,))
+    results = Results(records)
+    gaps = []
+    for name in ("one", "two", "three"):
+        by = {r.key.method: r.top1 for r in records if r.key.dataset == name and r.stage == "final"}
+        gaps.append(100 * (by["hace"] - by["sce"]))
+    table = pair_table(results, "fair")
+    assert table is not None
+    assert row(table, "won over 3")["Δ top-1 ↑"].text == f"{sum(g > 0 for g in gaps)} of 3" == "2 of 3"
+    assert row(table, "mean over 3")["Δ top-1 ↑"].text == f"{sum(gaps) / 3:+.2f}"
+    assert row(table, "median over 3")["Δ top-1 ↑"].text == f"{sorted(gaps)[1]:+.2f}"
+
+
+def test_best_is_bold_and_second_underlined(results: Results) -> None:
+    table = methods_table(FAIR, results.arrays[FAIR])
+    for metric in HEADLINES[:4]:
+        head = f"{metric.title} {'↑' if metric.higher else '↓'}"
+        values = {
+            float(row(table, r[0].text)[head].text): row(table, r[0].text)[head].mark for r in table.rows
+        }
+        order = sorted(values, reverse=metric.higher)
+        assert [values[v] for v in order] == (["best", "second"] + [""] * len(order))[: len(order)]
+    assert marked([1.0, 2.0]) == ["", "best"]
+    assert marked([1.0, None]) == ["", ""]
+    assert marked([3.0, 1.0, 2.0], higher=False) == ["", "best", "second"]
+
+
+def test_printed_numbers_and_marks_stand_as_in_the_paper(results: Results) -> None:
+    for table in comparable():
+        ours = paper_table(results, table)
+        printed = [r for r in ours.rows if r[1].text == "printed"]
+        assert [e.text for r in printed for e in r[2:]] == [c.printed for c in table.cells]
+        marks = {"bold": "best", "underline": "second", "": ""}
+        assert [e.mark for r in printed for e in r[2:]] == [marks[c.mark] for c in table.cells]
+        used = {note for r in printed for e in r for note in e.notes}
+        whole = {n.mark for n in table.footnotes if len(n.cells) == len(table.cells)}
+        assert used | whole == {mark for mark, _ in ours.notes}
+
+
+def test_tables_of_the_set_up_say_what_our_runs_had(results: Results) -> None:
+    datasets, rates = setup_tables(results)
+    ours = row(datasets, "FGVC-Aircraft", "ours")
+    wanted = {"training images": "100", "test images": "40", "leaves": "6", "nodes": "10", "depth": "2"}
+    assert {head: ours[head].text for head in wanted} == wanted
+    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].text == "102"
+    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].notes
+    assert row(datasets, "NABirds", "ours")["leaves"].text == "not run"
+    assert row(rates, "standard", "printed")["SCE"].text == "l * d"
+    assert (row(rates, "standard", "ours")["HACE"].text, row(rates, "adjusted", "ours")["HACE"].text) == (
+        "1",
+        "5",
+    )
+
+
+def test_every_table_in_every_format_is_the_same_twice(records: list[Record]) -> None:
+    formats = (to_markdown, to_latex, to_html, to_csv, to_text)
+    twice = [[write(t) for t in all_tables(Results(records)) for write in formats] for _ in range(2)]
+    assert twice[0] == twice[1]
+    assert len(twice[0]) > 50
+    assert runs_csv(records) == runs_csv(records)
+
+
+def test_latex_is_balanced_and_escaped(results: Results) -> None:
+    assert latex("a_b & 5 % #1 {x} ~^\\ $") == (
+        r"a\_b \& 5 \% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} \$"
+    )
+    for table in all_tables(results):
+        text = to_latex(table)
+        bare = re.sub(r"\\[\\{}&%$#_]", "", text)
+        assert bare.count("{") == bare.count("}")
+        for name in ("table", "tabular"):
+            assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+        first = next(line for line in text.splitlines() if r"\begin{tabular}" in line)
+        width = len(re.sub(r"p\{[^}]*\}", "p", first).split("{")[2].rstrip("}"))
+        body = text[text.index(r"\midrule") : text.index(r"\bottomrule")]
+        for line in body.splitlines():
+            if line.endswith(r"\\"):
+                assert len(re.findall(r"(?<!\\)&", line)) == width - 1
+        assert not re.search(r"(?<!\\)[%#]", text.replace("{!}{%", ""))
+        assert text.isascii(), [c for c in text if not c.isascii()]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(results: Results, tmp_path: Path) -> None:
+    body = "\n".join(map(to_latex, all_tables(results)))
+    source = (
+        rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}{body}\end{{document}}"
+    )
+    (tmp_path / "all.tex").write_text(source)
+    subprocess.run(["pdflatex", "-halt-on-error", "all.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_hostile_names_stay_text() -> None:
+    name = "</script><b>|*_[x](y)_*\n&\"'$"
+    table = Table("t", name, (("method", name),), ((Entry(name), Entry("1.0", name)),), remarks=(name,))
+    page = to_html(table)
+    assert "<b>" not in page
+    assert "</script" not in page
+    line = to_markdown(table).splitlines()[2]
+    assert len(re.findall(r"(?<!\\)\|", line)) == 3
+    assert "<b>" not in line
+    assert (
+        next(csv.reader(io.StringIO(to_csv(table)))) == ["method", name, f"{name} (detail)"] or "\n" in name
+    )
+
+
+def test_runs_csv_holds_every_run_and_metric(records: list[Record]) -> None:
+    lines = list(csv.DictReader(io.StringIO(runs_csv(records))))
+    assert len(lines) == len(records)
+    for line, record in zip(lines, records, strict=True):
+        assert line["status"] == record.status
+        assert float(line["lr"]) == record.lr
+        if record.status == "finished":
+            assert record.run is not None
+            assert record.run.result is not None
+            assert line["id"] == record.run.id
+            for heading, names in record.run.result["metrics"].items():
+                for name, value in names.items():
+                    assert line[f"{heading}: {name}"] == ("" if value is None else repr(value))
+            assert line["seconds"] == "1.25"
+    failed = [line for line in lines if line["status"] == "failed"]
+    assert {line["error"] for line in failed} == {"ValueError: out of <memory> & 'luck'"}
+    assert {line["status"] for line in lines} == {"finished", "diverged", "failed", "not run"}
+
+
+def test_text_for_the_terminal(records: list[Record]) -> None:
+    text = report_text(records)
+    assert "pets, backbone, fair protocol" in text
+    assert re.search(r"HACE, shuffled tree +\d+\.\d\d \[\d", text)
+    assert text.endswith("52 runs: 44 finished, 4 diverged, 2 failed, 2 not run")
+    assert max(map(len, text.splitlines())) < 130
+
+
+def test_nothing_to_report_is_said(records: list[Record]) -> None:
+    with pytest.raises(DataError, match=r"the study has no runs"):
+        Results([])
+    missing = [r for r in records if r.status in ("failed", "not run", "diverged")]
+    with pytest.raises(
+        DataError, match=r"none of 8 runs has finished \(2 failed, 4 diverged\). The first error: ValueError"
+    ):
+        Results(missing)
+
+
+def test_compared_methods_are_checked(records: list[Record]) -> None:
+    with pytest.raises(ConfigError, match=r"no results of 'hacc'.*Did you mean 'hace'"):
+        Results(records, ("hacc", "sce"))
+    with pytest.raises(ConfigError, match="two methods"):
+        Results(records, ("hace",))
+    assert (Results(records).first, Results(records).second) == ("hace", "sce")
+    assert Results(records, ("sce", "hxe_0.2")).second == "hxe_0.2"
+
+
+def test_damaged_predictions_cost_the_interval_and_are_listed(tmp_path: Path) -> None:
+    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0, 1))
+    broken = next(r.run for r in records if r.stage == "final" and r.key.method == "hace")
+    assert broken is not None
+    (broken.folder / "predictions.safetensors").write_bytes(b"not a file of tensors")
+    results = Results(records)
+    table = methods_table(FAIR, results.arrays[FAIR])
+    assert row(table, "HACE")["top-1 ↑"].detail == ""
+    assert row(table, "SCE")["top-1 ↑"].detail
+    assert len(results.problems) == 1
+    assert broken.folder.name in results.problems[0]

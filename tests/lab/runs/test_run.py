@@ -1,0 +1,259 @@
+"""Run directories: whole or not at all, known by their id, held by one process, and honest about damage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hace
+from hace.errors import ConfigError, FormatError, HaceError
+from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.run import DataPrint, read_run, scan_runs, start_run
+
+H = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
+DATA = DataPrint("pets", "f" * 64, H.fingerprint)
+CONFIG = ProbeConfig()
+RESULT = {"status": "finished", "metrics": {"leaves": {"top-1": 0.5}}}
+
+
+def finished(folder: Path, config: ProbeConfig = CONFIG) -> Path:
+    with start_run(folder, config, DATA, H) as writer:
+        writer.log([{"epoch": 1, "loss": 0.5}])
+        writer.finish(RESULT, {"weight": torch.eye(2)}, {"truth": np.array([1, 2])})
+    return folder
+
+
+def test_a_run_reads_back(tmp_path: Path) -> None:
+    run = read_run(finished(tmp_path / "deep" / "run"))
+    assert (
+        run.id
+        == CONFIG.identity(DATA.fingerprint)
+        == json.loads((run.folder / "result.json").read_text())["id"]
+    )
+    assert run.config == CONFIG
+    assert run.status == "finished"
+    assert run.result is not None
+    assert run.result["metrics"]["leaves"]["top-1"] == 0.5
+    assert torch.equal(run.weights()["weight"], torch.eye(2))
+    assert run.predictions()["truth"].tolist() == [1, 2]
+    assert run.log() == [{"epoch": 1, "loss": 0.5}]
+    assert run.hierarchy == H
+    assert run.about["made_with"]["torch"].startswith("2.")
+    assert not [p.name for p in run.folder.iterdir() if p.name.startswith(".hace-")]
+
+
+def test_without_a_result_it_is_unfinished(tmp_path: Path) -> None:
+    with start_run(tmp_path / "run", CONFIG, DATA, H):
+        pass
+    run = read_run(tmp_path / "run")
+    assert run.status == "unfinished"
+    with pytest.raises(FormatError, match="not finished"):
+        run.weights()
+    with start_run(tmp_path / "run", CONFIG, DATA, H) as writer:  # it may go on
+        writer.finish({"status": "diverged", "metrics": None})
+    assert read_run(tmp_path / "run").status == "diverged"
+
+
+def test_a_run_that_was_killed_between_its_first_files_can_start_again(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    for name in ("run.json", "result.json", "log.jsonl", "weights.safetensors", "predictions.safetensors"):
+        (folder / name).unlink()
+    assert read_run(finished(folder)).status == "finished"
+
+
+KILLED = """
+import os, sys
+from tests.lab.runs.test_run import *
+from hace.files import durable
+durable.os = type("os", (), {"fsync": lambda _: os.kill(os.getpid(), 9)})  # the file is written, and not yet in place
+with start_run(sys.argv[1], CONFIG, DATA, H):
+    pass
+"""
+
+
+def test_what_a_killed_process_had_half_written_goes_away(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], cwd=root, check=False)
+    assert done.returncode == -9
+    assert list((tmp_path / "run").glob(".hace-*/*"))
+    finished(tmp_path / "run")
+    assert not list((tmp_path / "run").glob(".hace-*"))
+
+
+def test_the_last_line_of_a_log_may_be_cut_off(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    with (folder / "log.jsonl").open("a") as log:
+        log.write('{"epoch": 2, "lo')
+    assert len(read_run(folder).log()) == 1
+
+
+def test_another_configuration_is_refused_with_the_difference(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    changed = replace(CONFIG, lr=2.0, seed=1)
+    expected = r"Changed: seed: 0 -> 1; lr: 1\.0 -> 2\.0"
+    with pytest.raises(ConfigError, match=expected), start_run(folder, changed, DATA, H):
+        raise AssertionError
+
+
+def test_changed_data_are_refused(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    other = replace(DATA, fingerprint="g" * 64)
+    expected = "fingerprint was ffffffffffff and is gggggggggggg"
+    with pytest.raises(ConfigError, match=expected), start_run(folder, CONFIG, other, H):
+        raise AssertionError
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    expected = r"holds other files \(thesis\.tex\)"
+    with pytest.raises(ConfigError, match=expected), start_run(tmp_path, CONFIG, DATA, H):
+        raise AssertionError
+    assert [p.name for p in tmp_path.iterdir() if p.suffix == ".json"] == []
+
+
+HOLD = """
+import sys, time
+from tests.lab.runs.test_run import *
+with start_run(sys.argv[1], CONFIG, DATA, H):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, cwd=root
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        expected = "Another process is at work"
+        with pytest.raises(ConfigError, match=expected), start_run(tmp_path / "run", CONFIG, DATA, H):
+            raise AssertionError
+    finally:
+        child.kill()  # as a crash would end it: nobody cleans up the lock
+        child.communicate()
+    with start_run(tmp_path / "run", CONFIG, DATA, H):
+        pass
+
+
+def test_a_file_system_without_locks_is_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import fcntl
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    expected = "cannot be held for one process: No locks available"
+    with pytest.raises(HaceError, match=expected), start_run(tmp_path / "run", CONFIG, DATA, H):
+        raise AssertionError
+
+
+def break_json(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text('{"half": ')
+
+
+def change(name: str, **values: object) -> Callable[[Path], object]:
+    def edit(folder: Path) -> None:
+        document = json.loads((folder / name).read_text())
+        document.update(values)
+        (folder / name).write_text(json.dumps(document))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "run.json").unlink(), "is no run"),
+        (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
+        (break_json("run.json"), "damaged"),
+        (break_json("config.json"), "damaged"),
+        (break_json("result.json"), "damaged"),
+        (lambda folder: (folder / "run.json").write_text("[]"), "should hold an object"),
+        (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "damaged"),
+        (change("run.json", format=99), "not of this version"),
+        (change("run.json", kind="unheard"), "not of this version"),
+        (change("run.json", data=None), "does not say which data"),
+        (change("run.json", id="0" * 16), "its id 0000000000000000"),
+        (change("config.json", lr=7.0), "its id"),
+        (change("config.json", lr=-7.0), "does not fit this version"),
+        (change("result.json", id="0" * 16), "belongs to another run"),
+        (change("result.json", status="well"), "damaged"),
+    ],
+)
+def test_damaged_runs_are_told_apart(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
+    good = finished(tmp_path / "good")
+    bad = finished(tmp_path / "bad", replace(CONFIG, lr=3.0))
+    damage(bad)
+    with pytest.raises(FormatError, match=message):
+        read_run(bad)
+    runs, skipped = scan_runs(tmp_path)
+    assert [run.folder for run in runs] == [good]
+    assert list(skipped) == [bad]
+    assert message in skipped[bad]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "predictions.safetensors"])
+def test_damaged_tensors(tmp_path: Path, name: str) -> None:
+    run = read_run(finished(tmp_path / "run"))
+    (run.folder / name).write_bytes(b"\x80\x04pickle")
+    with pytest.raises(FormatError, match="damaged"):
+        run.weights() if name.startswith("w") else run.predictions()
+
+
+def test_another_hierarchy_in_the_folder_is_noticed(tmp_path: Path) -> None:
+    run = read_run(finished(tmp_path / "run"))
+    hace.write_hierarchy(hace.Hierarchy.flat(["a", "b"]), run.folder / "hierarchy.json")
+    with pytest.raises(FormatError, match="not the hierarchy"):
+        _ = run.hierarchy
+
+
+def test_foreign_files_beside_runs_are_listed(tmp_path: Path) -> None:
+    finished(tmp_path / "run")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "empty").mkdir()
+    runs, skipped = scan_runs(tmp_path)
+    assert len(runs) == 1
+    assert {p.name for p in skipped} == {"notes.txt", "empty"}
+
+
+def test_every_sample_is_scored() -> None:
+    from hace.lab.runs.result import evaluate_outputs
+
+    loss, truth = hace.build_loss("hace", H), H.leaf_nodes[[0, 1, 2, 0]]
+    chunks = [torch.zeros(2, H.num_nodes)] * 2
+    assert evaluate_outputs(loss, chunks, truth, H).predictions()["truth"].tolist() == truth.tolist()
+    for wrong in (chunks[:1], [*chunks, *chunks]):
+        with pytest.raises(HaceError, match="sample"):
+            evaluate_outputs(loss, wrong, truth, H)
+
+
+def test_of_three_leaves_all_are_among_the_five_best() -> None:
+    from hace.lab.runs.result import evaluate_outputs
+
+    truth = np.array([*H.leaf_nodes, H.index("dog")])
+    outputs = torch.zeros(4, 3)
+    outputs[:, 2] = 1.0  # one right, two wrong, and a label that no leaf is
+    found = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
+    assert (found["answer"] == found["truth"]).tolist() == [False, False, True, False]
+    assert found["top5"].tolist() == [True, True, True, False]
+
+
+def test_nests_deeper_than_python_goes_are_damage(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    (folder / "result.json").write_text("[" * 100_000)
+    with pytest.raises(FormatError, match="damaged"):
+        read_run(folder)

@@ -1,0 +1,114 @@
+"""What a run sees: held-out samples, joined splits, the shuffled control, labels above the leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hace
+from hace.data import Features
+from hace.errors import ConfigError, DataError
+from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.samples import Source, held_out, load_source, make_task
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=80),
+    st.floats(0, 0.99),
+    st.integers(0, 3),
+)
+def test_held_out_samples_are_a_stratified_share(labels: list[int], share: float, seed: int) -> None:
+    nodes = np.array(labels)
+    kept, held = held_out(nodes, share, seed)
+    assert sorted([*kept, *held]) == list(range(len(nodes)))
+    for label in set(labels):
+        count, out = labels.count(label), int((nodes[held] == label).sum())
+        assert out == min(int(np.floor(share * count + 0.5)), count - 1)
+    again = held_out(nodes, share, seed)
+    assert np.array_equal(again[0], kept)
+
+
+def test_another_seed_holds_out_other_samples() -> None:
+    nodes = np.repeat(np.arange(10), 20)
+    first, second = held_out(nodes, 0.1, 0)[1], held_out(nodes, 0.1, 1)[1]
+    assert len(first) == len(second) == 20
+    assert not np.array_equal(first, second)
+
+
+def features(h: hace.Hierarchy, labels: list[str], start: int = 0) -> Features:
+    nodes = np.array([h.index(label) for label in labels])
+    names = [f"s{start + i}" for i in range(len(labels))]
+    x = np.arange(start, start + len(labels), dtype=np.float32)[:, None]
+    return Features(h, nodes, names, x)
+
+
+@pytest.fixture
+def source() -> Source[Features]:
+    h = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "manx")])
+    train = features(h, ["husky", "beagle", "tabby", "manx"] * 5)
+    val = features(h, ["husky"] * 2, start=20)
+    test = features(h, ["manx", "tabby"], start=30)
+    return Source(hace.Dataset("pets", h, {"train": train, "val": val, "test": test}))
+
+
+def test_training_samples_are_those_of_train_and_val(source: Source[Features]) -> None:
+    task = make_task(source, ProbeConfig())
+    assert task.train.x[:, 0].tolist() == list(range(22))
+    assert task.train.names[-1] == "s21"
+    assert task.val is None
+    assert task.evaluated is source.dataset["test"]
+    assert task.unseen == []
+    assert task.labels == "leaves"
+
+
+def test_validation_is_taken_from_training_and_can_be_evaluated(source: Source[Features]) -> None:
+    task = make_task(source, ProbeConfig(validation=0.2, evaluate="val"))
+    assert task.val is not None
+    assert task.evaluated is task.val
+    assert sorted([*task.train.x[:, 0], *task.val.x[:, 0]]) == list(range(22))
+    assert task.targets(task.train).tolist() == task.train.labels.tolist()
+
+
+def test_the_control_trains_on_another_tree_and_is_judged_by_the_true_one(source: Source[Features]) -> None:
+    h = source.dataset.hierarchy
+    trees = [make_task(source, ProbeConfig(data=DataConfig(shuffle=s))).tree for s in range(8)]
+    assert {t.leaves for t in trees} == {h.leaves}  # labels stay what they are
+    assert any(t.parents("husky") != h.parents("husky") for t in trees)
+    assert make_task(source, ProbeConfig(data=DataConfig(shuffle=1))).hierarchy is h
+
+
+def test_labels_above_the_leaves_are_trained_as_nodes() -> None:
+    config = DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})
+    source = load_source(config)
+    task = make_task(source, ProbeConfig(data=config))
+    assert task.labels == "nodes"
+    assert task.targets(task.train).tolist() == task.train.nodes.tolist()
+    with pytest.raises(DataError, match=r"data\.shuffle permutes leaves"):
+        make_task(source, ProbeConfig(data=DataConfig(shuffle=1)))
+
+
+def test_nothing_to_hold_out(source: Source[Features]) -> None:
+    with pytest.raises(DataError, match="holds out none"):
+        make_task(source, ProbeConfig(validation=0.01))
+
+
+def test_a_folder_of_features_brings_its_own_hierarchy(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="brings its own hierarchy"):
+        load_source(DataConfig("features", root=str(tmp_path), hierarchy="h.csv"))
+
+
+def test_joined_images_keep_boxes_and_refuse_a_mixture() -> None:
+    import torch
+
+    h = hace.Hierarchy.flat(["a", "b"])
+    pixels = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
+    boxes = np.array([[0, 0, 2, 2], [1, 1, 2, 2]])
+    one = hace.Samples(h, np.array([0, 1]), ["a", "b"], pixels, boxes=boxes)
+    both = one.joined([one, one.select([1])])
+    assert both.names == ["a", "b", "b"]
+    assert torch.equal(both.pixels, pixels[[0, 1, 1]])
+    assert both.boxes.tolist() == boxes[[0, 1, 1]].tolist()
+    with pytest.raises(DataError, match="cropped differently"):
+        one.joined([one, hace.Samples(h, np.array([0]), ["c"], pixels[:1])])

@@ -1,0 +1,192 @@
+"""The configuration of a training: what it refuses, all at once; files, layers, presets, and what its id stands for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hace.cli.train import as_yaml, build_config
+from hace.errors import ConfigError, FormatError
+from hace.lab.runs.config import DataConfig
+from hace.lab.runs.config_files import merged, overrides, read_document
+from hace.lab.runs.settings import from_dict
+from hace.lab.runs.train_config import PRESETS, TrainConfig, paper_config, preset
+from hace.paper import recipes
+from tests.train_cases import tiny
+
+
+def test_all_problems_come_in_one_message() -> None:
+    """Unknown keys with the nearest ones, wrong types, broken rules, unknown losses, and words that are no settings."""
+    settings = (
+        "modle=resnet18 data.nmae=x loss.name=hacee epochs=0 lr=fast precision=fp8 keep=3 drop_path=1.5 fast"
+    )
+    with pytest.raises(ConfigError) as error:
+        build_config(None, None, settings.split())
+    message = str(error.value)
+    assert message.startswith("9 problems:\n")
+    for part in (
+        "'fast' is no setting: give name=value",
+        "modle is no setting. There are data, loss, seed,",
+        "Did you mean 'model'",
+        "data.nmae is no setting. There are name, root, hierarchy, root_node, options, shuffle. Did you mean 'name'?",
+        "loss.name must be one of cross_entropy,",
+        "epochs must be at least 1, got 0.",
+        "lr must be a number, got 'fast'.",
+        "precision must be one of 'fp32', 'bf16', 'fp16', got 'fp8'.",
+        "keep must be true or false, got 3.",
+        "drop_path must be at least 0 and less than 1, got 1.5.",
+    ):
+        assert part in message, part
+
+
+def test_settings_that_do_not_fit_each_other_come_together_too() -> None:
+    settings = (
+        "model=resnet19 warmup_epochs=5 epochs=3 evaluate=val batch_size=2 accumulate=4 init_from=nowhere.pt "
+        "data.name=synthetic-features"
+    )
+    with pytest.raises(ConfigError) as error:
+        build_config(None, None, settings.split())
+    message = str(error.value)
+    assert message.startswith("7 problems:")
+    assert "evaluate is 'val', and validation holds out nothing" in message
+    assert "data.name 'synthetic-features' holds features, and training needs images." in message
+    assert "got 'resnet19'. Did you mean 'resnet18'" in message
+    assert "the schedule 'cosine' has no warm-up" in message
+    assert "warmup_epochs must be fewer than epochs, got 5 of 3." in message
+    assert "accumulate must be at most batch_size, got 4 parts of 2." in message
+    assert "init_from must be a file of weights, and nowhere.pt is not one." in message
+
+
+def test_a_configuration_cannot_name_code(tmp_path: Path) -> None:
+    path = tmp_path / "evil.yaml"
+    path.write_text("model: {class_path: os.system, init_args: {command: 'touch /tmp/x'}}\nlr: 0.1\n")
+    with pytest.raises(ConfigError, match=r"model must be text, got \{'class_path': 'os.system'"):
+        build_config(None, str(path), [])
+    path.write_text("model: !!python/object/apply:os.system ['touch /tmp/x']\n")
+    with pytest.raises(FormatError, match=r"evil\.yaml is no YAML of plain values"):
+        build_config(None, str(path), [])
+
+
+def test_files_that_are_no_configurations(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    with pytest.raises(FormatError, match=r"c\.yaml cannot be read: No such file"):
+        read_document(path)
+    path.write_text("- 1\n- 2\n")
+    with pytest.raises(FormatError, match="must hold settings, name and value, got list"):
+        read_document(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(FormatError, match="it is no text"):
+        read_document(path)
+    path.write_text("")
+    assert read_document(path) == {}
+    (tmp_path / "c.json").write_text("{'lr': 1}")
+    with pytest.raises(FormatError, match=r"c\.json is no JSON"):
+        read_document(tmp_path / "c.json")
+
+
+def test_layers_go_over_each_other(tmp_path: Path) -> None:
+    """Preset, file, settings; and another loss takes none of the options of the one before."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("lr: 5e-2\nloss: {options: {dilution: 0.2}}\nepochs: 7\n")
+    config = build_config("cifar100/resnet18/hace", str(file), ["epochs=9", "data.root=/data"])
+    assert (config.lr, config.epochs, config.batch_size) == (0.05, 9, 128)
+    assert (config.loss.options["dilution"], config.data.root, config.data.name) == (0.2, "/data", "cifar100")
+    other = build_config("cifar100/resnet18/hace", None, ["loss.name=hxe", "loss.options.alpha=0.2"])
+    assert dict(other.loss.options) == {"alpha": 0.2, "decay": "depth", "normalize": None}
+    assert overrides(["a.b=1", "a.c=[1, 2]", "d=null"])[0] == {"a": {"b": 1, "c": [1, 2]}, "d": None}
+    assert merged({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+
+
+def test_a_configuration_runs_again_as_it_was_saved(tmp_path: Path) -> None:
+    config = tiny(loss=preset("cifar100/resnet18/hace_smooth").loss, clip_norm=0.5, per_class=2)
+    assert from_dict(TrainConfig, json.loads(json.dumps(config.to_dict()))) == config
+    path = tmp_path / "again.yaml"
+    path.write_text(as_yaml(config))
+    assert build_config(None, str(path), []) == config
+
+
+def test_what_decides_the_result_is_in_the_id_and_the_rest_is_not() -> None:
+    config = tiny()
+    same = replace(
+        config,
+        device="cuda",
+        workers=3,
+        checkpoint_seconds=1.0,
+        checkpoint_steps=5,
+        tensorboard=True,
+        keep=False,
+        timeout=3.0,
+        data=replace(config.data, root="/elsewhere"),
+    )
+    assert same.identity("f") == config.identity("f")
+    changes = {
+        "model": "test_resnet",
+        "image_size": 64,
+        "dropout": 0.1,
+        "drop_path": 0.1,
+        "per_class": 3,
+        "optimizer": "adamw",
+        "schedule": "constant",
+        "accumulate": 2,
+        "clip_norm": 1.0,
+        "augment": "none",
+        "mixup_alpha": 0.1,
+        "cutmix_alpha": 0.1,
+        "precision": "bf16",
+        "ema_decay": 0.9,
+        "channels_last": True,
+        "seed": 1,
+        "lr": 0.01,
+        "epochs": 3,
+    }
+    ids = {config.identity("f"), *(replace(config, **{k: v}).identity("f") for k, v in changes.items())}
+    assert len(ids) == len(changes) + 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_the_papers_recipes(name: str) -> None:
+    dataset, model = name.split("/")
+    row = recipes.recipe(model)
+    config = PRESETS[name]()
+    assert config == preset(name) == preset(f"{name}/hace")
+    assert config.data == DataConfig(dataset)
+    for key in "model batch_size lr weight_decay momentum dropout schedule warmup_epochs optimizer".split():
+        assert getattr(config, key) == getattr(row, key), key
+    assert config.epochs == row.epochs[dataset]
+    words = PRESETS[name].__doc__ or ""
+    assert "as the paper's table of hyperparameters has it" in words
+    assert "Cost:" in words
+    assert "Expect: top-1" in words
+
+
+def test_the_guide_has_every_assumption() -> None:
+    guide = " ".join((Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8").split())
+    assert [a for a in recipes.ASSUMPTIONS if " ".join(a.split()) not in guide] == []
+
+
+def test_the_four_rates_of_the_papers_pairs() -> None:
+    base = recipes.recipe("resnet18").lr
+    found = {
+        (method, pairing): paper_config("cifar100", "resnet18", method, dilution=0.2, pairing=pairing).lr
+        for method in ("hace", "sce")
+        for pairing in ("standard", "adjusted")
+    }
+    assert found == {
+        ("hace", "standard"): base,
+        ("hace", "adjusted"): base / 0.2,
+        ("sce", "standard"): base * 0.2,
+        ("sce", "adjusted"): base,
+    }
+    assert paper_config("cifar100", "resnet18", "hace_shuffled", seed=3).data.shuffle == 3
+    for call, words in (
+        (lambda: preset("cifar100/resnet19"), "Did you mean 'cifar100/resnet18'"),
+        (lambda: preset("cifar100/resnet18/hacee"), "method must be one of sce,"),
+        (lambda: paper_config("cifar10", "resnet18"), "dataset must be one of cifar100, aircraft, nabirds"),
+        (lambda: paper_config("cifar100", "resnet18", "sce", dilution=0.2), "'sce' has no dilution"),
+        (lambda: paper_config("cifar100", "resnet18", "hxe_0.2", pairing="standard"), "loss must be one of"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            call()

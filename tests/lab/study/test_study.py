@@ -1,0 +1,497 @@
+"""Studies: their grids, what lies on the disk, what goes wrong, and the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from hace.cli import main
+from hace.errors import ConfigError, FormatError
+from hace.lab.probe.probe import run_probes
+from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.run import only_process
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.study.grid import Place
+from hace.lab.study.methods import METHODS, PAPER_METHODS
+from hace.lab.study.plans import Choices, Plan, make_plan
+from hace.lab.study.presets import ASSUMPTIONS, PRESETS
+from hace.lab.study.protocol import FAIR_RATES
+from hace.lab.study.records import Record
+from hace.lab.study.scheduler import Row, Tally
+from hace.lab.study.start import Survey, start_study
+from hace.lab.study.study import chosen, read_study
+from hace.lab.study.view import watching
+from hace.paper.recipes import DATASETS, RECIPES, paper_runs
+from tests.data_layouts import write_image
+from tests.report_studies import animals, make_run
+from tests.study_files import PATHS, outcomes, plants_study, write_features
+
+SOMEWHERE = Place(dict.fromkeys(DATASETS, "f.npz"), dict.fromkeys(DATASETS, "data"))
+
+
+def plan(name: str | list[str], **choices) -> Plan:
+    return make_plan(name, Choices(SOMEWHERE, **choices))
+
+
+def small(folder: Path, *more: str) -> list[str]:
+    """A study of three runs: SCE at two rates, and the final one."""
+    options = plants_study(folder)
+    options += ["--rates", "1,8", "--seeds", "1", "--epochs-scale", "0.1", "--out", str(folder / "study")]
+    return [*options, *(more or ("--methods", "sce"))]
+
+
+# The grids.
+
+
+def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
+    cells = plan("paper-end-to-end").cells
+    pairs = Counter((c.key.dataset, c.key.model) for c in cells)
+    assert set(pairs.values()) == {10}
+    assert len(pairs) == 18
+    for dataset, model in pairs:
+        found = [
+            (c.key.method, c.key.dilution, c.key.pairing, *c.rates)
+            for c in cells
+            if (c.key.dataset, c.key.model) == (dataset, model)
+        ]
+        assert sorted(map(str, found)) == sorted(str(tuple(run)) for run in paper_runs(dataset, model))
+    assert all(c.search() == [] and c.final(c.rates[0]).evaluate == "test" for c in cells)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("paper-fgvc", 60),
+        ("paper-family", 10),
+        ("paper-nabirds", 216),
+        ("paper-probe", 144),
+        ("fair-probe", 270),
+    ],
+)
+def test_sizes_of_other_grids(name: str, cells: int) -> None:
+    keys = [c.key for c in plan(name).cells]
+    assert len(keys) == len(set(keys)) == cells
+
+
+def test_studies_share_their_runs() -> None:
+    whole = {c.final(c.rates[0]).identity("data") for c in plan("paper-end-to-end").cells}
+    for part in ("paper-fgvc", "paper-family"):
+        assert {c.final(c.rates[0]).identity("data") for c in plan(part).cells} <= whole
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.protocol == "fair"])
+def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> None:
+    cells = plan(name).cells
+    by_model: dict[tuple[str, str], set] = {}
+    for cell in cells:
+        by_model.setdefault((cell.key.dataset, cell.key.model), set()).add(cell.rates)
+        assert all(c.evaluate == "val" and c.validation == 0.1 and not c.keep for c in cell.search())  # type: ignore[attr-defined]
+        assert cell.final(1.0).validation == 0
+    assert all(len(rates) == 1 for rates in by_model.values())
+    seeds = {m: {c.key.seed for c in cells if c.key.method == m} for m in {c.key.method for c in cells}}
+    assert all(found == set(range(PRESETS[name].seeds)) for found in seeds.values())
+    if PRESETS[name].kind == "probe":
+        assert {cell.rates for cell in cells} == {FAIR_RATES}
+
+
+def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:
+    for cell in plan("controls").cells:
+        if METHODS[cell.key.method].diluted:
+            assert cell.config.loss.options["dilution"] == cell.key.dilution
+        assert cell.config.data.shuffle == (cell.key.seed if cell.key.method == "hace_shuffled" else None)
+
+
+def test_choices_shrink_a_study() -> None:
+    found = plan("fair-probe", only={"method": "hace,sce", "dataset": "cifar100"}, seeds=2).cells
+    assert {(c.key.method, c.key.dataset, c.key.seed) for c in found} == {
+        (m, "cifar100", s) for m in ("hace", "sce") for s in (0, 1)
+    }
+    for scale, epochs, warmup in ((0.1, 30, 3), (0.001, 1, 0)):
+        config = plan("paper-end-to-end", epochs_scale=scale, only={"model": "vit_base"}).cells[0].config
+        assert isinstance(config, TrainConfig)
+        assert (config.epochs, config.warmup_epochs) == (epochs, warmup)
+
+
+def test_data_of_ones_own_need_an_option_only() -> None:
+    found = make_plan("fair-probe", Choices(Place({"birds": "b.npz"}, {}, {"birds": "t.csv"})))
+    assert {c.key.dataset for c in found.cells} == {"birds"}
+    assert found.missing == tuple(f"--features {name}=" for name in DATASETS)
+    assert found.data["birds", "probe"].name == "features"
+    images = make_plan("fair-end-to-end", Choices(Place({}, {"birds": "/"}), only={"model": "resnet18"}))
+    assert images.data["birds", "train"].name == "folders"
+    assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
+
+
+def test_several_presets_make_one_study() -> None:
+    names = ["paper-probe", "fair-probe", "controls", "paper-fgvc"]
+    together = plan(names)
+    assert together.preset == "paper-probe fair-probe controls paper-fgvc"
+    keys = [cell.key for cell in together.cells]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == {cell.key for name in names for cell in plan(name).cells}
+    assert ("aircraft", "train") in together.data
+    assert ("aircraft", "probe") in together.data
+
+
+def test_any_setting_of_all_runs() -> None:
+    cells = plan("paper-fgvc", settings={"batch_size": 64, "precision": "bf16"}).cells
+    assert {(c.config.batch_size, getattr(c.config, "precision")) for c in cells} == {(64, "bf16")}  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "message"),
+    [
+        ("fair-prob", {}, r"There is no study 'fair-prob'\. .* Did you mean 'fair-probe'"),
+        ("fair-probe", {"methods": ("hase",)}, r"There is no method 'hase'\. .* Did you mean 'hace'"),
+        (
+            "fair-probe",
+            {"only": {"metod": "sce"}},
+            r"'metod' is no part of a cell\. .* Did you mean 'method'",
+        ),
+        ("fair-probe", {"only": {"method": "sc"}}, r"there is no method 'sc'\. .* Did you mean 'sce'"),
+        ("paper-probe", {"rates": (1.0,)}, "paper-probe has the paper's rates"),
+        ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0, got 1, -1"),
+        ("fair-probe", {"settings": {"lr": 1}}, "--set lr: that is the grid's own business"),
+        ("fair-probe", {"settings": {"bath_size": 1}}, "bath_size is no setting.* Did you mean 'batch_size'"),
+        ("fair-probe", {"seeds": 0}, "--seeds must be at least 1, got 0"),
+        ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0, got 0"),
+        (
+            "fair-probe",
+            {"place": Place()},
+            "fair-probe has no data: say where they lie, with --features cifar100=PATH",
+        ),
+        ("fair-probe", {"place": Place({"a": "f"}, {}, {"b": "h"})}, "there is no --features b=PATH"),
+    ],
+)
+def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_plan(name, Choices(**{"place": SOMEWHERE, **choices}))
+
+
+# Studies on the disk.
+
+
+def test_a_study_is_done_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(small(tmp_path)) == 0
+    assert "3 of 3 runs are done" in capsys.readouterr().out
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("study/**/*") if p.name != ".lock"}
+    assert main(small(tmp_path)) == 0
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    records = read_study(tmp_path / "study").records()
+    assert [(r.stage, r.status) for r in records] == [
+        ("search", "finished"),
+        ("search", "finished"),
+        ("final", "finished"),
+    ]
+    best = max(records[:2], key=lambda r: (r.top1, -r.lr))
+    assert records[2].lr == best.lr
+    assert records[2].run is not None
+    assert records[2].run.config.evaluate == "test"
+
+
+def test_two_studies_share_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = ("--runs", str(tmp_path / "shared"))
+    assert main(small(tmp_path, "--methods", "sce", *runs)) == 0
+    before = outcomes(tmp_path / "shared")
+    other = ("--out", str(tmp_path / "other"), "--dry-run")
+    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other)) == 0
+    assert "2 cells, 6 runs, 3 done" in capsys.readouterr().out
+    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other[:2])) == 0
+    assert before.items() <= outcomes(tmp_path / "shared").items()
+    assert len(outcomes(tmp_path / "shared")) == 6
+
+
+def test_a_changed_study_is_refused_with_the_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(small(tmp_path)) == 0
+    before = outcomes(tmp_path / "study" / "runs")
+    assert main(small(tmp_path, "--methods", "sce,hxe_0.2")) == 2
+    said = capsys.readouterr().err
+    assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
+    assert "cells that are new: 1, the first is plants features hxe_0.2, seed 0" in said
+    assert "Give another --out, or --update" in said
+    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
+    assert before.items() <= outcomes(tmp_path / "study" / "runs").items()
+    assert len(read_study(tmp_path / "study").cells) == 2
+
+
+def test_changed_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(small(tmp_path)) == 0
+    write_features(tmp_path, seed=1)
+    assert main(small(tmp_path)) == 2
+    assert "data plants: fingerprint" in capsys.readouterr().err
+
+
+def test_moved_data_and_a_moved_study_are_the_same(tmp_path: Path) -> None:
+    assert main(small(tmp_path)) == 0
+    before = outcomes(tmp_path / "study" / "runs")
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("plants.npz", "plants.csv", "study"):
+        (tmp_path / name).rename(moved / name)
+    run = read_study(moved / "study").records()[0].run
+    assert run is not None
+    shutil.rmtree(run.folder)  # what is missing is made from the data where they are now
+    assert main(small(moved)) == 0
+    assert outcomes(moved / "study" / "runs") == before
+
+
+def test_choices_that_lead_to_the_same_grid_are_the_same(tmp_path: Path) -> None:
+    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--only", "method=sce")) == 0
+    document = (tmp_path / "study" / "study.json").read_bytes()
+    assert main(small(tmp_path, "--methods", "sce")) == 0
+    assert (tmp_path / "study" / "study.json").read_bytes() == document
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = ("--features", f"cifar100={tmp_path / 'nothing.npz'}", "--hierarchy", "cifar100=cifar100")
+    assert main(small(tmp_path, "--methods", "sce,hace", *missing, "--dry-run")) == 0
+    out = capsys.readouterr().out
+    assert not (tmp_path / "study").exists()
+    assert "cifar100: cannot be used, and is not counted: " in out
+    assert "4 cells, 12 runs, 0 done; the rest takes about 0:00:0" in out
+    assert "rough: by rule of thumb" in out
+    assert main(small(tmp_path, "--methods", "sce,hace", *missing)) == 2  # without the data it is not started
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            ("--executor", "rya"),
+            "--executor must be one of local, ray, slurm, got 'rya'. Did you mean 'ray'?",
+        ),
+        (("--retries", "-1"), "--retries must be 0 or more, got -1."),
+        (("--workers", "-1"), "--workers must be 0 or more, got -1."),
+        (("--threads", "0"), "--threads must be at least 1, got 0."),
+        (("--rates", "1,x"), "--rates must be numbers with commas between them, got '1,x'."),
+        (("--only", "method"), "--only must be NAME=VALUE, got 'method'."),
+        (("--features", "plants=x"), "--features names 'plants' twice"),
+        (("--out", "{}"), "exists and is no study. Give --out a new or an empty folder."),
+    ],
+)
+def test_options_that_do_not_fit(
+    more: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(small(tmp_path, *(m.format(tmp_path) for m in more))) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_study_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study"]) == 2
+    assert main(["study", "demo"]) == 2
+    said = capsys.readouterr().err
+    assert "hace study needs the name of a study" in said
+    assert "--out STUDY" in said
+    with pytest.raises(FormatError, match=r"is no study: it has no study\.json"):
+        read_study(tmp_path)
+
+
+def test_the_list_names_every_study_and_assumption(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{out}" for name in PRESETS)
+    assert all(assumption in out for assumption in ASSUMPTIONS)
+
+
+# Failures.
+
+
+def obstructed(folder: Path, stage: str) -> Path:
+    """Do a study, then put something else where one of its runs was."""
+    assert main(small(folder)) == 0
+    run = next(r.run for r in read_study(folder / "study").records() if r.stage == stage)
+    assert run is not None
+    for file in run.folder.iterdir():
+        file.unlink()
+    (run.folder / "note.txt").write_text("not a run")
+    return run.folder / "note.txt"
+
+
+def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    note = obstructed(tmp_path, "search")
+    with pytest.raises(SystemExit) as stopped:
+        main(small(tmp_path))
+    assert stopped.value.code == 1
+    printed, said = capsys.readouterr()
+    assert "1 of 3 runs are done, 2 failed: " in printed
+    assert "failed after 2 attempts: plants features sce, seed 0, rate 1: " in said
+    failures = json.loads((tmp_path / "study" / "failures.json").read_text())
+    assert failures[note.parent.name]["attempts"] == 2
+    assert failures[note.parent.name]["cell"]["method"] == "sce"
+    failed, other, final = read_study(tmp_path / "study").records()
+    assert failed.status == "failed"
+    assert "holds other files (note.txt)" in failed.error
+    assert other.status == "finished"
+    assert final.status == "failed"  # no rate can be chosen fairly from a part of the search
+    assert "1 of the 2 runs that choose its rate failed, at 1: " in final.error
+    note.unlink()
+    assert main(small(tmp_path)) == 0
+    assert not (tmp_path / "study" / "failures.json").exists()
+    assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
+
+
+def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
+    methods = ("--methods", ",".join(PAPER_METHODS), "--only", "dilution=0.5,None", "--retries", "0")
+    assert main(small(tmp_path, *methods)) == 0
+    before = outcomes(tmp_path / "study" / "runs")
+    note = next(r.run.folder for r in read_study(tmp_path / "study").records() if r.run) / "note.txt"
+    for folder in (tmp_path / "study" / "runs").iterdir():
+        for file in folder.iterdir():
+            file.unlink()
+    note.write_text("not a run")
+    with pytest.raises(SystemExit):
+        main(small(tmp_path, *methods))
+    records = read_study(tmp_path / "study").records()
+    assert Counter(r.status for r in records) == {"finished": 28, "failed": 2}
+    assert all("holds other files (note.txt)" in r.error for r in records if r.status == "failed")
+    note.unlink()
+    assert main(small(tmp_path, *methods)) == 0
+    assert outcomes(tmp_path / "study" / "runs") == before  # alone or in a pass, the same bytes
+
+
+def test_every_method_has_the_same_bytes_alone_and_in_a_pass(tmp_path: Path) -> None:
+    """Which runs share a pass depends on kills, failures and executors."""
+    features, hierarchy = write_features(tmp_path)
+    data = DataConfig("features", root=str(features), hierarchy=str(hierarchy))
+    configs = [ProbeConfig(data=data, loss=method.loss, lr=2.0, epochs=5) for method in METHODS.values()]
+    run_probes(configs, tmp_path / "together")
+    for config in configs:
+        run_probes([config], tmp_path / "alone")
+    assert outcomes(tmp_path / "together") == outcomes(tmp_path / "alone")
+
+
+def test_a_damaged_run_is_reported_not_believed(tmp_path: Path) -> None:
+    assert main(small(tmp_path)) == 0
+    run = read_study(tmp_path / "study").records()[2].run
+    assert run is not None
+    (run.folder / "result.json").write_text("{")
+    record = read_study(tmp_path / "study").records()[2]
+    assert record.status == "failed"
+    assert "is damaged" in record.error
+    with pytest.raises(SystemExit):
+        main(small(tmp_path))
+
+
+def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
+    (cell,) = make_plan("demo", Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)).cells
+    searched = []
+    for config in cell.search():
+        assert isinstance(config, ProbeConfig)
+        run = make_run(tmp_path, animals(), config, "animals", 1.0, status="diverged")
+        searched.append(Record(cell.key, "search", config.lr, run))
+    assert [record.status for record in searched] == ["diverged", "diverged"]
+    lr, why = chosen(cell, searched)
+    assert lr is None
+    assert "No rate can be chosen: all of 1, 2 have diverged" in why
+
+
+def test_a_run_that_another_process_is_at_work_on_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = obstructed(tmp_path, "final")
+    note.unlink()
+    with only_process(note.parent):
+        study = threading.Thread(target=main, args=(small(tmp_path, "--methods", "sce", "--retries", "0"),))
+        study.start()
+        time.sleep(4)
+    study.join(60)
+    assert "waiting: Another process is at work in" in capsys.readouterr().err
+    assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
+
+
+def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(small(tmp_path)) == 0
+    before = (tmp_path / "study" / "study.json").read_bytes()
+    with only_process(tmp_path / "study"):
+        assert main(small(tmp_path)) == 2
+        assert main(small(tmp_path, "--methods", "hce", "--update")) == 2
+    assert "Another process is at work" in capsys.readouterr().err
+    assert (tmp_path / "study" / "study.json").read_bytes() == before
+
+
+# For people.
+
+
+def test_lines_now_and_then() -> None:
+    now = 0.0
+    stream = StringIO()
+    with watching(stream, lambda: now) as watch:
+        tally = Tally({("birds", "features", "hace"): Row(total=10)})
+        watch.changed(tally)
+        tally.rows["birds", "features", "hace"].done = tally.fresh = 1
+        watch.changed(tally)
+        now = 30.0
+        tally.rows["birds", "features", "hace"].done = tally.fresh = 5
+        tally.notes.append("something")
+        watch.changed(tally)
+    assert stream.getvalue().splitlines() == [
+        "study: 0 of 10 runs are done",
+        "study: something",
+        "study: 5 of 10 runs are done, about 0:00:30 left",
+    ]
+
+
+def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> None:
+    """Their fingerprints differ, and each kind of runs has its own."""
+    features, hierarchy = write_features(tmp_path)
+    for split in ("train", "test"):
+        for name in PATHS:
+            write_image(tmp_path / "images" / split / name / f"{split}.png")
+    place = Place({"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)})
+    choices = Choices(place, {"method": "sce", "model": "features,resnet18"}, seeds=1)
+    both = make_plan(["fair-probe", "fair-end-to-end"], choices)
+    study = start_study(tmp_path / "study", both, choices, Survey(both.data))
+    prints = {kind: study.sets["plants", kind]["fingerprint"] for kind in ("probe", "train")}
+    assert prints["probe"] != prints["train"]
+    for cell in study.cells:
+        assert study.identity(cell, cell.config) == cell.config.identity(prints[cell.config.kind])
+    assert start_study(tmp_path / "study", both, choices, Survey(both.data)).document == study.document
+    assert {r.status for r in study.records()} == {"not run"}
+
+
+@pytest.mark.slow
+def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
+    for i, (split, name) in enumerate(
+        (s, n) for s in ("train", "test") for n in ("dog/husky", "dog/pug", "cat/tabby")
+    ):
+        for k in range(6 if split == "train" else 1):
+            write_image(tmp_path / "pets" / split / name / f"{k}.png", colour=(40 * i, 40 * k, 90))
+    options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
+    options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05,0.1", "--epochs-scale", "0.001"]
+    assert main([*options, "--out", str(tmp_path / "study")]) == 0
+    records = read_study(tmp_path / "study").records()
+    assert [(r.key.dataset, r.key.model, r.status) for r in records] == [("pets", "resnet18", "finished")] * 3
+    assert not list(tmp_path.glob("study/runs/*/checkpoint*"))
+
+
+def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A researcher wants to know what a study costs before fetching its data."""
+    assert main(["study", "paper-end-to-end", "paper-probe", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "--data-root nabirds=" in err
+    assert "--features aircraft=" in err
+    rows = {tuple(line.split()[:3]): line.split() for line in out.splitlines()}
+    assert rows["cifar100", "resnet18", "hace"][3:5] == ["6", "0"]
+    assert rows["cifar100", "resnet18", "sce"][3:5] == ["4", "0"]
+    assert rows["nabirds", "dinov2_large", "hace_soft30"][3:5] == ["6", "0"]
+    hours = {model: seconds(rows["nabirds", model, "hace"][5]) for model in ("resnet18", "vit_base")}
+    assert hours["vit_base"] / hours["resnet18"] == pytest.approx(300 / 750 * 17.6 / 1.81, rel=0.02)
+    assert " 324 runs, 0 done" in out  # 18 pairs of ten, and 3 x (4 x 6 + 6 x 4) probes
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(ConfigError, match="has no data"):
+        make_plan("paper-end-to-end")
+
+
+def seconds(text: str) -> int:
+    hours, minutes, rest = map(int, text.split(":"))
+    return 3600 * hours + 60 * minutes + rest

@@ -1,0 +1,400 @@
+"""The estimator: scikit-learn's own contract suite, and what a hierarchy adds to it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+
+import hace
+from hace import ConfigError, DataError, Hierarchy
+from hace.linear.estimator import HACEClassifier
+
+IRIS = load_iris()
+X: np.ndarray = IRIS.data
+NAMES: np.ndarray = IRIS.target_names[IRIS.target]
+TREE = Hierarchy.from_paths(
+    [("small", "setosa"), ("large", "virginica"), ("large", "versicolor")],
+    leaves=["virginica", "setosa", "versicolor"],  # not in sorted order
+)
+
+# ---------------------------------------------------------------------- the contract suite
+
+MINI_BATCHES = (
+    "mini-batches: a repeated sample stands in other batches than a weighted one, so training takes another "
+    "path. In full batch the two agree: tests/linear/test_fitting.py::test_weight_two_is_the_sample_twice."
+)
+
+
+def expected_failures(estimator: BaseEstimator) -> dict[str, str]:
+    """Every check that does not hold, with the reason. There is no other list."""
+    if estimator.get_params()["optimizer"] == "lbfgs":
+        return {}
+    return {"check_sample_weight_equivalence_on_dense_data": MINI_BATCHES}
+
+
+@parametrize_with_checks(
+    [HACEClassifier(), HACEClassifier(optimizer="sgd"), HACEClassifier(optimizer="adamw", lr=0.1)],
+    expected_failed_checks=expected_failures,
+)
+@pytest.mark.filterwarnings("default")  # the checks make warnings of their own
+def test_contract(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+ALL_RUN = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from sklearn.utils.estimator_checks import check_estimator
+from hace import HACEClassifier
+results = check_estimator(HACEClassifier(), on_skip=None, on_fail=None)
+print(len(results), sorted((r["check_name"], r["status"]) for r in results if r["status"] != "passed"))
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_skipped_silently() -> None:
+    """The one check that asks for an environment variable gets it, in a process of its own; then all of them run."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_RUN],
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, rest = done.stdout.strip().split(maxsplit=1)
+    assert int(count) > 50
+    assert rest == "[]"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_suite_says_no_to_a_broken_estimator() -> None:
+    class Broken(HACEClassifier):
+        def predict(self, X: Any) -> np.ndarray:
+            return super().predict(X)[:-1]
+
+    with pytest.raises((AssertionError, ValueError)):
+        check_estimator(Broken())
+
+
+# ---------------------------------------------------------------------- without a hierarchy
+
+
+@pytest.mark.parametrize("dilution", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "y", [IRIS.target, NAMES, IRIS.target.astype(float), NAMES == "setosa"], ids=lambda y: y.dtype
+)
+def test_flat_is_logistic_regression_at_any_dilution(dilution: float, y: np.ndarray) -> None:
+    x = StandardScaler().fit_transform(X)
+    strength = 3.0
+    own = HACEClassifier(dilution=dilution, weight_decay=1 / (strength * len(x)), tol=1e-8).fit(x, y)
+    # With two classes scikit-learn has one row of weights, whose square counts twice as much as that of two.
+    two = len(np.unique(y)) == 2
+    peer = LogisticRegression(C=strength * (2 if two else 1), tol=1e-10, max_iter=10_000).fit(x, y)
+    np.testing.assert_array_equal(own.predict(x), peer.predict(x))
+    np.testing.assert_allclose(own.predict_proba(x), peer.predict_proba(x), atol=2e-4)
+    np.testing.assert_array_equal(own.classes_, peer.classes_)
+    assert own.predict(x).dtype == y.dtype
+    assert log_loss(y, own.predict_proba(x)) == pytest.approx(log_loss(y, peer.predict_proba(x)), abs=1e-5)
+
+
+def test_iris_just_works_in_every_optimizer() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert HACEClassifier().fit(X, NAMES).score(X, NAMES) > 0.97
+        for optimizer in ("sgd", "adamw"):
+            scaled = make_pipeline(StandardScaler(), HACEClassifier(optimizer=optimizer, random_state=0))
+            assert scaled.fit(X, NAMES).score(X, NAMES) > 0.93
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    def fitted(seed: Any) -> np.ndarray:
+        return HACEClassifier(TREE, optimizer="sgd", epochs=2, random_state=seed).fit(X, NAMES).coef_
+
+    assert np.array_equal(fitted(3), fitted(3))
+    assert np.array_equal(fitted(np.random.RandomState(3)), fitted(np.random.RandomState(3)))
+    assert not np.array_equal(fitted(3), fitted(4))
+
+
+# ---------------------------------------------------------------------- with one
+
+
+@pytest.mark.parametrize("loss", list(hace.LOSSES))
+def test_every_loss_fits_and_answers(loss: str) -> None:
+    clf = HACEClassifier(TREE, loss=loss, weight_decay=1e-3).fit(X, NAMES)
+    floor = 0.6 if loss == "expected_distance" else 0.9
+    assert clf.score(X, NAMES) > floor
+    assert clf.coef_.shape == (clf.loss_.num_outputs, 4)
+    proba = clf.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.exp(clf.predict_log_proba(X)), proba)
+    np.testing.assert_array_equal(clf.classes_[proba.argmax(axis=1)], clf.predict(X))
+    nodes = np.exp(clf.predict_node_log_proba(X))
+    large = nodes[:, TREE.index("large")]
+    assert (large >= nodes[:, TREE.index("virginica")] + nodes[:, TREE.index("versicolor")] - 1e-9).all()
+
+
+def test_columns_stand_in_sorted_order_whatever_the_label_order() -> None:
+    clf = HACEClassifier(TREE).fit(X, NAMES)
+    assert clf.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert TREE.leaves == ("virginica", "setosa", "versicolor")
+    proba = clf.predict_proba(X)
+    assert proba[0, 0] > 0.9  # the first flower is a setosa
+    np.testing.assert_array_equal(clf.decision_function(X).argmax(axis=1), proba.argmax(axis=1))
+    chance = proba[np.arange(150), IRIS.target]
+    assert log_loss(NAMES, proba, labels=clf.classes_) == pytest.approx(-np.log(chance).mean())
+    by_hand = torch.as_tensor(X @ clf.coef_.T + clf.intercept_)
+    logits = hace.leaf_logits(by_hand, TREE).numpy()[:, [TREE.label(c) for c in clf.classes_]]
+    np.testing.assert_allclose(clf.decision_function(X), logits)
+
+
+def test_integers_are_ids_and_come_back_as_integers() -> None:
+    h = Hierarchy.from_paths([("birds", "10"), ("birds", "9"), ("fish", "2")])
+    y = np.array([2, 9, 10])[IRIS.target]
+    clf = HACEClassifier(h).fit(X, y)
+    assert clf.classes_.tolist() == [2, 9, 10]
+    assert clf.classes_.dtype.kind == "i"
+    assert clf.score(X, y) > 0.97
+    assert set(clf.predict_node(X, level=1)) == {"birds", "fish"}
+    words = HACEClassifier(h).fit(X, y.astype(str))
+    assert words.classes_.tolist() == ["10", "2", "9"]
+    np.testing.assert_array_equal(words.predict(X).astype(int), clf.predict(X))
+
+
+@pytest.mark.parametrize("kind", [object, "string"])
+def test_labels_from_pandas_work(kind: Any) -> None:
+    frame = pd.DataFrame(X, columns=IRIS.feature_names)
+    clf = HACEClassifier(TREE).fit(frame, pd.Series(NAMES, dtype=kind))
+    assert clf.feature_names_in_.tolist() == IRIS.feature_names
+    assert clf.n_features_in_ == 4
+    assert clf.predict(frame)[0] == "setosa"
+
+
+def test_unseen_leaves_work_and_are_reported() -> None:
+    kept = NAMES != "versicolor"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clf = HACEClassifier(TREE).fit(X[kept], NAMES[kept])
+    assert clf.unseen_classes_.tolist() == ["versicolor"]
+    assert clf.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert clf.predict_proba(X).shape == (150, 3)
+    assert clf.score(X[kept], NAMES[kept]) > 0.97
+    assert HACEClassifier(TREE).fit(X, NAMES).unseen_classes_.tolist() == []
+
+
+def test_coarse_labels_train_and_score() -> None:
+    """Half of the large ones are known as large only: the other half teaches the species."""
+    y = NAMES.astype(object)
+    y[(np.arange(150) % 2 == 0) & (NAMES != "setosa")] = "large"
+    clf = HACEClassifier(TREE).fit(X, y)
+    assert clf.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert clf.loss_.labels == "nodes"
+    assert (clf.predict(X) == NAMES).mean() > 0.95
+    assert set(clf.predict(X)) == set(NAMES)
+    right = (clf.predict(X) == y) | ((y == "large") & (clf.predict(X) != "setosa"))
+    assert clf.score(X, y) == pytest.approx(right.mean())
+    weight = np.linspace(0, 1, 150)
+    assert clf.score(X, y, weight) == pytest.approx(np.average(right, weights=weight))
+    assert cross_val_score(HACEClassifier(TREE), X, y, cv=3).mean() > 0.9
+
+
+def test_predict_node_follows_the_rules_of_predict() -> None:
+    clf = HACEClassifier(TREE).fit(X, NAMES)
+    log_q = clf.predict_node_log_proba(X)
+    kind = "node_log_probs"
+    for threshold in (0.5, 0.9, [0.5, 0.99]):
+        want = hace.predict(log_q, TREE, "threshold", threshold=threshold, kind=kind).ids
+        assert clf.predict_node(X, threshold).tolist() == want
+    assert clf.predict_node(X).tolist() == clf.predict_node(X, 0.5).tolist()
+    assert clf.predict_node(X, level=1).tolist() == hace.predict(log_q, TREE, "level", level=1, kind=kind).ids
+    sure = clf.predict_node(X, 0.999)
+    assert {"setosa", "large"} <= set(sure)
+    assert (sure == "large").sum() > (clf.predict_node(X, 0.6) == "large").sum()
+    flat = HACEClassifier().fit(X, NAMES)
+    assert None in set(flat.predict_node(X, 0.99))  # nothing above a class to fall back on
+
+
+# ---------------------------------------------------------------------- partial_fit
+
+
+def test_partial_fit_learns_batch_by_batch() -> None:
+    x = StandardScaler().fit_transform(X)
+    clf = HACEClassifier(TREE, optimizer="sgd", random_state=0)
+    order = np.random.default_rng(0).permutation(150)
+    for _ in range(20):
+        for rows in np.array_split(order, 5):
+            clf.partial_fit(x[rows], NAMES[rows])
+    assert clf.score(x, NAMES) > 0.93
+    assert clf.n_iter_ == 100
+    assert clf.unseen_classes_.tolist() == []
+
+
+def test_partial_fit_goes_on_from_where_it_was() -> None:
+    clf = HACEClassifier(TREE, optimizer="sgd", lr=1e-30, random_state=0).partial_fit(X[:10], NAMES[:10])
+    assert clf.unseen_classes_.tolist() == ["versicolor", "virginica"]
+    before = clf.coef_.copy()
+    clf.partial_fit(X[60:], NAMES[60:])
+    np.testing.assert_allclose(clf.coef_, before)
+    assert clf.unseen_classes_.tolist() == []
+    assert not np.allclose(HACEClassifier(TREE, optimizer="sgd", lr=0.1).fit(X, NAMES).coef_, before)
+
+
+def test_partial_fit_asks_for_classes_only_where_nobody_else_knows_them() -> None:
+    flat = HACEClassifier(optimizer="adamw")
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        flat.partial_fit(X, NAMES)
+    flat.partial_fit(X[:10], NAMES[:10], classes=IRIS.target_names)
+    assert flat.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    with pytest.raises(ValueError, match="is not what the first call to partial_fit said"):
+        flat.partial_fit(X, NAMES, classes=["setosa", "virginica"])
+    with pytest.raises(DataError, match="y holds 'rose', which is not in classes, in row 1"):
+        flat.partial_fit(X[:2], np.array(["setosa", "rose"]))
+    with pytest.raises(AttributeError, match="partial_fit"):
+        _ = HACEClassifier().partial_fit
+
+
+# ---------------------------------------------------------------------- in scikit-learn's company
+
+
+def test_pipeline_search_and_cross_validation() -> None:
+    pipe = make_pipeline(StandardScaler(), HACEClassifier(TREE, tol=1e-3))
+    grid = {"haceclassifier__dilution": [0.3, 0.7], "haceclassifier__weight_decay": [1e-3, 1e-1]}
+    search = GridSearchCV(pipe, grid, cv=3, scoring="neg_log_loss").fit(X, NAMES)
+    assert search.best_params_["haceclassifier__weight_decay"] == 1e-3
+    assert search.best_score_ > -0.3
+    assert cross_val_score(pipe, X, NAMES, cv=5).mean() > 0.93
+    assert (cross_val_predict(pipe, X, NAMES, cv=3) == NAMES).mean() > 0.93
+
+
+def test_cross_val_predict_replaces_labels_by_numbers_and_is_refused() -> None:
+    """scikit-learn does so for every method but predict; a hierarchy cannot know its numbers, and says so."""
+    with pytest.raises(DataError, match="the first is '0' in row 0"):
+        cross_val_predict(HACEClassifier(TREE), X, NAMES, cv=3, method="predict_proba")
+    assert cross_val_predict(HACEClassifier(), X, NAMES, cv=3, method="predict_proba").shape == (150, 3)
+
+
+def test_clone_and_pickle() -> None:
+    clf = HACEClassifier(TREE, dilution=0.7, optimizer="sgd", random_state=0).fit(X, NAMES)
+    twin = clone(clf)
+    assert twin.hierarchy == TREE
+    assert twin.get_params()["dilution"] == 0.7
+    with pytest.raises(NotFittedError):
+        twin.predict(X)
+    thawed = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(thawed.predict_proba(X), clf.predict_proba(X))
+    assert thawed.hierarchy_ == TREE
+    clf.set_params(loss="hxe", hierarchy=None)  # what is fitted stays as it is
+    np.testing.assert_array_equal(thawed.predict_proba(X), clf.predict_proba(X))
+
+
+def test_sample_weights_count_as_repetitions() -> None:
+    weight = np.arange(150) % 3
+    clf = HACEClassifier(TREE, weight_decay=0.1, tol=1e-8)
+    repeated = clone(clf).fit(X.repeat(weight, axis=0), NAMES.repeat(weight)).predict_proba(X)
+    weighted = clone(clf).fit(X, NAMES, sample_weight=weight).predict_proba(X)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-5)
+    assert abs(weighted - clone(clf).fit(X, NAMES).predict_proba(X)).max() > 1e-3
+
+
+def test_it_agrees_with_the_trainer_on_more_classes() -> None:
+    x, y = load_digits(return_X_y=True)
+    h = Hierarchy.from_paths([("round" if d in (0, 6, 8, 9) else "edged", str(d)) for d in range(10)])
+    clf = HACEClassifier(h, weight_decay=1e-2).fit(x / 16, y)
+    assert clf.score(x / 16, y) > 0.93
+    assert set(clf.predict_node(x / 16, level=1)) == {"round", "edged"}
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"loss": "hacee"}, "Unknown loss 'hacee'.*Did you mean 'hace'"),
+        ({"dilution": 0.0}, r"dilution must be in \(0, 1\]"),
+        ({"optimizer": "newton"}, "optimizer must be one of 'sgd', 'adamw', 'lbfgs'"),
+        ({"optimizer": "sgd", "lr": -1.0}, "lr must be a number above 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be a number >= 0"),
+        ({"hierarchy": {"a": "b"}}, "hierarchy must be a hace.Hierarchy or None. Got dict"),
+        ({"loss_params": {"labels": "nodes"}}, "loss_params must not hold 'labels'"),
+        ({"loss_params": {"alhpa": 1}}, "Loss 'hace' has no parameter 'alhpa'"),
+    ],
+)
+def test_bad_parameters(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HACEClassifier(**params).fit(X, NAMES)
+
+
+def test_labels_that_the_hierarchy_does_not_know() -> None:
+    y = NAMES.astype("<U20").copy()
+    y[[7, 20]] = "setossa"
+    with pytest.raises(
+        DataError, match=r"2 of 150 are not; the first is 'setossa' in row 7. Did you mean 'setosa'"
+    ):
+        HACEClassifier(TREE).fit(X, y)
+    with pytest.raises(DataError, match="150 of 150 are not; the first is '0' in row 0"):
+        HACEClassifier(TREE).fit(X, IRIS.target)
+    with pytest.raises(DataError, match=r"as strings or as integers. Got float64, such as 0.0"):
+        HACEClassifier(TREE).fit(X, IRIS.target.astype(float))
+    mixed = Hierarchy.from_paths([("top", "0"), ("top", "1"), ("top", "2"), ("top", "two")])
+    with pytest.raises(DataError, match="y holds integers, and the leaf 'two' of the hierarchy is none"):
+        HACEClassifier(mixed).fit(X, IRIS.target)
+
+
+def test_training_that_diverges_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(
+        ConfigError, match=r"Training diverged in epoch 1. Take a smaller lr, or scale the features"
+    ):
+        HACEClassifier(TREE, optimizer="sgd", lr=1e30, weight_decay=1.0, batch_size=10).fit(X, NAMES)
+
+
+def test_old_weights_do_not_answer_with_new_classes() -> None:
+    clf = HACEClassifier(TREE, optimizer="sgd", random_state=0).fit(X, NAMES)
+    clf.set_params(hierarchy=None, lr=1e38, weight_decay=1e3)
+    with pytest.raises(ValueError, match="diverged"):
+        clf.fit(X, IRIS.target)
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+
+
+def test_scores_of_coarse_labels_want_a_label_a_sample() -> None:
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        HACEClassifier(TREE).fit(X, NAMES).score(X, ["large"] * 3)
+
+
+def test_a_fit_that_did_not_converge_warns() -> None:
+    with pytest.warns(ConvergenceWarning, match="L-BFGS did not converge in 3 iterations"):
+        HACEClassifier(TREE, max_iter=3).fit(X, NAMES)
+
+
+def test_predict_node_takes_a_threshold_or_a_level() -> None:
+    clf = HACEClassifier(TREE).fit(X, NAMES)
+    with pytest.raises(ConfigError, match="threshold and level are both given"):
+        clf.predict_node(X, 0.5, level=1)
+
+
+def test_without_scikit_learn_the_message_says_what_to_install() -> None:
+    code = "import sys; sys.modules['sklearn'] = None\nimport hace\nhace.Hierarchy\nhace.HACEClassifier"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert (
+        'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
+        in done.stderr
+    )

@@ -1,0 +1,254 @@
+"""Bad input: each error names the argument, the rule, the value and, where there is one, the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import inf, nan
+from typing import Any
+
+import pytest
+import torch
+
+import hace
+from hace import ConfigError, DataError, HaceError, HACELoss, Hierarchy, HierarchyError, build_loss
+from tests.hierarchies import ANIMALS, DIAMOND, STAR
+from tests.loss_cases import CASES, KERNEL, PURE
+
+every_case = pytest.mark.parametrize("case", CASES)
+h = ANIMALS.build()  # 7 nodes, 4 leaves
+
+
+@pytest.fixture(params=[KERNEL, PURE], ids=["kernel", "pure"], autouse=True)
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    with request.param.used():
+        yield
+
+
+def says(text: str) -> str:
+    return re.escape(text)
+
+
+# ------------------------------------------------------------------ the head
+
+
+@every_case
+def test_a_head_of_the_wrong_width(case: str) -> None:
+    loss = CASES[case].build(h)
+    other = 11 - loss.num_outputs  # 4 leaves, 7 nodes
+    mine, theirs = ("nodes", "leaves") if loss.num_outputs == 7 else ("leaves", "nodes")
+    message = (
+        f"{type(loss).__name__} expects logits over all {loss.num_outputs} {mine}, got {other} columns. "
+        f"That is the number of {theirs}. Build the model with num_classes=loss.num_outputs."
+    )
+    for shape in ((2, other), (other,), (2, other, 3)):
+        target = torch.zeros((shape[0], *shape[2:]) if len(shape) > 1 else (), dtype=torch.long)
+        with pytest.raises(DataError, match=says(message)):
+            loss(torch.zeros(shape), target)
+    with pytest.raises(
+        DataError, match=says(f"over all {loss.num_outputs} {mine}, got 5 columns. Build the model with")
+    ) as caught:
+        loss(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long))
+    assert "That is the number" not in str(caught.value)
+    for helper in (loss.leaf_logits, loss.node_log_probs):
+        with pytest.raises(DataError, match=says(f"expects logits over all {loss.num_outputs} {mine}")):
+            helper(torch.zeros(2, other))
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("z", "got"),
+    [
+        (torch.zeros(2, 7, dtype=torch.long), "torch.int64 of shape (2, 7)"),
+        (torch.tensor(0.0), "torch.float32 of shape ()"),
+        ([[0.0] * 7], "list"),
+        (None, "NoneType"),
+    ],
+)
+def test_input_that_is_no_logits(case: str, z: Any, got: str) -> None:
+    message = f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got} instead."
+    with pytest.raises(DataError, match=says(message)):
+        CASES[case].build(h)(z, torch.zeros(2, dtype=torch.long))
+
+
+def test_scores_of_the_wrong_width() -> None:
+    message = (
+        "scores must have 4 columns (leaves, in label order) or 7 (nodes, in node order). Got 5 instead."
+    )
+    for function in (hace.leaf_logits, hace.node_log_probs):
+        with pytest.raises(DataError, match=says(message)):
+            function(torch.zeros(2, 5), h)
+        with pytest.raises(DataError, match="expects logits over all 7 nodes, got 4 columns"):
+            function(torch.zeros(2, 4), h, "nodes")
+        with pytest.raises(
+            ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots' instead.")
+        ):
+            function(torch.zeros(2, 4), h, "roots")
+    with pytest.raises(ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots' instead.")):
+        hace.reachability_matrix(h, "roots")
+
+
+# ------------------------------------------------------------------ targets
+
+
+@every_case
+@pytest.mark.parametrize("bad", [4, 7, -1, -99])
+def test_a_label_out_of_range(case: str, bad: int) -> None:
+    message = f"target must hold labels from 0 to 3 (or ignore_index=-100). Got {bad} instead."
+    for reduction in ("mean", "none"):
+        loss = CASES[case].build(h, reduction=reduction)
+        z = torch.zeros(3, loss.num_outputs, requires_grad=True)
+        with pytest.raises(DataError, match=says(message)):
+            loss(z, torch.tensor([0, bad, -100]))
+    loss = CASES[case].build(h, labels="nodes", ignore_index=9)
+    with pytest.raises(DataError, match=says("labels from 0 to 6 (or ignore_index=9). Got -100 instead.")):
+        loss(torch.zeros(2, loss.num_outputs), torch.tensor([6, -100]))
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
+def test_labels_of_the_wrong_dtype(case: str, dtype: torch.dtype) -> None:
+    loss = CASES[case].build(h)
+    message = f"target must hold integer labels or floating-point soft targets. Got {dtype} instead."
+    with pytest.raises(DataError, match=says(message)):
+        loss(torch.zeros(2, loss.num_outputs), torch.zeros(2, dtype=dtype))
+
+
+@every_case
+@pytest.mark.parametrize("target", [[0, 1], 0, None])
+def test_a_target_that_is_no_tensor(case: str, target: Any) -> None:
+    loss = CASES[case].build(h)
+    message = f"target must be a tensor of labels or soft targets. Got {type(target).__name__} instead."
+    with pytest.raises(DataError, match=says(message)):
+        loss(torch.zeros(2, loss.num_outputs), target)
+
+
+@every_case
+def test_targets_of_the_wrong_shape(case: str) -> None:
+    loss = CASES[case].build(h)
+    z = torch.zeros(2, loss.num_outputs)
+    message = "target must have the shape of input without its class dimension, (2,). Got (3,) instead."
+    with pytest.raises(DataError, match=says(message)):
+        loss(z, torch.zeros(3, dtype=torch.long))
+    with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got (2, 3) instead.")):
+        loss(z, torch.zeros(2, 3))
+    with pytest.raises(
+        DataError, match=says("(2, 4). Got (2,) instead. Integer labels must have an integer")
+    ):
+        loss(z, torch.zeros(2))
+    if loss.num_outputs == 7:
+        message = (
+            "(2, 4). Got (2, 7) instead. Soft targets are over the 4 leaves, not over the head's columns."
+        )
+        with pytest.raises(DataError, match=says(message)):
+            loss(z, torch.zeros(2, 7))
+    loss = CASES[case].build(h, labels="nodes")
+    with pytest.raises(DataError, match=says("Soft target must have shape (2, 7). Got (2, 4) instead.")):
+        loss(z, torch.zeros(2, 4))
+
+
+# ------------------------------------------------------------------ parameters
+
+OUT_OF_RANGE = [
+    ("hace", "dilution", "in (0, 1]", [0, 0.0, -0.1, 1.01, nan, inf, "0.5", None, True]),
+    ("hace", "label_smoothing", "in [0, 1)", [-0.1, 1.0, 2, nan, "0.1", None]),
+    ("hace", "soft_label_beta", "a number above 0, or None", [0, -1.0, nan, inf, "10"]),
+    ("hace_leaves", "dilution", "in (0, 1]", [0, 2]),
+    ("ancestral_smoothing", "dilution", "in (0, 1]", [0, 2]),
+    ("cross_entropy", "label_smoothing", "in [0, 1)", [-0.1, 1.0, nan]),
+    ("soft_label", "beta", "a number above 0", [0, -1.0, nan, inf, None, "10"]),
+    ("hxe", "alpha", "a number >= 0", [-0.1, nan, inf, None, "0.5"]),
+    ("simloss", "reduction_factor", "in [0, 1)", [-0.1, 1.0, nan, None]),
+]
+CHOICES = [
+    ("hxe", "decay", "'depth', 'height'", "width"),
+    ("hxe", "normalize", "None, 'tree'", "none"),
+    ("hace", "labels", "'leaves', 'nodes'", "classes"),
+    ("hace", "reduction", "'none', 'mean', 'sum'", "batchmean"),
+]
+
+
+@pytest.mark.parametrize(("name", "argument", "rule", "values"), OUT_OF_RANGE)
+def test_a_number_out_of_range(name: str, argument: str, rule: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=says(f"{argument} must be {rule}. Got {value!r} instead.")):
+            build_loss(name, h, **{argument: value})
+
+
+@pytest.mark.parametrize(("name", "argument", "choices", "value"), CHOICES)
+def test_a_word_that_is_no_choice(name: str, argument: str, choices: str, value: str) -> None:
+    with pytest.raises(
+        ConfigError, match=says(f"{argument} must be one of {choices}. Got {value!r} instead.")
+    ):
+        build_loss(name, h, **{argument: value})
+
+
+@pytest.mark.parametrize("name", ["hace", "soft_label", "simloss", "expected_distance"])
+def test_a_distance_that_is_none(name: str) -> None:
+    beta = {"soft_label_beta": 2.0} if name == "hace" else {}
+    with pytest.raises(HaceError, match="'miles'") as caught:
+        build_loss(name, h, distance="miles", **beta)
+    assert "lca_height" in str(caught.value)
+
+
+def test_smoothings_that_exclude_each_other() -> None:
+    message = "label_smoothing and soft_label_beta are both given. Horizontal smoothing is one or the other."
+    with pytest.raises(ConfigError, match=says(message)):
+        HACELoss(h, label_smoothing=0.1, soft_label_beta=10)
+    with pytest.raises(ConfigError, match=says("aggregate=False needs outputs='nodes'")):
+        HACELoss(h, aggregate=False, outputs="leaves")
+
+
+@every_case
+def test_a_weight_that_does_not_fit(case: str) -> None:
+    for weight, shape in (([1.0] * 7, (7,)), (torch.ones(3), (3,)), (torch.ones(4, 1), (4, 1)), (2.0, ())):
+        message = f"weight must have one entry for each of the 4 leaves. Got shape {shape} instead."
+        with pytest.raises(ConfigError, match=says(message)):
+            CASES[case].build(h, weight=weight)
+    with pytest.raises(ConfigError, match=says("each of the 7 nodes. Got shape (4,) instead.")):
+        CASES[case].build(h, weight=[1.0] * 4, labels="nodes")
+    for bad in (nan, inf, -1.0):
+        with pytest.raises(ConfigError, match="weight must be finite and not negative"):
+            CASES[case].build(h, weight=[1.0, bad, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["hxe", "conditional_softmax"])
+def test_a_dag_where_a_tree_is_required(name: str) -> None:
+    with pytest.raises(
+        HierarchyError, match="needs a tree or forest, with at most one parent for each node"
+    ) as caught:
+        build_loss(name, DIAMOND.build())
+    assert "HACELoss and HCELoss take DAGs." in str(caught.value)
+
+
+@every_case
+@pytest.mark.parametrize("value", [None, "tree.csv", STAR])
+def test_something_else_than_a_hierarchy(case: str, value: Any) -> None:
+    message = f"hierarchy must be a hace.Hierarchy. Got {type(value).__name__} instead."
+    with pytest.raises(ConfigError, match=says(message)):
+        CASES[case].build(value)
+
+
+# ------------------------------------------------------------------ the registry
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ConfigError, match=says("Unknown loss 'hxee'. Known: cross_entropy, ")) as caught:
+        build_loss("hxee", h)
+    assert "Did you mean 'hxe'" in str(caught.value)
+    with pytest.raises(
+        ConfigError, match=says("Loss 'hace' has no parameter 'dilutoin'. It has: ")
+    ) as caught:
+        build_loss("hace", h, dilutoin=0.5)
+    assert "Did you mean 'dilution'" in str(caught.value)
+    assert "ignore_index" in str(caught.value)
+
+
+@every_case
+def test_every_parameter_is_known_by_name(case: str) -> None:
+    from hace.losses.registry import loss_parameters
+
+    known = loss_parameters(CASES[case].loss)
+    assert {*CASES[case].params, "labels", "weight", "ignore_index", "reduction"} <= set(known)
+    assert "hierarchy" not in known
+    assert isinstance(CASES[case].build(Hierarchy.flat(["a", "b"])), torch.nn.Module)

@@ -1,0 +1,208 @@
+"""The compiled kernel beside plain PyTorch: the same numbers, an honest status, and a switch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hace
+from hace import DataError, HACELoss, HXELoss, build_loss
+from hace.losses import kernels
+from tests.hierarchies import ANIMALS, DIAMOND, KINDS, forests, random_plain, trees
+from tests.loss_cases import CASES, KERNEL, examples, logits, with_gradient
+
+# What the kernel computes: float32, trees, tables of the one equation.
+SERVED = [
+    *("hxe", "hxe_height", "hxe_tree", "hxe_height_tree", "hce", "hace", "hace_smooth"),
+    *("hace_soft", "hace_soft_depth", "hace_leaves"),
+]
+
+
+@pytest.fixture(autouse=True)
+def kernel() -> Iterator[None]:
+    with KERNEL.used():
+        yield
+
+
+def agree(case: str, h: hace.Hierarchy, z: torch.Tensor, target: torch.Tensor, **shared) -> None:
+    loss = CASES[case].build(h, **shared)
+    value, gradient = with_gradient(loss, z, target)
+    with kernels.disabled():
+        wanted, wanted_gradient = with_gradient(loss, z.double(), target)
+    assert value.dtype == gradient.dtype == torch.float32
+    KERNEL.close(value, wanted, case)
+    KERNEL.close(gradient, wanted_gradient, case)
+
+
+# ------------------------------------------------------------------ the same numbers
+
+
+@examples(60)
+@given(
+    plain=st.one_of(trees(40), forests(40)),
+    case=st.sampled_from(SERVED),
+    labels=st.sampled_from(["leaves", "nodes"]),
+    reduction=st.sampled_from(["none", "mean", "sum"]),
+    scale=st.sampled_from([1.0, 30.0, 1000.0]),
+    weighted=st.booleans(),
+)
+def test_kernel_equals_pure(plain, case, labels, reduction, scale, weighted) -> None:
+    h = plain.build()
+    size = h.num_leaves if labels == "leaves" else h.num_nodes
+    columns = len(CASES[case].columns(h))
+    z = logits(size + 1, columns, seed=size, scale=scale).float()
+    target = torch.cat([torch.arange(size), torch.tensor([-100])])
+    weight = torch.linspace(0.5, 2.0, size).tolist() if weighted else None
+    shared = {"labels": labels, "reduction": reduction, "weight": weight}
+    agree(case, h, z, target, **shared)
+    agree(case, h, z, logits(size + 1, size, seed=1).softmax(dim=1).float(), **shared)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "dag" not in kind])
+@pytest.mark.parametrize("size", [15, 16, 17, 31, 33, 600, 1100])  # around vectors of 16 and blocks of 512
+def test_kernel_equals_pure_at_every_width(kind: str, size: int) -> None:
+    h = random_plain(kind, size, max_nodes=size).build()
+    y = torch.arange(4) % h.num_leaves
+    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves"):
+        columns = len(CASES[case].columns(h))
+        for scale in (1.0, 40.0):
+            agree(case, h, logits(4, columns, seed=size, scale=scale).float(), y, reduction="none")
+    z = logits(4, h.num_nodes, seed=size).float()
+    with kernels.disabled():
+        wanted = hace.node_log_probs(z.double(), h, "nodes")
+    KERNEL.close(hace.node_log_probs(z, h, "nodes"), wanted)
+
+
+def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees in float32 go through it; DAGs, float64 and second derivatives do not."""
+    calls = []
+
+    class Counted:
+        def __getattr__(self, name: str):
+            calls.append(name)
+            return getattr(real, name)
+
+    real = kernels._kernels
+    monkeypatch.setattr(kernels, "_kernels", Counted())
+
+    def used(case: str, plain=ANIMALS, dtype: torch.dtype = torch.float32) -> list[str]:
+        calls.clear()
+        h = plain.build()
+        loss = CASES[case].build(h)
+        z = logits(3, loss.num_outputs).to(dtype).requires_grad_()
+        loss(z, torch.arange(3)).backward()
+        return calls.copy()
+
+    for case in SERVED:
+        assert len(used(case)) == 1, case  # value and gradient in one call
+    assert used("hace", DIAMOND) == used("hace", dtype=torch.float64) == used("conditional_softmax") == []
+    with kernels.disabled():
+        assert used("hace") == []
+    calls.clear()
+    hace.node_log_probs(torch.zeros(1, 7), ANIMALS.build())
+    assert len(calls) == 1
+
+
+# ------------------------------------------------------------------ status and switch
+
+
+def test_status_and_switch() -> None:
+    assert kernels.status() == "compiled kernel (float32 on CPU, trees)"
+    with kernels.disabled():
+        assert kernels.status() == "pure PyTorch: kernel switched off"
+        with kernels.disabled():
+            pass
+        assert kernels.status() == "pure PyTorch: kernel switched off"
+    assert kernels.status().startswith("compiled")
+    with pytest.raises(KeyError), kernels.disabled():
+        raise KeyError
+    assert kernels.status().startswith("compiled"), "an error within the block switches it on again"
+
+
+def run(code: str, **environment: str) -> str:
+    source = str(Path(hace.__file__).parents[1])
+    variables = {**os.environ, "PYTHONPATH": source, **environment}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, check=True, text=True, env=variables).stdout.strip()
+
+
+def test_the_environment_switches_it_off() -> None:
+    code = "import hace; print(hace.losses.kernels.status()); hace.show_config()"
+    off = run(code, HACE_KERNEL="0")
+    assert off.count("pure PyTorch: kernel switched off") == 2
+    assert run(code, HACE_KERNEL="1").count("compiled kernel") == 2
+
+
+def test_without_a_built_kernel_everything_works() -> None:
+    code = (
+        "import sys; sys.modules['hace.losses.kernels._kernels'] = None\n"
+        "import hace, torch\n"
+        "print(hace.losses.kernels.status())\n"
+        "loss = hace.HACELoss(hace.Hierarchy.flat(['a', 'b']))\n"
+        "print(round(loss(torch.zeros(1, 2), torch.tensor([0])).item(), 4))"
+    )
+    status, value = run(code).splitlines()
+    assert status.startswith("pure PyTorch: kernel not built")
+    assert value == "0.6931"
+
+
+# ------------------------------------------------------------------ what must not reach C
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bad", [4, -1, 2**40, -(2**40)])
+def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> None:
+    loss = HACELoss(ANIMALS.build(), 0.5, smoothing)
+    target = torch.tensor([0, 1, bad])
+    with pytest.raises(DataError, match=rf"labels from 0 to 3 \(or ignore_index=-100\). Got {bad} instead"):
+        loss(torch.zeros(3, 7, requires_grad=True), target)
+    torch.compiler.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    with pytest.raises(DataError, match=f"Got {bad} instead"):
+        compiled(torch.zeros(3, 7), target)
+
+
+def test_wrong_calls_of_the_extension_are_python_errors() -> None:
+    for name in ("path_loss", "dense_loss", "node_log_probs"):
+        with pytest.raises(TypeError, match=f"{name} takes"):
+            getattr(kernels._kernels, name)(1, 2)
+
+
+def test_a_batch_is_independent_of_its_neighbours() -> None:
+    """Rows with small and large ranges, ignored ones and nan in one batch, each as if alone."""
+    h = ANIMALS.build()
+    z = logits(6, 7).float().clone()
+    z[1] *= 1e4
+    z[2] = torch.nan
+    z[4, 3] = -300.0
+    y = torch.tensor([0, 1, 2, -100, 3, 0])
+    for loss in (HACELoss(h, 0.5, reduction="none"), HACELoss(h, 0.5, 0.1, reduction="none")):
+        value, gradient = with_gradient(loss, z, y)
+        for i in range(6):
+            alone = z[i : i + 1].clone().requires_grad_()
+            found = loss(alone, y[i : i + 1])
+            upstream = torch.linspace(1.0, 2.0, 6)[i : i + 1]
+            (slope,) = torch.autograd.grad(found, alone, upstream)
+            torch.testing.assert_close(value[i : i + 1], found.detach(), rtol=0, atol=0, equal_nan=True)
+            torch.testing.assert_close(gradient[i : i + 1], slope, rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def test_logits_are_not_written_to() -> None:
+    for loss in (
+        build_loss("hace", ANIMALS.build()),
+        HXELoss(ANIMALS.build()),
+        HACELoss(ANIMALS.build(), 0.5, 0.1),
+    ):
+        z = logits(4, loss.num_outputs).float().clone()
+        before = z.clone()
+        with_gradient(loss, z, torch.arange(4))
+        loss.node_log_probs(z)
+        assert torch.equal(z, before)

@@ -1,0 +1,366 @@
+"""Metrics as plain functions against loops over the definitions."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from hace import DataError, Hierarchy, HierarchyError, metrics
+from hace.decisions import Decisions
+from hace.decisions.rules import all_levels, predict
+from hace.decisions.scores import log_q
+from hace.errors import ConfigError
+from hace.metrics.curves import operating_curve, risk_coverage
+from tests.hierarchies import ANIMALS, DIAMOND, FOREST, NAMED, RAGGED, random_plain
+from tests.reference import decisions as decided
+from tests.reference import metrics as oracle
+from tests.reference.losses import leaf_probs
+
+RANDOM = {
+    f"{kind}{seed}": random_plain(kind, seed, 14)
+    for kind in ("ragged", "unary", "forest", "dag", "dag_forest")
+    for seed in range(2)
+}
+EVERY = NAMED | RANDOM
+TREES = {name: plain for name, plain in EVERY.items() if plain.is_tree}
+CONVENTIONS = ("lca_height", "lca_depth", "edges")
+SAMPLES = 12
+
+
+def sample(h: Hierarchy, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores over leaves and labels, right more often than chance."""
+    g = torch.Generator().manual_seed(seed)
+    y = torch.randint(h.num_leaves, (SAMPLES,), generator=g)
+    z = torch.randn(SAMPLES, h.num_leaves, generator=g, dtype=torch.float64)
+    z[torch.arange(SAMPLES), y] += 1.0
+    return z, y
+
+
+def answers(h: Hierarchy, seed: int = 0) -> tuple[Decisions, list[str | None]]:
+    """Answers of any rank, none included where there is no root."""
+    low = 0 if h.rooted else -1
+    g = torch.Generator().manual_seed(seed)
+    nodes = torch.randint(low, h.num_nodes, (SAMPLES,), generator=g)
+    d = Decisions(h, nodes, torch.rand(SAMPLES, generator=g))
+    return d, d.ids
+
+
+def truths(h: Hierarchy, y: torch.Tensor) -> list[str]:
+    return [h.leaves[i] for i in y.tolist()]
+
+
+def rows(plain: object, h: Hierarchy, z: torch.Tensor) -> list[dict[str, float]]:
+    return [leaf_probs(plain, dict(zip(h.leaves, row, strict=True))) for row in z.tolist()]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_leaf_metrics(name: str) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    z, y = sample(h)
+    p, ids = rows(plain, h, z), truths(h, y)
+    best = [decided.top_k(row, 1, h.leaves)[0] for row in p]
+    for k in {1, min(2, h.num_leaves), h.num_leaves}:
+        found = metrics.top_k_accuracy(z, y, h, k)
+        assert float(found) == pytest.approx(oracle.top_k_accuracy(p, ids, k, h.leaves))
+        for convention in CONVENTIONS:
+            found = metrics.hierarchical_distance_at(z, y, h, k, convention=convention)
+            expected = oracle.hierarchical_distance_at(plain, p, ids, k, h.leaves, convention)
+            assert float(found) == pytest.approx(expected)
+    for convention in CONVENTIONS:
+        severity, count = oracle.mistake_severity(plain, best, ids, convention)
+        found_severity = metrics.mistake_severity(z, y, h, convention=convention)
+        assert int(found_severity.mistakes) == count
+        assert float(found_severity.value) == pytest.approx(severity, nan_ok=True)
+        if count:  # the identity: HD@1 = severity x error rate
+            hd1 = float(metrics.hierarchical_distance_at(z, y, h, 1, convention=convention))
+            assert hd1 == pytest.approx(float(found_severity.value) * count / SAMPLES)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("average", ["micro", "macro"])
+def test_precision_and_recall(name: str, average: str) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    _, y = sample(h)
+    d, ids = answers(h)
+    found = metrics.hierarchical_prf(d, y, h, average=average)
+    assert [float(x) for x in found] == pytest.approx(
+        oracle.hierarchical_prf(plain, ids, truths(h, y), average)
+    )
+    found = metrics.information_prf(d, y, h, average=average)
+    assert [float(x) for x in found] == pytest.approx(
+        oracle.information_prf(plain, ids, truths(h, y), average)
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_truths_at_any_rank(name: str) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    d, ids = answers(h)
+    y = torch.randint(h.num_nodes, (SAMPLES,), generator=torch.Generator().manual_seed(3))
+    told = [h.nodes[v] for v in y.tolist()]
+    found = metrics.hierarchical_prf(d, y, h, labels="nodes")
+    assert [float(x) for x in found] == pytest.approx(oracle.hierarchical_prf(plain, ids, told, "micro"))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_levels(name: str) -> None:
+    plain, h = TREES[name], TREES[name].build()
+    z, y = sample(h)
+    ids = truths(h, y)
+    d, told = answers(h)
+    levels = range(1, h.max_depth + 1)
+    expected = [oracle.level_accuracy(plain, told, ids, k) for k in levels]
+    assert metrics.level_accuracy(d, y, h).tolist() == pytest.approx(expected)
+    for k in levels:
+        table = metrics.class_accuracy(d, y, h, k)
+        classes = oracle.class_accuracy(plain, told, ids, k)
+        assert set(table.columns()["id"]) == set(classes)
+        for node, accuracy, count in zip(table.columns()["id"], table.accuracy, table.counts, strict=True):
+            assert (accuracy, count) == pytest.approx(classes[node], nan_ok=True)
+    chosen = all_levels(log_q(z, h), h)
+    assert float(metrics.full_path_accuracy(z, y, h)) == pytest.approx(
+        oracle.full_path_accuracy(plain, chosen.ids, ids)
+    )
+    assert float(metrics.tree_inconsistency(z, y, h)) == pytest.approx(
+        oracle.tree_inconsistency(plain, chosen.ids)
+    )
+    for k, diagram in zip(levels, metrics.level_calibration(z, y, h, bins=5), strict=True):
+        correct = [
+            a[k - 1] == oracle.structure.carried(plain, t, k) for a, t in zip(chosen.ids, ids, strict=True)
+        ]
+        confidences = chosen.probabilities[:, k - 1].tolist()
+        assert diagram.ece == pytest.approx(
+            oracle.ece([min(c, 1.0) for c in confidences], correct, 5), abs=1e-9
+        )
+
+
+def test_answers_at_levels_that_break() -> None:
+    """Answers given as they are, off one path: only samples whose answers hang together are consistent."""
+    h = ANIMALS.build()
+    at = h.index
+    given = torch.tensor([[at("dog"), at("husky")], [at("cat"), at("husky")], [at("cat"), at("siamese")]])
+    y = torch.tensor([0, 0, 0])
+    assert float(metrics.tree_inconsistency(given, y, h, labels="nodes")) == pytest.approx(1 / 3)
+    truth = torch.tensor([at("husky")] * 3)
+    assert float(metrics.full_path_accuracy(given, truth, h, labels="nodes")) == pytest.approx(1 / 3)
+
+
+def test_leaves_above_a_level_are_carried() -> None:
+    h = RAGGED.build()  # 'near' ends at level 1
+    y = torch.tensor([h.label("near"), h.label("deep1")])
+    same = metrics.level_accuracy(y, y, h)
+    assert same.tolist() == [1.0] * h.max_depth
+    swapped = metrics.level_accuracy(y.flip(0), y, h)
+    assert swapped.tolist() == [0.0] * h.max_depth
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("constrained", [True, False])
+def test_operating_curve(name: str, constrained: bool) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    z, y = sample(h)
+    thresholds = [0.0, 0.2, 0.45, 0.6, 0.8, 0.97]
+    masses = [decided.node_masses(plain, dict(zip(h.leaves, row, strict=True))) for row in z.tolist()]
+    points = decided.operating_points(
+        plain, masses, truths(h, y), thresholds, h.nodes, constrained=constrained
+    )
+    curve = operating_curve(z, y, h, thresholds=thresholds, constrained=constrained)
+    found = list(zip(curve.specificity, curve.precision, strict=True))
+    assert [x for point in found for x in point] == pytest.approx([x for point in points for x in point])
+    assert curve.area == pytest.approx(decided.operating_area(points))
+
+
+def test_threshold_for_a_precision() -> None:
+    h = ANIMALS.build()
+    z, y = sample(h)
+    curve = operating_curve(z, y, h)
+    t = curve.threshold_for(0.9)
+    assert predict_precision(z, y, h, t) >= 0.9
+    assert math.isnan(operating_curve(-z, y, h, thresholds=[0.0]).threshold_for(1.0))
+
+
+def predict_precision(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, threshold: float) -> float:
+    d = predict(z, h, "threshold", threshold=threshold)
+    true = [a in h.ancestors(h.leaves[t], include_self=True) for a, t in zip(d.ids, y.tolist(), strict=True)]
+    return sum(true) / len(true)
+
+
+def test_risk_coverage_with_ties() -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 17, 60):
+        confidence = rng.integers(0, 6, size) / 6
+        risk = rng.integers(0, 4, size)
+        points = decided.risk_coverage(confidence.tolist(), risk.tolist())
+        curve = risk_coverage(confidence, risk)
+        assert curve.coverage.tolist() == pytest.approx([coverage for coverage, _ in points])
+        assert curve.risk.tolist() == pytest.approx([mean for _, mean in points])
+        assert curve.area == pytest.approx(decided.risk_coverage_area(points))
+
+
+@pytest.mark.parametrize("bins", [1, 3, 15])
+def test_calibration_on_the_edges_of_bins(bins: int) -> None:
+    confidence = [i / 30 for i in range(31)]
+    correct = [i % 3 == 0 for i in range(31)]
+    found = metrics.expected_calibration_error(confidence, correct, bins)
+    assert found == pytest.approx(oracle.ece(confidence, correct, bins))
+    assert metrics.reliability(confidence, correct, bins).counts.sum() == 31
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_confusion_counts_every_mistake_once(name: str) -> None:
+    h = EVERY[name].build()
+    d, ids = answers(h)
+    _, y = sample(h)
+    told = truths(h, y)
+    c = metrics.confusion(d, y, h)
+    wrong = [(t, a) for a, t in zip(ids, told, strict=True) if a != t]
+    assert (c.samples, c.mistakes) == (SAMPLES, len(wrong))
+    assert c.by_level.sum() == c.meeting[:, 1].sum() == c.pairs[:, 2].sum() == len(wrong)
+    table = c.pair_columns()
+    for truth, answer, count, lca in zip(
+        table["truth"], table["answer"], table["count"], table["lca"], strict=True
+    ):
+        assert wrong.count((truth, answer)) == count
+        assert lca == (None if answer is None else h.lca(truth, answer))
+    depth = [0 if a is None or (v := h.lca(t, a)) is None else h.depth(v) for t, a in wrong]
+    assert c.by_level.tolist() == np.bincount(depth, minlength=h.max_depth + 1).tolist()
+    assert table["count"] == sorted(table["count"], reverse=True)
+    assert len(c.to_frame()) == len(c.pairs)
+
+
+def test_no_answer_stands_at_the_virtual_root() -> None:
+    """As far from a truth as the root of the same hierarchy with a root."""
+    for name, plain in EVERY.items():
+        h = plain.build()
+        if h.rooted:
+            continue
+        rooted = h.with_root("the root")
+        y = torch.arange(h.num_leaves)
+        nothing = Decisions(h, torch.full_like(y, -1), torch.ones(len(y)))
+        root = Decisions(rooted, torch.full_like(y, rooted.index("the root")), torch.ones(len(y)))
+        for convention in CONVENTIONS:
+            found = metrics.distances(nothing, y, h, convention=convention).tolist()
+            assert found == metrics.distances(root, y, rooted, convention=convention).tolist(), (
+                name,
+                convention,
+            )
+        assert [float(x) for x in metrics.hierarchical_prf(nothing, y, h)] == [1.0, 0.0, 0.0]
+
+
+def test_no_mistakes_and_no_samples() -> None:
+    h = ANIMALS.build()
+    y = torch.arange(4)
+    severity = metrics.mistake_severity(y, y, h)
+    assert math.isnan(severity.value)
+    assert severity.mistakes == 0
+    none, z = torch.zeros(0, dtype=torch.long), torch.zeros(0, 4)
+    assert math.isnan(metrics.mistake_severity(none, none, h).value)
+    values = [
+        metrics.top_k_accuracy(z, none, h, 2),
+        metrics.hierarchical_distance_at(z, none, h, 2),
+        *metrics.level_accuracy(none, none, h),
+        *metrics.hierarchical_prf(none, none, h),
+        *metrics.information_prf(none, none, h),
+        metrics.full_path_accuracy(z, none, h),
+        metrics.tree_inconsistency(z, none, h),
+        *[r.ece for r in metrics.level_calibration(z, none, h)],
+        metrics.risk_coverage([], []).area,
+        metrics.operating_curve(z, none, h).area,
+    ]
+    assert all(math.isnan(v) for v in values)
+    assert metrics.confusion(none, none, h).mistakes == 0
+    assert np.isnan(metrics.class_accuracy(none, none, h, 1).accuracy).all()
+
+
+@pytest.mark.parametrize("name", ["one_leaf", "one_node"])
+def test_one_leaf(name: str) -> None:
+    h = NAMED[name].build()
+    y = torch.zeros(3, dtype=torch.long)
+    z = torch.zeros(3, 1)
+    assert float(metrics.top_k_accuracy(z, y, h)) == 1
+    assert [float(x) for x in metrics.information_prf(z, y, h)] == [1, 1, 1]
+    assert metrics.operating_curve(z, y, h).specificity.tolist() == [1.0] * 101
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_extreme_logits_in_every_precision(dtype: torch.dtype) -> None:
+    h = ANIMALS.build()
+    z = torch.full((2, 4), -1e4, dtype=dtype)
+    z[:, 1] = 1e4
+    y = torch.tensor([1, 0])
+    assert float(metrics.top_k_accuracy(z, y, h)) == 0.5
+    assert float(metrics.mistake_severity(z, y, h).value) == 2
+    assert [r.ece for r in metrics.level_calibration(z, y, h)] == [0.5, 0.5]
+    assert metrics.operating_curve(z, y, h).precision.tolist() == [0.5] * 101
+
+
+def test_levels_of_a_dag_are_refused() -> None:
+    h = DIAMOND.build()
+    for function in (metrics.level_accuracy, metrics.full_path_accuracy, metrics.tree_inconsistency):
+        with pytest.raises(HierarchyError, match="tree or forest"):
+            function(torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), h)
+    with pytest.raises(HierarchyError, match="tree or forest"):
+        metrics.class_accuracy(torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), h, 1)
+
+
+def test_bad_input() -> None:
+    h = ANIMALS.build()
+    z, y = torch.zeros(3, 4), torch.tensor([0, 1, 2])
+    cases = [
+        (
+            DataError,
+            "target must hold labels of leaves from 0 to 3. 1 of 3 do not; the first is 4 at position 1",
+            z,
+            [0, 4, 1],
+        ),
+        (DataError, "the first is -1 at position 2", z, [0, 1, -1]),
+        (DataError, "target must hold integers. Got torch.float32", z, [0.0, 1.0, 2.0]),
+        (DataError, "target must have one dimension", z, [[0], [1], [2]]),
+        (DataError, "Got 3 and 2 rows", z, [0, 1]),
+        (DataError, "preds must hold labels", torch.tensor([0, 9, 1]), y),
+    ]
+    for error, text, preds, target in cases:
+        with pytest.raises(error) as caught:
+            metrics.top_k_accuracy(preds, target, h)
+        assert text in str(caught.value)
+    with pytest.raises(DataError, match="needs scores"):
+        metrics.hierarchical_distance_at(y, y, h, 2)
+    with pytest.raises(DataError, match="another hierarchy"):
+        metrics.level_accuracy(predict(z, h), y, FOREST.build())
+    with pytest.raises(DataError, match="one answer a sample"):
+        metrics.level_accuracy(predict(z, h, k=2), y, h)
+    with pytest.raises(DataError, match="levels 1 to 2"):
+        metrics.full_path_accuracy(y, y, h)
+    with pytest.raises(DataError, match="k must be from 1"):
+        metrics.top_k_accuracy(z, y, h, 9)
+    with pytest.raises(ConfigError, match="'micro' or 'macro'"):
+        metrics.hierarchical_prf(z, y, h, average="weighted")
+    with pytest.raises(ConfigError, match="labels must be"):
+        metrics.level_accuracy(z, y, h, labels="classes")
+    with pytest.raises(ConfigError, match="bins"):
+        metrics.level_calibration(z, y, h, bins=0)
+    with pytest.raises(DataError, match="equally long"):
+        metrics.risk_coverage([0.5], [])
+    with pytest.raises(DataError, match="equally long"):
+        metrics.reliability([0.5], [])
+    with pytest.raises(AttributeError, match="no attribute 'TopThree'"):
+        metrics.TopThree  # noqa: B018
+
+
+def test_functions_work_without_torchmetrics() -> None:
+    code = (
+        "import sys; sys.modules['torchmetrics'] = None\n"
+        "from hace import Hierarchy, metrics\n"
+        "h = Hierarchy.flat(['a', 'b'])\n"
+        "print(float(metrics.top_k_accuracy([0, 1], [0, 0], h)))\n"
+        "try: metrics.TopKAccuracy\n"
+        "except ImportError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "0.5"
+    assert 'pip install "hace[metrics]"' in done.stdout

@@ -1,0 +1,215 @@
+"""The paper's recipes: every number typed again from the paper, the pairings by their formula, the cost by counting."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from hace.errors import ConfigError
+from hace.lab.train import models
+from hace.lab.train.models import ARCHITECTURES, build_model
+from hace.paper import paper_tables
+from hace.paper.recipes import (
+    ASSUMPTIONS,
+    DATASETS,
+    GMACS,
+    IMAGE_SIZES,
+    RECIPES,
+    describe,
+    learning_rates,
+    paper_runs,
+    recipe,
+    training_cost,
+)
+
+# The table as a person reads it: model, batch, rate, decay, momentum, dropout, epochs, scheduler, optimiser.
+TABLE = """
+ResNet-18  | 128 | 0.1      | 0.0001 | 0.9 | --- | 450/750/750 | CosineAnnealing | SGD
+ResNet-34  | 128 | 0.1      | 0.0001 | 0.9 | --- | 450/750/750 | CosineAnnealing | SGD
+ResNet-50  | 128 | 0.1      | 0.0001 | 0.9 | --- | 450/750/750 | CosineAnnealing | SGD
+ConvNeXt-T | 128 | 0.000125 | 0.05   | 0.9 | --- | 400/400/500 | CosineAnnealing | AdamW
+Swin-T     | 128 | 0.000125 | 0.05   | 0.9 | --- | 500/500/500 | Lambda          | AdamW
+ViT-B/16   | 64  | 0.003    | 0.3    | 0.9 | 0.1 | 300/300/300 | Lambda          | AdamW
+"""
+ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
+
+# Top-1 of the best-of table, rows as above: CIFAR-100 HACE and SCE, FGVC HACE and SCE, NABirds HACE and SCE.
+TOP1 = """
+77.93 76.52 78.88 68.29 67.93 62.94
+78.01 78.30 77.32 77.74 69.44 71.01
+80.53 79.86 80.62 69.88 67.90 59.07
+44.48 43.30 38.82 30.45 50.74 30.35
+59.44 56.72 44.34 38.16 44.01 41.51
+64.45 63.56 20.67 15.72 29.16 27.44
+"""
+
+
+def titles() -> dict[str, str]:
+    return {architecture.title: key for key, architecture in ARCHITECTURES.items()}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_every_number_of_the_table(row: list[str]) -> None:
+    title, batch, lr, decay, momentum, dropout, epochs, scheduler, optimizer = row
+    found = RECIPES[titles()[title]]
+    assert found.model == titles()[title]
+    assert found.batch_size == int(batch)
+    assert found.lr == float(lr)
+    assert found.weight_decay == float(decay)
+    assert found.momentum == float(momentum)
+    assert found.dropout == (0.0 if dropout == "---" else float(dropout))
+    values = [int(value) for value in epochs.split("/")]
+    assert dict(found.epochs) == dict(zip(("cifar100", "aircraft", "nabirds"), values, strict=True))
+    assert found.schedule == {"CosineAnnealing": "cosine", "Lambda": "warmup_cosine"}[scheduler]
+    assert found.optimizer == optimizer.lower()
+    assert (found.warmup_epochs > 0) == (scheduler == "Lambda")
+    assert found.warmup_epochs < min(values)
+
+
+def test_the_table_has_no_further_rows() -> None:
+    assert list(RECIPES) == list(ARCHITECTURES) == [titles()[row[0]] for row in ROWS]
+    assert set(GMACS) == set(RECIPES)
+
+
+@pytest.mark.parametrize(
+    ("row", "line"), list(zip(ROWS, TOP1.strip().splitlines(), strict=True)), ids=lambda x: x[0]
+)
+def test_every_description_has_the_printed_accuracies(row: list[str], line: str) -> None:
+    for dataset, hace, sce in zip(DATASETS, line.split()[::2], line.split()[1::2], strict=True):
+        text = describe(titles()[row[0]], dataset)
+        assert f"top-1 {hace} % with HACE (best of 6" in text
+        assert f"{sce} % with SCE (best of 4)" in text
+
+
+@pytest.mark.parametrize("model", list(RECIPES))
+def test_the_printed_table_is_the_recipe(model: str) -> None:
+    """The paper's numbers as data, transcribed apart from the recipes, agree with them."""
+    table, row = paper_tables()["architectures"], RECIPES[model]
+    printed = {cell.metric: cell for cell in table.select(model=model) if cell.dataset is None}
+    numbers = {"batch_size": row.batch_size, "learning_rate": row.lr, "weight_decay": row.weight_decay}
+    for metric, value in {**numbers, "momentum": row.momentum}.items():
+        assert printed[metric].value == value
+    for dataset in DATASETS:
+        assert table.value(model=model, dataset=dataset, metric="epochs") == row.epochs[dataset]
+    assert printed["params"].value == pytest.approx(ARCHITECTURES[model].params * 1e6)
+    assert printed["type"].printed == ARCHITECTURES[model].kind
+
+
+@pytest.mark.parametrize(
+    ("loss", "pairing", "expected"),
+    [
+        ("hace", "standard", lambda rate, d: rate),
+        ("sce", "standard", lambda rate, d: rate * d),
+        ("hace", "adjusted", lambda rate, d: rate / d),
+        ("sce", "adjusted", lambda rate, d: rate),
+    ],
+)
+@pytest.mark.parametrize("d", [0.2, 0.5, 0.7, 1.0])
+@pytest.mark.parametrize("rate", [0.1, 3e-3])
+def test_the_four_pairings(loss: str, pairing: str, expected, d: float, rate: float) -> None:
+    assert learning_rates(loss, rate, d, pairing) == expected(rate, d)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_ten_runs_of_a_pair(dataset: str) -> None:
+    found = [
+        (run.loss, run.dilution, run.pairing, round(run.lr, 12)) for run in paper_runs(dataset, "resnet50")
+    ]
+    assert found == [
+        ("hace", 0.2, "standard", 0.1),
+        ("hace", 0.5, "standard", 0.1),
+        ("hace", 0.7, "standard", 0.1),
+        ("hace", 0.2, "adjusted", 0.5),
+        ("hace", 0.5, "adjusted", 0.2),
+        ("hace", 0.7, "adjusted", round(0.1 / 0.7, 12)),
+        ("sce", 0.2, "standard", 0.02),
+        ("sce", 0.5, "standard", 0.05),
+        ("sce", 0.7, "standard", 0.07),
+        ("sce", None, "adjusted", 0.1),
+    ]
+
+
+@pytest.mark.parametrize("model", list(RECIPES))
+@pytest.mark.parametrize("place", [0, 1])
+def test_operations_as_torch_counts_them(model: str, place: int) -> None:
+    size = (32, 224)[place]
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        net = build_model(model, 1000, image_size=size)
+        before = counter.get_total_flops()  # of the trial inside build_model
+        net.eval()(torch.zeros(1, 3, size, size))
+    assert (counter.get_total_flops() - before) / 2e9 == pytest.approx(GMACS[model][place], rel=5e-3)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("model", list(RECIPES))
+def test_a_description_says_what_to_expect(model: str, dataset: str) -> None:
+    text, row = describe(model, dataset), RECIPES[model]
+    for value in (
+        ARCHITECTURES[model].title,
+        f"{row.epochs[dataset]} epochs",
+        f"{IMAGE_SIZES[dataset]} px",
+        f"batches of {row.batch_size}",
+        f"rate {row.lr:g}",
+        f"{training_cost(dataset, model):.1e} operations",
+    ):
+        assert value in text
+    assert ("warm-up" in text) == (row.warmup_epochs > 0)
+
+
+def test_recipes_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        recipe("resnet18").lr = 1.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        recipe("resnet18").epochs["cifar100"] = 1  # type: ignore[index]
+    with pytest.raises(TypeError):
+        RECIPES["other"] = recipe("resnet18")  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "topic",
+    "Augmentation|Warm-up|Selection|Early stopping|Image sizes|Weight decay|Seeds|Lambda|first beta|32 px".split(
+        "|"
+    ),
+)
+def test_what_the_paper_leaves_open_is_listed(topic: str) -> None:
+    assert any(topic in text for text in ASSUMPTIONS)
+    assert set(models.ASSUMPTIONS) <= set(ASSUMPTIONS)
+
+
+def test_recipes_load_without_torch() -> None:
+    code = "import hace.paper.recipes, sys; print({'torch', 'timm', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: recipe("resnet81"), "model must be one of .* got 'resnet81'. Did you mean 'resnet18'"),
+        (
+            lambda: paper_runs("fgvc", "resnet18"),
+            "dataset must be one of cifar100, aircraft, nabirds, got 'fgvc'",
+        ),
+        (lambda: training_cost("cifar10", "resnet18"), "got 'cifar10'. Did you mean 'cifar100'"),
+        (lambda: describe("resnet18", "birds"), "dataset must be one of"),
+        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of hace, sce, got 'ce'"),
+        (
+            lambda: learning_rates("sce", 0.1, 0.5, "adj"),
+            "pairing must be one of standard, adjusted, got 'adj'",
+        ),
+        (
+            lambda: learning_rates("sce", 0.1, 0.0, "standard"),
+            "dilution must be above 0 and at most 1, got 0.0",
+        ),
+        (lambda: learning_rates("sce", 0.1, float("nan"), "standard"), "dilution must be .* got nan"),
+        (lambda: learning_rates("sce", -0.1, 0.5, "standard"), "base_lr must be a number above 0, got -0.1"),
+    ],
+)
+def test_bad_input(call, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call()
