@@ -9,12 +9,14 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint bench docs clean help
+.PHONY: demo test check lint bench docs mutations clean help
 
 help:
 	@echo "make demo   the main job in small: a fair comparison of 14 methods, with a report, into hace-demo/"
 	@echo "make test   all tests: slow ones and the examples in the docstrings included"
+	@echo "make check  lint, types and the fast tests, in about two minutes"
 	@echo "make lint   formatting, style and types"
+	@echo "make mutations  break the code line by line and see that the tests notice, in about an hour"
 	@echo "make docs   the documentation, into site/"
 	@echo "make bench  all benchmarks, one after another"
 	@echo "make clean  remove what the others made"
@@ -34,6 +36,12 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
+check: lint
+	$(BIN)/python -m pytest -q -m "not slow"
+
+mutations: $(READY)
+	$(BIN)/python -m tests.mutations.run
+
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -43,6 +51,7 @@ bench: $(READY)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: $(READY)
+	$(BIN)/python docs/check_arguments.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html"
 

@@ -1,0 +1,1 @@
+"""One-line mutations that the suite must catch: the proof that a smaller suite is as strong as a larger one."""
