@@ -67,8 +67,7 @@ class Case:
 
 def _hace(loss: str = "hace", outputs: str = "nodes", **params: Any) -> Case:
     preset = {"ancestral_smoothing": {"aggregate": False}, "hace_leaves": {"outputs": "leaves"}}.get(loss, {})
-    renamed = {"dilution": "d", "distance": "convention"}
-    same = {renamed.get(name, name): value for name, value in params.items()}
+    same = {"d" if name == "dilution" else name: value for name, value in params.items()}
     return Case(loss, params, oracle.hace, {**same, **preset}, outputs)
 
 
@@ -79,17 +78,17 @@ def _hxe(**params: Any) -> Case:
 
 def _soft(beta: float, distance: str) -> Case:
     params = {"beta": beta, "distance": distance}
-    return Case("soft_label", params, oracle.soft_labels, {"beta": beta, "convention": distance})
+    return Case("soft_label", params, oracle.soft_labels, {"beta": beta, "distance": distance})
 
 
 def _sim(r: float, distance: str) -> Case:
     params = {"reduction_factor": r, "distance": distance}
-    return Case("simloss", params, oracle.simloss, {"r": r, "convention": distance})
+    return Case("simloss", params, oracle.simloss, {"r": r, "distance": distance})
 
 
 def _expected(distance: str) -> Case:
     params = {"distance": distance}
-    return Case("expected_distance", params, oracle.expected_distance, {"convention": distance})
+    return Case("expected_distance", params, oracle.expected_distance, {"distance": distance})
 
 
 CASES: dict[str, Case] = {

@@ -14,6 +14,7 @@ from hace.decisions.costs import expected_costs
 from hace.decisions.rules import all_levels, predict, rank_leaves, walk_down
 from hace.decisions.scores import log_q
 from hace.errors import ConfigError
+from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import (
     ANIMALS,
     DIAMOND,
@@ -35,7 +36,6 @@ RANDOM = {
 }
 EVERY = NAMED | RANDOM
 TREES = {name: plain for name, plain in EVERY.items() if plain.is_tree}
-CONVENTIONS = ("lca_height", "lca_depth", "edges")
 
 
 def scores_for(h: Hierarchy, outputs: str, rows: int = 6, seed: int = 0) -> torch.Tensor:
@@ -157,22 +157,20 @@ def test_walk_takes_the_first_of_equal_children() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("candidates", ["leaves", "nodes"])
-def test_expected_costs(name: str, convention: str, candidates: str) -> None:
+def test_expected_costs(name: str, distance: str, candidates: str) -> None:
     plain, h = EVERY[name], EVERY[name].build()
     z = scores_for(h, "leaves", rows=3)
     answers = h.leaves if candidates == "leaves" else h.nodes
     for price in (0.0, 0.5, 0.8, 1.0):
         costs, mass = expected_costs(
-            z.softmax(dim=1), h, candidates=candidates, convention=convention, price=price
+            z.softmax(dim=1), h, candidates=candidates, distance=distance, price=price
         )
-        best = predict(
-            z, h, "cost", candidates=candidates, convention=convention, price=price, outputs="leaves"
-        )
+        best = predict(z, h, "cost", candidates=candidates, distance=distance, price=price, outputs="leaves")
         for i, logits in enumerate(as_rows(h, z, "leaves")):
             p = leaf_probs(plain, logits)
-            expected = oracle.expected_costs(plain, p, convention=convention, price=price, candidates=answers)
+            expected = oracle.expected_costs(plain, p, distance=distance, price=price, candidates=answers)
             q = oracle.node_masses(plain, logits)
             assert costs[i].tolist() == pytest.approx([expected[v] for v in answers], abs=1e-12)
             assert mass[i].tolist() == pytest.approx([q[v] for v in answers], abs=1e-12)
@@ -408,7 +406,7 @@ def test_bad_options() -> None:
     refused(ConfigError, "outputs", outputs="columns")
     refused(DataError, "k must be from 1 to the number of leaves, 4", k=5)
     refused(HierarchyError, "level must be", rule="level", level=9)
-    refused(HierarchyError, "convention", rule="cost", convention="hops")
+    refused(HierarchyError, "distance", rule="cost", distance="hops")
 
 
 def test_levels_of_a_dag_are_refused() -> None:

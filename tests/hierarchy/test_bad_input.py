@@ -344,7 +344,7 @@ def test_levels_that_do_not_exist(level: object) -> None:
 
 def test_distances_that_do_not_exist() -> None:
     h = ANIMALS.build()
-    expected = "convention must be one of lca_height, lca_depth, edges. Got 'hops' instead."
+    expected = "distance must be one of lca_height, lca_depth, edges. Got 'hops' instead."
     assert problems(h.distance, "husky", "dog", "hops") == (expected,)
     assert problems(h.max_distance, "hops") == problems(h.distance_matrix, "hops") == (expected,)
     assert problems(h.distances, [], [], "hops") == (expected,)

@@ -16,16 +16,16 @@ from tests.reference import structure as oracle
 
 def check_distances(h: Hierarchy, plain: Plain) -> None:
     every = np.arange(h.num_nodes)
-    for convention in DISTANCES:
-        expected = [[oracle.distance(plain, a, b, convention) for b in h.nodes] for a in h.nodes]
-        assert h.distance_matrix(convention, labels="nodes").tolist() == expected
-        assert h.distances(every, every[::-1], convention, labels="nodes").tolist() == [
+    for distance in DISTANCES:
+        expected = [[oracle.pair_distance(plain, a, b, distance) for b in h.nodes] for a in h.nodes]
+        assert h.distance_matrix(distance, labels="nodes").tolist() == expected
+        assert h.distances(every, every[::-1], distance, labels="nodes").tolist() == [
             expected[i][-1 - i] for i in every
         ]
-        by_label = [[oracle.distance(plain, a, b, convention) for b in h.leaves] for a in h.leaves]
-        assert h.distance_matrix(convention).tolist() == by_label
-        assert h.max_distance(convention) == max(map(max, by_label))
-        assert h.distance(h.nodes[-1], h.leaves[0], convention) == expected[-1][h.index(h.leaves[0])]
+        by_label = [[oracle.pair_distance(plain, a, b, distance) for b in h.leaves] for a in h.leaves]
+        assert h.distance_matrix(distance).tolist() == by_label
+        assert h.max_distance(distance) == max(map(max, by_label))
+        assert h.distance(h.nodes[-1], h.leaves[0], distance) == expected[-1][h.index(h.leaves[0])]
     for a in h.nodes:
         for b in h.nodes:
             candidates = oracle.lca_candidates(plain, a, b)
@@ -70,8 +70,8 @@ def test_distances_broadcast_and_keep_their_shape() -> None:
     assert h.distances([[0], [1]], [0, 1, 2]).shape == (2, 3)
     assert h.distances([], []).shape == (0,)
     for plain in (DIAMOND, DAG_FOREST):
-        for convention in DISTANCES:
-            assert plain.build().distances([], [], convention).shape == (0,)
+        for distance in DISTANCES:
+            assert plain.build().distances([], [], distance).shape == (0,)
 
 
 @given(plain=dags(), pairs=st.integers(2, 30))

@@ -41,11 +41,11 @@ def check_same_places(h: Hierarchy, other: Hierarchy) -> None:
     has_short_cut = any(
         len(v.parents(u)) > 1 and v.tops[0] in v.parents(u) for v in (h, other) for u in common
     )
-    for convention in DISTANCES[:2] if has_short_cut else DISTANCES:
-        assert other.max_distance(convention) == h.max_distance(convention)
-        assert other.distance_matrix(convention).tolist() == h.distance_matrix(convention).tolist()
+    for distance in DISTANCES[:2] if has_short_cut else DISTANCES:
+        assert other.max_distance(distance) == h.max_distance(distance)
+        assert other.distance_matrix(distance).tolist() == h.distance_matrix(distance).tolist()
         for v in common:
-            distances = [(other.distance(v, u, convention), h.distance(v, u, convention)) for u in common]
+            distances = [(other.distance(v, u, distance), h.distance(v, u, distance)) for u in common]
             assert all(a == b for a, b in distances)
     for k in range(1, h.max_depth + 1):
         assert set(other.level(k)) == set(h.level(k))

@@ -15,6 +15,7 @@ from hace.decisions import Decisions
 from hace.decisions.rules import all_levels, predict
 from hace.decisions.scores import log_q
 from hace.errors import ConfigError
+from hace.hierarchy.distances import DISTANCES
 from hace.metrics.curves import operating_curve, risk_coverage
 from tests.hierarchies import ANIMALS, DIAMOND, FOREST, NAMED, RAGGED, random_plain
 from tests.reference import decisions as decided
@@ -28,7 +29,6 @@ RANDOM = {
 }
 EVERY = NAMED | RANDOM
 TREES = {name: plain for name, plain in EVERY.items() if plain.is_tree}
-CONVENTIONS = ("lca_height", "lca_depth", "edges")
 SAMPLES = 12
 
 
@@ -67,17 +67,17 @@ def test_leaf_metrics(name: str) -> None:
     for k in {1, min(2, h.num_leaves), h.num_leaves}:
         found = metrics.top_k_accuracy(z, y, h, k)
         assert float(found) == pytest.approx(oracle.top_k_accuracy(p, ids, k, h.leaves))
-        for convention in CONVENTIONS:
-            found = metrics.hierarchical_distance_at(z, y, h, k, convention=convention)
-            expected = oracle.hierarchical_distance_at(plain, p, ids, k, h.leaves, convention)
+        for distance in DISTANCES:
+            found = metrics.hierarchical_distance_at(z, y, h, k, distance=distance)
+            expected = oracle.hierarchical_distance_at(plain, p, ids, k, h.leaves, distance)
             assert float(found) == pytest.approx(expected)
-    for convention in CONVENTIONS:
-        severity, count = oracle.mistake_severity(plain, best, ids, convention)
-        found_severity = metrics.mistake_severity(z, y, h, convention=convention)
+    for distance in DISTANCES:
+        severity, count = oracle.mistake_severity(plain, best, ids, distance)
+        found_severity = metrics.mistake_severity(z, y, h, distance=distance)
         assert int(found_severity.mistakes) == count
         assert float(found_severity.value) == pytest.approx(severity, nan_ok=True)
         if count:  # the identity: HD@1 = severity x error rate
-            hd1 = float(metrics.hierarchical_distance_at(z, y, h, 1, convention=convention))
+            hd1 = float(metrics.hierarchical_distance_at(z, y, h, 1, distance=distance))
             assert hd1 == pytest.approx(float(found_severity.value) * count / SAMPLES)
 
 
@@ -243,11 +243,11 @@ def test_no_answer_stands_at_the_virtual_root() -> None:
         y = torch.arange(h.num_leaves)
         nothing = Decisions(h, torch.full_like(y, -1), torch.ones(len(y)))
         root = Decisions(rooted, torch.full_like(y, rooted.index("the root")), torch.ones(len(y)))
-        for convention in CONVENTIONS:
-            found = metrics.distances(nothing, y, h, convention=convention).tolist()
-            assert found == metrics.distances(root, y, rooted, convention=convention).tolist(), (
+        for distance in DISTANCES:
+            found = metrics.distances(nothing, y, h, distance=distance).tolist()
+            assert found == metrics.distances(root, y, rooted, distance=distance).tolist(), (
                 name,
-                convention,
+                distance,
             )
         assert [float(x) for x in metrics.hierarchical_prf(nothing, y, h)] == [1.0, 0.0, 0.0]
 

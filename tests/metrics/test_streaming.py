@@ -30,7 +30,7 @@ PAIRS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
     ),
     "severity by edges": (
         lambda h: metrics.MistakeSeverity(h, "edges"),
-        lambda z, y, h: metrics.mistake_severity(z, y, h, convention="edges").value,
+        lambda z, y, h: metrics.mistake_severity(z, y, h, distance="edges").value,
     ),
     "HD@3": (
         lambda h: metrics.HierarchicalDistance(h, 3),
@@ -82,9 +82,9 @@ ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
 SHAPES = {"animals": ANIMALS, "ragged": RAGGED, "forest": FOREST, "dag": DAG_FOREST}
 
 
-def aurc(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, convention: str | None) -> float:
+def aurc(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, distance: str | None) -> float:
     confidence, best = z.softmax(1).max(1)
-    risk = best != y if convention is None else metrics.distances(best, y, h, convention=convention)
+    risk = best != y if distance is None else metrics.distances(best, y, h, distance=distance)
     return metrics.risk_coverage(confidence, risk).area
 
 

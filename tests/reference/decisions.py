@@ -72,7 +72,7 @@ def expected_costs(
     h: Plain,
     p: Row,
     *,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     price: float = 0.5,
     candidates: Sequence[str] | None = None,
 ) -> Row:
@@ -84,7 +84,8 @@ def expected_costs(
     for v in h.parents if candidates is None else candidates:
         below = structure.leaves_below(h, v)
         costs[v] = sum(
-            p[c] * structure.distance(h, c, v, convention) * (price if c in below else 1.0) for c in h.leaves
+            p[c] * structure.pair_distance(h, c, v, distance) * (price if c in below else 1.0)
+            for c in h.leaves
         )
     return costs
 

@@ -69,11 +69,11 @@ def soft_labels(
     label: str,
     *,
     beta: float,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     weight: Row | None = None,
 ) -> float:
     """Cross-entropy over leaf outputs with the LCA soft labels of Bertinetto et al."""
-    row = targets.lca_soft_labels(h, label, beta, convention)
+    row = targets.lca_soft_labels(h, label, beta, distance)
     row = {c: mass * weight_of(weight, c) for c, mass in row.items()}
     return cross_entropy_with(row, node_log_probs(h, logits))
 
@@ -91,7 +91,7 @@ def hace(
     d: float,
     label_smoothing: float = 0.0,
     soft_label_beta: float | None = None,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     weight: Row | None = None,
     aggregate: bool = True,
     outputs: str = "nodes",
@@ -109,7 +109,7 @@ def hace(
         d,
         label_smoothing=label_smoothing,
         soft_label_beta=soft_label_beta,
-        convention=convention,
+        distance=distance,
         weight=weight,
     )
     log_q = node_log_probs(h, logits) if aggregate else own_log_probs(h, logits)
@@ -169,21 +169,21 @@ def simloss(
     label: str,
     *,
     r: float,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     weight: Row | None = None,
 ) -> float:
     """SimLoss of Kobs et al.: -log sum_c S[y, c] p_c with S = r ** dist(y, c) over the leaves c."""
     p = leaf_probs(h, logits)
-    similar = sum(float(r) ** structure.distance(h, label, c, convention) * p[c] for c in h.leaves)
+    similar = sum(float(r) ** structure.pair_distance(h, label, c, distance) * p[c] for c in h.leaves)
     return weight_of(weight, label) * (inf if similar == 0 else -log(similar))
 
 
 def expected_distance(
-    h: Plain, logits: Row, label: str, *, convention: str = "lca_height", weight: Row | None = None
+    h: Plain, logits: Row, label: str, *, distance: str = "lca_height", weight: Row | None = None
 ) -> float:
     """sum_c dist(y, c) p_c over the leaves c."""
     p = leaf_probs(h, logits)
-    total = sum(structure.distance(h, label, c, convention) * p[c] for c in h.leaves)
+    total = sum(structure.pair_distance(h, label, c, distance) * p[c] for c in h.leaves)
     return weight_of(weight, label) * total
 
 

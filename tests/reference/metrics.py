@@ -28,11 +28,11 @@ def top_k_accuracy(scores: Sequence[Row], truths: Sequence[str], k: int, order: 
 
 
 def mistake_severity(
-    h: Plain, preds: Sequence[str], truths: Sequence[str], convention: str = "lca_height"
+    h: Plain, preds: Sequence[str], truths: Sequence[str], distance: str = "lca_height"
 ) -> tuple[float, int]:
     """Mean distance over the mistakes alone, and their number; (nan, 0) when there are none."""
     wrong = [(a, y) for a, y in zip(preds, truths, strict=True) if a != y]
-    return _mean([structure.distance(h, a, y, convention) for a, y in wrong]), len(wrong)
+    return _mean([structure.pair_distance(h, a, y, distance) for a, y in wrong]), len(wrong)
 
 
 def hierarchical_distance_at(
@@ -41,12 +41,12 @@ def hierarchical_distance_at(
     truths: Sequence[str],
     k: int,
     order: Sequence[str],
-    convention: str = "lca_height",
+    distance: str = "lca_height",
 ) -> float:
     """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k."""
     return _mean(
         [
-            structure.distance(h, c, y, convention)
+            structure.pair_distance(h, c, y, distance)
             for p, y in zip(scores, truths, strict=True)
             for c in top_k(p, k, order)
         ]

@@ -63,9 +63,9 @@ def ce(h: Plain, logits: Row, label: str, *, label_smoothing: float = 0.0) -> tu
     return table_loss(h, logits, targets.uniform_smoothing(h, label, label_smoothing))
 
 
-def soft_labels(h: Plain, logits: Row, label: str, *, beta: float, convention: str = "lca_height"):
+def soft_labels(h: Plain, logits: Row, label: str, *, beta: float, distance: str = "lca_height"):
     """Cross-entropy over leaf outputs with LCA soft labels."""
-    return table_loss(h, logits, targets.lca_soft_labels(h, label, beta, convention))
+    return table_loss(h, logits, targets.lca_soft_labels(h, label, beta, distance))
 
 
 def hxe(
@@ -125,23 +125,23 @@ def conditional_softmax(h: Plain, logits: Row, label: str) -> tuple[float, Row]:
 
 
 def simloss(
-    h: Plain, logits: Row, label: str, *, r: float, convention: str = "lca_height"
+    h: Plain, logits: Row, label: str, *, r: float, distance: str = "lca_height"
 ) -> tuple[float, Row]:
     """-log sum_c S[y, c] p_c; its gradient is p_i - S[y, i] p_i / sum_c S[y, c] p_c."""
     with mpmath.workdps(DIGITS):
         p = _leaf_probs(logits)
-        s = {c: mpmath.mpf(r) ** structure.distance(h, label, c, convention) for c in logits}
+        s = {c: mpmath.mpf(r) ** structure.pair_distance(h, label, c, distance) for c in logits}
         similar = mpmath.fsum(s[c] * p[c] for c in logits)
         return float(-mpmath.log(similar)), {c: float(p[c] - s[c] * p[c] / similar) for c in logits}
 
 
 def expected_distance(
-    h: Plain, logits: Row, label: str, *, convention: str = "lca_height"
+    h: Plain, logits: Row, label: str, *, distance: str = "lca_height"
 ) -> tuple[float, Row]:
     """E = sum_c dist(y, c) p_c; its gradient is p_i (dist(y, i) - E)."""
     with mpmath.workdps(DIGITS):
         p = _leaf_probs(logits)
-        far = {c: structure.distance(h, label, c, convention) for c in logits}
+        far = {c: structure.pair_distance(h, label, c, distance) for c in logits}
         expected = mpmath.fsum(far[c] * p[c] for c in logits)
         return float(expected), {c: float(p[c] * (far[c] - expected)) for c in logits}
 

@@ -111,7 +111,7 @@ def climbs(h: Plain, v: str) -> dict[str | None, int]:
     return fewest
 
 
-def distance(h: Plain, a: str, b: str, convention: str = "lca_height") -> int:
+def pair_distance(h: Plain, a: str, b: str, distance: str = "lca_height") -> int:
     """Distance of two nodes; 0 between a node and itself by every convention.
 
     lca_height: height of the LCA. lca_depth: greatest depth minus the depth of the LCA. edges: fewest edges
@@ -119,20 +119,20 @@ def distance(h: Plain, a: str, b: str, convention: str = "lca_height") -> int:
     """
     if a == b:
         return 0
-    if convention == "edges":
+    if distance == "edges":
         up_a, up_b = climbs(h, a), climbs(h, b)
         return min(up_a[v] + up_b[v] for v in up_a if v in up_b)
     meeting = lca_candidates(h, a, b).pop()
-    if convention == "lca_height":
+    if distance == "lca_height":
         return heights(h)[meeting]
-    if convention == "lca_depth":
+    if distance == "lca_depth":
         return max_depth(h) - (0 if meeting is None else depths(h)[meeting])
-    raise ValueError(convention)
+    raise ValueError(distance)
 
 
-def max_distance(h: Plain, convention: str = "lca_height") -> int:
+def max_distance(h: Plain, distance: str = "lca_height") -> int:
     """The greatest distance of two leaves; 0 when there is one leaf."""
-    return max(distance(h, a, b, convention) for a in h.leaves for b in h.leaves)
+    return max(pair_distance(h, a, b, distance) for a in h.leaves for b in h.leaves)
 
 
 def carried(h: Plain, v: str | None, level: int) -> str | None:

@@ -20,13 +20,13 @@ def horizontal(
     *,
     label_smoothing: float = 0.0,
     soft_label_beta: float | None = None,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
 ) -> Row:
     """Row of H: one-hot, uniform smoothing (eq. 3), or the LCA soft labels of Bertinetto et al."""
     if soft_label_beta is not None:
         if label_smoothing:
             raise ValueError("uniform smoothing and LCA soft labels are alternatives")
-        return lca_soft_labels(h, label, soft_label_beta, convention)
+        return lca_soft_labels(h, label, soft_label_beta, distance)
     return uniform_smoothing(h, label, label_smoothing)
 
 
@@ -37,13 +37,13 @@ def uniform_smoothing(h: Plain, label: str, eps: float) -> Row:
     return row
 
 
-def lca_soft_labels(h: Plain, label: str, beta: float, convention: str = "lca_height") -> Row:
+def lca_soft_labels(h: Plain, label: str, beta: float, distance: str = "lca_height") -> Row:
     """exp(-beta dist(label, c) / max dist), normalised over the leaves c and the label itself."""
-    widest = structure.max_distance(h, convention)
+    widest = structure.max_distance(h, distance)
     if widest == 0:
         return {label: 1.0}
     support = dict.fromkeys([*h.leaves, label])
-    raw = {c: exp(-beta * structure.distance(h, label, c, convention) / widest) for c in support}
+    raw = {c: exp(-beta * structure.pair_distance(h, label, c, distance) / widest) for c in support}
     total = sum(raw.values())
     return {c: value / total for c, value in raw.items()}
 
@@ -101,12 +101,12 @@ def hace_row(
     *,
     label_smoothing: float = 0.0,
     soft_label_beta: float | None = None,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     weight: Row | None = None,
 ) -> Row:
     """Row `label` of T = H diag(w) V: the mass p~(c) w(c) of every node c, spread over its ancestors."""
     smoothed = horizontal(
-        h, label, label_smoothing=label_smoothing, soft_label_beta=soft_label_beta, convention=convention
+        h, label, label_smoothing=label_smoothing, soft_label_beta=soft_label_beta, distance=distance
     )
     row: Row = {}
     for c, mass in smoothed.items():

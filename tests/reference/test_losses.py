@@ -44,9 +44,7 @@ def test_losses_by_hand():
     assert losses.ce(ANIMALS, even, "dog") == close(log(2))
     assert losses.simloss(ANIMALS, even, "husky", r=0.5) == close(log(2))
     assert losses.expected_distance(ANIMALS, even, "husky") == close(1.25)
-    assert losses.expected_distance(ANIMALS, even, "husky", convention="edges", weight={"husky": 2}) == close(
-        5
-    )
+    assert losses.expected_distance(ANIMALS, even, "husky", distance="edges", weight={"husky": 2}) == close(5)
     assert losses.conditional_softmax(ANIMALS, flat | {"animal": 7.0}, "husky") == close(log(4))
     assert losses.conditional_softmax(FLAT, {"a": 0.0, "b2": 0.0, "b10": log(2)}, "a") == close(log(4))
 

@@ -102,7 +102,7 @@ def test_expected_costs_by_hand():
     assert decisions.least_cost(costs, MASS, ORDER) == "animal"
     over_leaves = decisions.expected_costs(ANIMALS, LEAF_P, candidates=ANIMALS.leaves)
     assert decisions.least_cost(over_leaves, LEAF_P, ANIMALS.leaves) == "persian"  # 1.15 twice: more probable
-    edges = decisions.expected_costs(ANIMALS, LEAF_P, convention="edges", price=1.0)
+    edges = decisions.expected_costs(ANIMALS, LEAF_P, distance="edges", price=1.0)
     assert edges["dog"] == close(0.55 + 0.45 * 3)
     assert edges["animal"] == close(2.0)
 

@@ -121,9 +121,9 @@ def test_named_shapes_cover_what_they_should():
 )
 def test_distances_by_hand(name, a, b, by_height, by_depth, edges):
     for x, y in ((a, b), (b, a)):
-        assert structure.distance(NAMED[name], x, y, "lca_height") == by_height
-        assert structure.distance(NAMED[name], x, y, "lca_depth") == by_depth
-        assert structure.distance(NAMED[name], x, y, "edges") == edges
+        assert structure.pair_distance(NAMED[name], x, y, "lca_height") == by_height
+        assert structure.pair_distance(NAMED[name], x, y, "lca_depth") == by_depth
+        assert structure.pair_distance(NAMED[name], x, y, "edges") == edges
 
 
 def test_structure_by_hand():
@@ -137,7 +137,7 @@ def test_structure_by_hand():
     assert structure.lca_candidates(twice, "a", "b") == {"p", "q"}
     deeper = plain(["r: p s", "s: q", "p: a b", "q: a b"])
     assert structure.lca_candidates(deeper, "a", "b") == {"q"}  # as low as p, and deeper
-    assert structure.distance(deeper, "a", "b", "lca_depth") == 1
+    assert structure.pair_distance(deeper, "a", "b", "lca_depth") == 1
     assert structure.carried(RAGGED, "near", 4) == "near"
     assert structure.carried(RAGGED, "deep1", 4) == "x4"
     assert structure.level_choices(RAGGED, 3) == {"near", "x2b", "y2", "y2b", "x3"}
@@ -147,8 +147,8 @@ def test_structure_by_hand():
 def test_a_detour_through_the_virtual_root_can_be_shorter():
     # a and b meet in m, four edges up for each; both are also direct children of tops of their own.
     h = plain(["m: a1 b1", "a1: a2", "a2: a3", "a3: a", "b1: b2", "b2: b3", "b3: b", "s: a", "t: b"])
-    assert structure.distance(h, "a", "b", "edges") == 4
-    assert structure.distance(h, "a", "b", "lca_height") == 4
+    assert structure.pair_distance(h, "a", "b", "edges") == 4
+    assert structure.pair_distance(h, "a", "b", "lca_height") == 4
     assert structure.heights(h)[None] == 5
 
 
@@ -159,8 +159,8 @@ def test_removing_the_root_changes_no_depth_and_no_distance(h, data):
     a, b = (data.draw(st.sampled_from(bare.nodes)) for _ in range(2))
     assert structure.depths(bare)[a] == structure.depths(h)[a]
     # An edge from the root past other nodes is a short cut that goes with the root, so on DAGs edges may grow.
-    for convention in ("lca_height", "lca_depth", "edges") if h.is_tree else ("lca_height", "lca_depth"):
-        assert structure.distance(bare, a, b, convention) == structure.distance(h, a, b, convention)
+    for distance in ("lca_height", "lca_depth", "edges") if h.is_tree else ("lca_height", "lca_depth"):
+        assert structure.pair_distance(bare, a, b, distance) == structure.pair_distance(h, a, b, distance)
 
 
 @settings(max_examples=40)
@@ -170,7 +170,7 @@ def test_tree_distance_is_depths_minus_twice_the_lca(h, data):
     (meeting,) = structure.lca_candidates(h, a, b)
     depth = structure.depths(h)
     top = 0 if meeting is None else depth[meeting]
-    assert structure.distance(h, a, b, "edges") == depth[a] + depth[b] - 2 * top
+    assert structure.pair_distance(h, a, b, "edges") == depth[a] + depth[b] - 2 * top
 
 
 # Targets

@@ -144,7 +144,7 @@ def run(args: argparse.Namespace) -> None:
     subset = None if args.subset is None else subset_of(args.subset, h)
     options = {
         "subset": subset,
-        "convention": args.distance,
+        "distance": args.distance,
         "rules": extra_rules(args, h),
         "bins": args.bins,
     }
@@ -206,7 +206,7 @@ def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, A
     """The decisions that options ask for, by title."""
     rules: dict[str, dict[str, Any]] = {}
     if args.price is not None:
-        cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "convention": args.distance}
+        cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "distance": args.distance}
         if not 0 <= args.price <= 1:
             raise ConfigError(f"--price must be from 0 to 1, got {args.price}.")
         rules[f"least cost, any rank, price {args.price:g}"] = cost

@@ -28,7 +28,7 @@ class Model:
     Attributes:
         source: What the user called it: a file, or a run.
         name: The same in pictures.
-        evaluate: From the options of an `Evaluator` (subset, convention, rules, bins) to all metrics.
+        evaluate: From the options of an `Evaluator` (subset, distance, rules, bins) to all metrics.
     """
 
     source: str

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.distances import check_convention, virtual_height
+from hace.hierarchy.distances import check_distance, virtual_height
 
 TIE = 1e-12  # costs this close, relative to the larger of 1 and the least cost, are equal
 _CACHE = (
@@ -35,7 +35,7 @@ def expected_costs(
     hierarchy: Hierarchy,
     *,
     candidates: str = "leaves",
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     price: float = 0.5,
 ) -> tuple[Tensor, Tensor]:
     """Expected cost and probability of every answer.
@@ -47,7 +47,7 @@ def expected_costs(
         leaf_probs: (B, n) probabilities in label order.
         hierarchy: the hierarchy; a DAG costs O(n N) a sample instead of O(N).
         candidates: ``"leaves"`` or ``"nodes"``.
-        convention: the distance.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         price: 0 (vagueness is free: the root always wins) to 1 (plain distance).
 
     Returns:
@@ -59,15 +59,15 @@ def expected_costs(
         >>> costs.numpy().round(3)
         array([[0.8, 1.1, 1.4]])
     """
-    check_convention(convention)
+    check_distance(distance)
     if candidates not in ("leaves", "nodes"):
         raise ConfigError(f"candidates must be 'leaves' or 'nodes'. Got {candidates!r} instead.")
     if not 0 <= price <= 1:
         raise ConfigError(f"price must be from 0 (vague answers are free) to 1. Got {price!r} instead.")
     p = leaf_probs.detach().double()
     if hierarchy.is_tree:
-        return _tree_costs(p, hierarchy, candidates, convention, price)
-    return _dag_costs(p, hierarchy, candidates, convention, price)
+        return _tree_costs(p, hierarchy, candidates, distance, price)
+    return _dag_costs(p, hierarchy, candidates, distance, price)
 
 
 def least(costs: Tensor, probabilities: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def _tree(h: Hierarchy, device: torch.device) -> _Tree:
 
 
 def _tree_costs(
-    p: Tensor, h: Hierarchy, candidates: str, convention: str, price: float
+    p: Tensor, h: Hierarchy, candidates: str, distance: str, price: float
 ) -> tuple[Tensor, Tensor]:
     tree = _tree(h, p.device)
     if candidates == "leaves":
@@ -145,11 +145,11 @@ def _tree_costs(
     for start in range(0, len(p), max(step, 1)):
         start = min(start, len(p) - step)  # the last step does a few samples again: the room has one size
         few = slice(start, start + step)
-        room.sum_along_paths(p[few], convention)
+        room.sum_along_paths(p[few], distance)
         if candidates == "leaves":
-            room.leaf_costs(p[few], convention, costs[few])
+            room.leaf_costs(p[few], distance, costs[few])
         else:
-            room.node_costs(p[few], convention, price, costs[few], masses[few])
+            room.node_costs(p[few], distance, price, costs[few], masses[few])
     return costs, masses
 
 
@@ -177,44 +177,44 @@ class _Room:
         torch.index_select(self.running, 0, self.tree.low, out=self.before)
         return out.sub_(self.before).clamp_(min=0.0)
 
-    def sum_along_paths(self, p: Tensor, convention: str) -> None:
+    def sum_along_paths(self, p: Tensor, distance: str) -> None:
         """Fill ``mass`` with P(v) of the inner nodes and ``path`` with the weighted sums from each up to its top."""
         tree = self.tree
         torch.index_select(p, 1, tree.preorder, out=self.ordered)
         self.sums(self.ordered, self.mass)
-        torch.mul(self.mass, tree.weight[convention], out=self.path[:-1])
+        torch.mul(self.mass, tree.weight[distance], out=self.path[:-1])
         for low, high in tree.levels:
             self.path[low:high] += self.path.index_select(0, tree.parent[low:high])
         torch.index_select(self.path, 0, tree.leaf_parent, out=self.leaf)
 
-    def leaf_costs(self, p: Tensor, convention: str, out: Tensor) -> None:
+    def leaf_costs(self, p: Tensor, distance: str, out: Tensor) -> None:
         """(B, n) costs of the leaves, in label order."""
-        out.copy_(self.leaf.t()).neg_().addcmul_(p, self.tree.leaf_weight[convention], value=-1)
-        if convention == "edges":
+        out.copy_(self.leaf.t()).neg_().addcmul_(p, self.tree.leaf_weight[distance], value=-1)
+        if distance == "edges":
             out += self.tree.leaf_depth
             out += (p * self.tree.leaf_depth).sum(dim=1, keepdim=True)
         else:
-            out += self.tree.farthest[convention]
+            out += self.tree.farthest[distance]
 
-    def node_costs(self, p: Tensor, convention: str, price: float, out: Tensor, mass: Tensor) -> None:
+    def node_costs(self, p: Tensor, distance: str, price: float, out: Tensor, mass: Tensor) -> None:
         """(B, N) costs and probabilities of all nodes, in node order."""
         tree = self.tree
         inner = self.path[:-1].neg()
-        if convention == "edges":
+        if distance == "edges":
             below = self.sums(self.ordered.mul_(tree.preorder_depth), torch.empty_like(inner))
             inner += tree.depth + (p * tree.leaf_depth).sum(dim=1)
             inner -= (1 - price) * (below - tree.depth * self.mass)
         else:
-            inner += tree.farthest[convention]
-            inner.addcmul_(self.mass, tree.inside[convention], value=price - 1)
+            inner += tree.farthest[distance]
+            inner.addcmul_(self.mass, tree.inside[distance], value=price - 1)
         leaf = torch.empty_like(p)
-        self.leaf_costs(p, convention, leaf)
+        self.leaf_costs(p, distance, leaf)
         out.copy_(torch.cat([inner, leaf.t()]).index_select(0, tree.rows).t())
         mass.copy_(torch.cat([self.mass, p.t()]).index_select(0, tree.rows).t())
 
 
 def _dag_costs(
-    p: Tensor, h: Hierarchy, candidates: str, convention: str, price: float
+    p: Tensor, h: Hierarchy, candidates: str, distance: str, price: float
 ) -> tuple[Tensor, Tensor]:
     """The definition itself, a block of answers at a time."""
     answers = h.leaf_nodes if candidates == "leaves" else np.arange(h.num_nodes)
@@ -223,7 +223,7 @@ def _dag_costs(
     ancestor, label = ancestor[to_leaf], h.labels[descendant[to_leaf]]
     costs, masses = [], []
     for block in np.array_split(answers, max(1, len(answers) * h.num_leaves // _DENSE)):
-        cost = h.distances(block[:, None], h.leaf_nodes[None, :], convention, labels="nodes").astype(float)
+        cost = h.distances(block[:, None], h.leaf_nodes[None, :], distance, labels="nodes").astype(float)
         above = np.zeros(cost.shape)
         for row, v in enumerate(block.tolist()):
             span = slice(np.searchsorted(ancestor, v), np.searchsorted(ancestor, v, side="right"))

@@ -201,7 +201,7 @@ def least_cost(
     log_q: Tensor,
     hierarchy: Hierarchy,
     candidates: str = "leaves",
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     price: float = 0.5,
 ) -> Decisions:
     """The answer of least expected cost under the leaf probabilities; see :func:`hace.decisions.costs.expected_costs`.
@@ -210,7 +210,7 @@ def least_cost(
         log_q: (B, N).
         hierarchy: a tree, a forest or a DAG.
         candidates: ``"leaves"``: a class, even if unsure; ``"nodes"``: a rank, too, at a price.
-        convention: the distance.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         price: what a true but vague answer costs, as a share of its distance to the truth. With ``lca_height``, a leaf
             beats its parent when its share of the parent's mass is above 1 - price.
 
@@ -218,7 +218,7 @@ def least_cost(
         Decisions with ``costs``; of equal costs the most probable answer, then the first.
     """
     p = leaf_log_probs(log_q.double(), hierarchy).exp()
-    costs, masses = expected_costs(p, hierarchy, candidates=candidates, convention=convention, price=price)
+    costs, masses = expected_costs(p, hierarchy, candidates=candidates, distance=distance, price=price)
     best = least(costs, masses)[:, None]
     nodes = best.squeeze(1)
     if candidates == "leaves":
@@ -231,7 +231,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "leaf": (top_k, ("k",), ()),
     "level": (at_level, ("level", "mass"), ("level",)),
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
-    "cost": (least_cost, ("candidates", "convention", "price"), ()),
+    "cost": (least_cost, ("candidates", "distance", "price"), ()),
 }
 
 
@@ -246,7 +246,7 @@ def predict(
     threshold: float | Sequence[float] | None = None,
     constrained: bool | None = None,
     candidates: str | None = None,
-    convention: str | None = None,
+    distance: str | None = None,
     price: float | None = None,
     subset: Iterable[Any] | None = None,
     kind: str = "logits",
@@ -258,11 +258,11 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order; logits unless ``kind`` says otherwise.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained) or ``"cost"``
-            (candidates, convention, price).
+            (candidates, distance, price).
         k: how many leaves, 1 by default.
         level, mass: see :func:`at_level`.
         threshold, constrained: see :func:`deepest_above`.
-        candidates, convention, price: see :func:`least_cost`.
+        candidates, distance, price: see :func:`least_cost`.
         subset: ids of the only leaves that can be; see :func:`hace.decisions.scores.restrict`.
         kind, outputs: see :func:`hace.decisions.scores.as_scores`.
 
@@ -289,7 +289,7 @@ def predict(
         "threshold": threshold,
         "constrained": constrained,
         "candidates": candidates,
-        "convention": convention,
+        "distance": distance,
         "price": price,
     }
     given = {name: value for name, value in options.items() if value is not None}

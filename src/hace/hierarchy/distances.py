@@ -103,10 +103,10 @@ def lca_nodes(h: Hierarchy, u: IntArray, v: IntArray) -> IntArray:
     return out
 
 
-def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, convention: str) -> IntArray:
+def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, distance: str) -> IntArray:
     """Distance of each pair of nodes; see :meth:`hace.Hierarchy.distances`."""
-    check_convention(convention)
-    if convention == "edges" and not h.is_tree:
+    check_distance(distance)
+    if distance == "edges" and not h.is_tree:
         climb = _climbs(h)
         out = climb[u] + climb[v]  # by way of the top; nearer common ancestors follow
         for part in _chunks(h, u):
@@ -115,9 +115,9 @@ def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, convention: str) -> I
         return out
     lca = lca_nodes(h, u, v)
     depth = np.where(lca < 0, 0, h.depths[lca])
-    if convention == "edges":
+    if distance == "edges":
         return h.depths[u] + h.depths[v] - 2 * depth
-    if convention == "lca_height":
+    if distance == "lca_height":
         out = np.where(lca < 0, virtual_height(h), h.heights[lca])
     else:
         out = h.max_depth - depth
@@ -125,13 +125,13 @@ def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, convention: str) -> I
     return out
 
 
-def max_distance(h: Hierarchy, convention: str) -> int:
+def max_distance(h: Hierarchy, distance: str) -> int:
     """The largest distance between two leaves."""
-    check_convention(convention)
+    check_distance(distance)
     if h.num_leaves < 2:
         return 0
     if not h.is_tree:
-        return _max_distance_on_dag(h, convention)
+        return _max_distance_on_dag(h, distance)
     parents, children = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes), np.arange(h.num_nodes)
     if h.rooted:
         parents, children = parents[1:], children[1:]
@@ -140,18 +140,18 @@ def max_distance(h: Hierarchy, convention: str) -> int:
     parents, reach = parents[order], h.heights[children[order]] + 1
     first = np.flatnonzero(np.r_[True, np.diff(parents) > 0])
     first = first[np.r_[np.diff(first), len(parents) - first[-1]] > 1]
-    if convention == "edges":
+    if distance == "edges":
         return int((reach[first] + reach[first + 1]).max())
-    if convention == "lca_height":
+    if distance == "lca_height":
         return int(reach[first].max())
     depths = np.append(h.depths, 0)
     return int(h.max_depth - depths[parents[first]].min())
 
 
-def check_convention(convention: str) -> None:
+def check_distance(distance: str) -> None:
     """Refuses a distance that does not exist."""
-    if convention not in DISTANCES:
-        raise HierarchyError(f"convention must be one of {', '.join(DISTANCES)}. Got {convention!r} instead.")
+    if distance not in DISTANCES:
+        raise HierarchyError(f"distance must be one of {', '.join(DISTANCES)}. Got {distance!r} instead.")
 
 
 def virtual_height(h: Hierarchy) -> int:
@@ -159,17 +159,17 @@ def virtual_height(h: Hierarchy) -> int:
     return int(h.heights.max()) + (0 if h.rooted else 1)
 
 
-def _max_distance_on_dag(h: Hierarchy, convention: str) -> int:
+def _max_distance_on_dag(h: Hierarchy, distance: str) -> int:
     """One row of distances after another, until none can be larger than what was found; that is soon."""
     climb = _climbs(h)[h.leaf_nodes]
     ancestors = np.diff(h._ancestor_rows.start)[h.leaf_nodes]  # who has few of them meets others high up
-    order = np.argsort(-climb if convention == "edges" else ancestors, kind="stable")
+    order = np.argsort(-climb if distance == "edges" else ancestors, kind="stable")
     limit = {"lca_height": virtual_height(h), "lca_depth": h.max_depth}
     best = 0
     for label in order.tolist():
-        if best >= limit.get(convention, int(climb[label] + climb.max())):
+        if best >= limit.get(distance, int(climb[label] + climb.max())):
             break
-        row = pair_distances(h, np.full(h.num_leaves, h.leaf_nodes[label]), h.leaf_nodes, convention)
+        row = pair_distances(h, np.full(h.num_leaves, h.leaf_nodes[label]), h.leaf_nodes, distance)
         best = max(best, int(row.max()))
     return best
 

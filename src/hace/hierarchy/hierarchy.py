@@ -268,20 +268,20 @@ class Hierarchy(Structure):
         lca = int(_distances.lca_nodes(self, np.array([self.index(a)]), np.array([self.index(b)]))[0])
         return None if lca < 0 else self._nodes[lca]
 
-    def distance(self, a: Any, b: Any, convention: str = "lca_height") -> int:
+    def distance(self, a: Any, b: Any, distance: str = "lca_height") -> int:
         """Distance of two nodes; see :meth:`distances`."""
         pair = np.array([self.index(a)]), np.array([self.index(b)])
-        return int(self.distances(*pair, convention=convention, labels="nodes")[0])
+        return int(self.distances(*pair, distance=distance, labels="nodes")[0])
 
     def distances(
-        self, a: Any, b: Any, convention: str = "lca_height", *, labels: Labels = "leaves"
+        self, a: Any, b: Any, distance: str = "lca_height", *, labels: Labels = "leaves"
     ) -> IntArray:
         """Distance of each pair, without an n x n matrix.
 
         Args:
             a: integers that broadcast with ``b``: labels, or node indices with ``labels="nodes"``.
             b: the other ends of the pairs.
-            convention: ``"lca_height"``: height of the lowest common ancestor (LCA); ``"lca_depth"``: the largest depth
+            distance: ``"lca_height"``: height of the lowest common ancestor (LCA); ``"lca_depth"``: the largest depth
                 less the LCA's depth; ``"edges"``: length of the path. The distance of a node to itself is 0
                 in all three, and the first two agree exactly when all leaves have the same depth.
             labels: what the integers are.
@@ -294,18 +294,18 @@ class Hierarchy(Structure):
             >>> h.distances(0, [0, 1, 2], "edges")
             array([0, 2, 3])
         """
-        _distances.check_convention(convention)
+        _distances.check_distance(distance)
         u, v = np.broadcast_arrays(self._node_indices(a, labels, "a"), self._node_indices(b, labels, "b"))
-        return _distances.pair_distances(self, u.ravel(), v.ravel(), convention).reshape(u.shape)
+        return _distances.pair_distances(self, u.ravel(), v.ravel(), distance).reshape(u.shape)
 
-    def distance_matrix(self, convention: str = "lca_height", *, labels: Labels = "leaves") -> IntArray:
+    def distance_matrix(self, distance: str = "lca_height", *, labels: Labels = "leaves") -> IntArray:
         """The dense matrix of all distances: n x n, or N x N with ``labels="nodes"``. For small hierarchies."""
         every = np.arange(self.num_leaves if labels == "leaves" else self.num_nodes)
-        return self.distances(every[:, None], every[None, :], convention, labels=labels)
+        return self.distances(every[:, None], every[None, :], distance, labels=labels)
 
-    def max_distance(self, convention: str = "lca_height") -> int:
+    def max_distance(self, distance: str = "lca_height") -> int:
         """The largest distance between two leaves (0 for a single leaf)."""
-        return _distances.max_distance(self, convention)
+        return _distances.max_distance(self, distance)
 
     def reachability(self) -> tuple[IntArray, IntArray]:
         """All pairs (ancestor, descendant) of node indices, each node with itself included.

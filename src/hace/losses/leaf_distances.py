@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.distances import check_convention
+from hace.hierarchy.distances import check_distance
 from hace.losses.head import TableModule
 from hace.losses.tables import distance_parts, path_entries
 
@@ -25,7 +25,7 @@ class LeafDistances(TableModule):
     Args:
         hierarchy: the taxonomy.
         rows: (R,) node index of each label.
-        convention: see :meth:`hace.Hierarchy.distances`.
+        distance: see :meth:`hace.Hierarchy.distances`.
     """
 
     table: Tensor
@@ -39,9 +39,9 @@ class LeafDistances(TableModule):
     place: Tensor
     label: Tensor
 
-    def __init__(self, hierarchy: Hierarchy, rows: np.ndarray, convention: str) -> None:
+    def __init__(self, hierarchy: Hierarchy, rows: np.ndarray, distance: str) -> None:
         super().__init__()
-        check_convention(convention)
+        check_distance(distance)
         h = hierarchy
         self.is_tree = h.is_tree
         if not h.is_tree:
@@ -50,10 +50,10 @@ class LeafDistances(TableModule):
                     f"Distances between {len(rows):,} labels and {h.num_leaves:,} classes of a DAG need a "
                     "dense table, which is too large. Use a tree, or a loss without distances."
                 )
-            table = h.distances(rows[:, None], h.leaf_nodes[None, :], convention, labels="nodes")
+            table = h.distances(rows[:, None], h.leaf_nodes[None, :], distance, labels="nodes")
             self.constant("table", table.astype(np.float64))
             return
-        own, at, leaf, self.outside = distance_parts(h, convention)
+        own, at, leaf, self.outside = distance_parts(h, distance)
         start, node, _ = path_entries(h, rows)
         self.longest = int(np.diff(start).max())
         before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node, in preorder

@@ -137,17 +137,17 @@ def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
     )
 
 
-def distance_parts(h: Hierarchy, convention: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+def distance_parts(h: Hierarchy, distance: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """A tree's distance from a label y to a leaf c below the path node b, in parts that need no matrix.
 
     dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` stands for at[b]
     when b is the virtual root. Returns (own, at, leaf, outside), over nodes.
     """
     zero, depths, heights = np.zeros(h.num_nodes), h.depths.astype(np.float64), h.heights.astype(np.float64)
-    if convention == "lca_height":
+    if distance == "lca_height":
         return zero, heights, zero, float(heights.max() + 1)
-    if convention == "lca_depth":
+    if distance == "lca_depth":
         return zero, h.max_depth - depths, zero, float(h.max_depth)
-    if convention == "edges":
+    if distance == "edges":
         return depths, -2.0 * depths, depths, 0.0
-    raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {convention!r} instead.")
+    raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {distance!r} instead.")

@@ -116,14 +116,14 @@ class Batch:
 
     @cached_property
     def distances(self) -> dict[str, IntArray]:
-        """A place for the distances of answers and truths by convention, which several metrics share."""
+        """Distances of answers to truths, by the name of the distance; several metrics share them."""
         return {}
 
-    def distance(self, convention: str) -> IntArray:
+    def distance(self, distance: str) -> IntArray:
         """(B,) distance of each answer to its truth."""
-        if convention not in self.distances:
-            self.distances[convention] = self.relations.distance(self.answers, self.truth, convention)
-        return self.distances[convention]
+        if distance not in self.distances:
+            self.distances[distance] = self.relations.distance(self.answers, self.truth, distance)
+        return self.distances[distance]
 
 
 def as_batch(

@@ -33,7 +33,7 @@ class Evaluator:
         hierarchy: the hierarchy. On a DAG, what needs levels is left out.
         kind, outputs, labels, subset: see :func:`hace.metrics.batch.as_batch`. A truth outside the subset stays in: it is
             a mistake, whatever the answer.
-        convention: the distance of severity, HD@k and least cost.
+        distance: the distance of severity, HD@k and least cost.
         rules: more decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` among them.
         bins: of the calibration.
         thresholds: of the operating curve.
@@ -44,7 +44,7 @@ class Evaluator:
     outputs: str = "auto"
     labels: str = "leaves"
     subset: Sequence[Any] | None = None
-    convention: str = "lca_height"
+    distance: str = "lca_height"
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bins: int = 15
     thresholds: Sequence[float] = THRESHOLDS
@@ -59,8 +59,8 @@ class Evaluator:
         choices = h.num_leaves
         if self.subset is not None:
             choices = int(subset_mask(h, self.subset)[h.leaf_nodes].sum())
-        self._measures = standard_measures(h, self.convention, choices)
-        costs = {title: {**options, "convention": self.convention} for title, options in CHEAPEST.items()}
+        self._measures = standard_measures(h, self.distance, choices)
+        costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
         self._rules = {**costs, **self.rules}
         self._parts: list[SampleTable] = []
         self._rows = 0
@@ -94,7 +94,7 @@ class Evaluator:
             told = dict(options)
             decided = RULES[told.pop("rule")][0](batch.log_q, h, **told)
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
-            measure = answer_measure(h, self.convention)
+            measure = answer_measure(h, self.distance)
             columns.append(measure.columns(Batch(h, batch.truth, answers=answers[title][0])))
             named += [(title, name, measure.empty) for name in measure.names]
         tree = h.is_tree
@@ -106,7 +106,7 @@ class Evaluator:
             truth=batch.truth,
             answers=batch.answers,
             confidence=batch.confidence,
-            distance=batch.distance(self.convention),
+            distance=batch.distance(self.distance),
             level_confidence=batch.levels.probabilities.float().cpu().numpy()
             if tree
             else np.empty((len(batch), 0)),
@@ -127,7 +127,7 @@ class Evaluator:
             self._parts[0],
             bins=self.bins,
             thresholds=tuple(self.thresholds),
-            convention=self.convention,
+            distance=self.distance,
         )
 
 
@@ -166,12 +166,12 @@ def evaluate(scores: Any, target: Any, hierarchy: Hierarchy, **options: Any) -> 
     return evaluator.report()
 
 
-def standard_measures(h: Hierarchy, convention: str, choices: int) -> list[tuple[str, Measure]]:
+def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
     """The measures of the leaf answer and the levels, each with the heading it stands under."""
     ranks = [k for k in RANKS if k <= choices]
     found = [("leaves", measures.top_k(h, k)) for k in ranks if k != 20]
-    found.append(("leaves", measures.severity(h, convention)))
-    found += [("leaves", measures.distance_at(h, k, convention)) for k in ranks]
+    found.append(("leaves", measures.severity(h, distance)))
+    found += [("leaves", measures.distance_at(h, k, distance)) for k in ranks]
     if h.is_tree:
         found += [
             ("accuracy by level, answer carried up", measures.level_accuracy(h)),
@@ -186,7 +186,7 @@ def standard_measures(h: Hierarchy, convention: str, choices: int) -> list[tuple
     return found
 
 
-def answer_measure(h: Hierarchy, convention: str) -> Measure:
+def answer_measure(h: Hierarchy, distance: str) -> Measure:
     """What is said of any rule's answers, which may be inner nodes or none."""
 
     def columns(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +203,7 @@ def answer_measure(h: Hierarchy, convention: str) -> Measure:
                     relations.is_above(answers, truth),
                     below,
                     specific,
-                    batch.distance(convention),
+                    batch.distance(distance),
                 ],
                 axis=1,
             )

@@ -39,7 +39,7 @@ def distances(
     target: Any,
     hierarchy: Hierarchy,
     *,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     labels: str = "leaves",
     kind: str = "logits",
     outputs: str = "auto",
@@ -48,7 +48,7 @@ def distances(
 
     Args:
         preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
-        convention: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -56,7 +56,7 @@ def distances(
         tensor([0, 1, 2])
     """
     batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return torch.from_numpy(batch.distance(convention))
+    return torch.from_numpy(batch.distance(distance))
 
 
 def top_k_accuracy(
@@ -79,7 +79,7 @@ def mistake_severity(
     target: Any,
     hierarchy: Hierarchy,
     *,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     labels: str = "leaves",
     kind: str = "logits",
     outputs: str = "auto",
@@ -92,7 +92,7 @@ def mistake_severity(
         Severity(value=tensor(1.5000, dtype=torch.float64), mistakes=tensor(2))
     """
     batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    numerator, wrong = measures.severity(hierarchy, convention).columns(batch)
+    numerator, wrong = measures.severity(hierarchy, distance).columns(batch)
     mistakes = wrong.sum()
     value = numerator.sum() / mistakes if mistakes else np.nan
     return Severity(torch.tensor(value, dtype=torch.float64), torch.tensor(int(mistakes)))
@@ -104,7 +104,7 @@ def hierarchical_distance_at(
     hierarchy: Hierarchy,
     k: int = 1,
     *,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     labels: str = "leaves",
     kind: str = "logits",
     outputs: str = "auto",
@@ -114,7 +114,7 @@ def hierarchical_distance_at(
     HD@1 is severity times error rate.
     """
     batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.distance_at(hierarchy, k, convention).value(batch))[0]
+    return _tensor(measures.distance_at(hierarchy, k, distance).value(batch))[0]
 
 
 def level_accuracy(

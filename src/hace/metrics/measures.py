@@ -17,7 +17,7 @@ import numpy as np
 from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.distances import check_convention
+from hace.hierarchy.distances import check_distance
 from hace.metrics.batch import Batch
 
 Columns = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
@@ -75,30 +75,30 @@ def _top_k(batch: Batch, k: int) -> Columns:
     return mean_of((batch.ranking(k) == batch.truth[:, None]).any(axis=1))
 
 
-def severity(hierarchy: Hierarchy, convention: str = "lca_height") -> Measure:
+def severity(hierarchy: Hierarchy, distance: str = "lca_height") -> Measure:
     """Mean distance of answer and truth over the mistakes alone; nan without mistakes."""
-    check_convention(convention)
-    return Measure(("severity",), partial(_severity, convention=convention))
+    check_distance(distance)
+    return Measure(("severity",), partial(_severity, distance=distance))
 
 
-def _severity(batch: Batch, convention: str) -> Columns:
+def _severity(batch: Batch, distance: str) -> Columns:
     wrong = (batch.answers != batch.truth)[:, None].astype(np.float64)
-    return batch.distance(convention)[:, None] * wrong, wrong
+    return batch.distance(distance)[:, None] * wrong, wrong
 
 
-def distance_at(hierarchy: Hierarchy, k: int = 1, convention: str = "lca_height") -> Measure:
+def distance_at(hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height") -> Measure:
     """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k."""
-    check_convention(convention)
-    return Measure((f"HD@{_rank(hierarchy, k)}",), partial(_distance_at, k=k, convention=convention))
+    check_distance(distance)
+    return Measure((f"HD@{_rank(hierarchy, k)}",), partial(_distance_at, k=k, distance=distance))
 
 
-def _distance_at(batch: Batch, k: int, convention: str) -> Columns:
+def _distance_at(batch: Batch, k: int, distance: str) -> Columns:
     if k == 1:
-        return mean_of(batch.distance(convention))
+        return mean_of(batch.distance(distance))
     ranking = batch.ranking(k)
     truth = np.broadcast_to(batch.truth[:, None], ranking.shape)
-    distance = batch.relations.distance(ranking.ravel(), truth.ravel(), convention).reshape(ranking.shape)
-    total = distance.sum(axis=1, keepdims=True).astype(np.float64)
+    far = batch.relations.distance(ranking.ravel(), truth.ravel(), distance).reshape(ranking.shape)
+    total = far.sum(axis=1, keepdims=True).astype(np.float64)
     return total, np.full_like(total, k)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.distances import check_convention, lca_nodes, virtual_height
+from hace.hierarchy.distances import check_distance, lca_nodes, virtual_height
 
 FloatArray = np.ndarray
 
@@ -85,22 +85,22 @@ class Relations:
         out[real] = lca_nodes(self.hierarchy, answer[real], truth[real])
         return out
 
-    def distance(self, answer: IntArray, truth: IntArray, convention: str) -> IntArray:
-        """Distance of each pair by a named convention; no answer stands at the virtual root."""
+    def distance(self, answer: IntArray, truth: IntArray, distance: str) -> IntArray:
+        """Distance of each pair; no answer counts as the virtual root."""
         h = self.hierarchy
-        check_convention(convention)
+        check_distance(distance)
         real = answer >= 0
         out = np.empty(answer.shape, dtype=np.int64)
-        out[real] = h.distances(answer[real], truth[real], convention, labels="nodes")
+        out[real] = h.distances(answer[real], truth[real], distance, labels="nodes")
         if not real.all():
-            out[~real] = self._distance_of_the_virtual_root(truth[~real], convention)
+            out[~real] = self._distance_of_the_virtual_root(truth[~real], distance)
         return out
 
-    def _distance_of_the_virtual_root(self, truth: IntArray, convention: str) -> IntArray:
+    def _distance_of_the_virtual_root(self, truth: IntArray, distance: str) -> IntArray:
         h = self.hierarchy
-        if convention == "lca_height":
+        if distance == "lca_height":
             return np.full(truth.shape, virtual_height(h))
-        if convention == "lca_depth":
+        if distance == "lca_depth":
             return np.full(truth.shape, h.max_depth)
         root = "".join(sorted(h.nodes, key=len)[-1:]) + "*"  # an id that no node has
         rooted = h.with_root(root)

@@ -26,14 +26,14 @@ class Report:
     Attributes:
         hierarchy: the hierarchy.
         samples: the table of samples that everything follows from.
-        bins, thresholds, convention: how it was evaluated.
+        bins, thresholds, distance: how it was evaluated.
     """
 
     hierarchy: Hierarchy
     samples: SampleTable
     bins: int
     thresholds: tuple[float, ...]
-    convention: str
+    distance: str
 
     @cached_property
     def level_titles(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ class Report:
             },
             "samples": len(self.samples),
             "mistakes": self.mistakes,
-            "distance": self.convention,
+            "distance": self.distance,
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
             "operating_curve": {
@@ -128,7 +128,7 @@ class Report:
         """The table for the terminal."""
         h = self.hierarchy
         lines = [
-            f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.convention}"
+            f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.distance}"
         ]
         if not h.is_tree:
             lines.append("metrics by level are left out: on a DAG a node has no single ancestor at a level")

@@ -149,10 +149,8 @@ class HierarchicalDistance(RatioMetric):
 
     higher_is_better = False
 
-    def __init__(
-        self, hierarchy: Hierarchy, k: int = 1, convention: str = "lca_height", **forms: Any
-    ) -> None:
-        super().__init__(hierarchy, measures.distance_at(hierarchy, k, convention), k, convention, **forms)
+    def __init__(self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Any) -> None:
+        super().__init__(hierarchy, measures.distance_at(hierarchy, k, distance), k, distance, **forms)
 
 
 class MistakeSeverity(RatioMetric):
@@ -160,8 +158,8 @@ class MistakeSeverity(RatioMetric):
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, convention: str = "lca_height", **forms: Any) -> None:
-        super().__init__(hierarchy, measures.severity(hierarchy, convention), convention, **forms)
+    def __init__(self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Any) -> None:
+        super().__init__(hierarchy, measures.severity(hierarchy, distance), distance, **forms)
 
     @property
     def mistakes(self) -> int:
@@ -313,20 +311,20 @@ class OperatingArea(HierarchicalMetric):
 
 
 class RiskCoverageArea(HierarchicalMetric):
-    """AURC, streaming: risk is the distance by ``convention``, or a mistake (0/1) with None. Keeps two numbers a sample."""
+    """AURC, streaming: risk is the named ``distance``, or a mistake (0/1) with None. Keeps two numbers a sample."""
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, convention: str | None = None, **forms: Any) -> None:
-        super().__init__(hierarchy, convention, **forms)
-        self.convention = convention
+    def __init__(self, hierarchy: Hierarchy, distance: str | None = None, **forms: Any) -> None:
+        super().__init__(hierarchy, distance, **forms)
+        self.distance = distance
         self._rows("confidence")
         self._rows("risk")
 
     def _add(self, batch: Batch) -> None:
         wrong = batch.answers != batch.truth
         self._append("confidence", batch.confidence)
-        self._append("risk", wrong if self.convention is None else batch.distance(self.convention))
+        self._append("risk", wrong if self.distance is None else batch.distance(self.distance))
 
     def curve(self) -> RiskCoverage:
         """The curve itself."""

@@ -126,7 +126,7 @@ def evaluate_outputs(
     hierarchy: Hierarchy,
     *,
     subset: Sequence[str] | None = None,
-    convention: str = "lca_height",
+    distance: str = "lca_height",
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     bins: int = 15,
 ) -> Outcome:
@@ -137,7 +137,7 @@ def evaluate_outputs(
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree that results speak of.
-        subset, convention, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
+        subset, distance, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
 
     Raises:
         DataError: There are more or fewer outputs than samples.
@@ -149,7 +149,7 @@ def evaluate_outputs(
         outputs=view.outputs,
         labels="nodes",
         subset=subset,
-        convention=convention,
+        distance=distance,
         rules=rules or {},
         bins=bins,
     )

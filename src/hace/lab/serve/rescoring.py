@@ -132,7 +132,7 @@ class Rescored:
         self,
         *,
         subset: Sequence[str] | None = None,
-        convention: str = "lca_height",
+        distance: str = "lca_height",
         rules: Mapping[str, Mapping[str, Any]] | None = None,
         bins: int = 15,
         progress: Callable[[int], object] | None = None,
@@ -140,7 +140,7 @@ class Rescored:
         """All metrics; without options those of the run's result.
 
         Args:
-            subset, convention, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
+            subset, distance, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
             progress: Called with the number of samples scored since the last call.
         """
 
@@ -156,7 +156,7 @@ class Rescored:
             self.samples.nodes,
             self.hierarchy,
             subset=subset,
-            convention=convention,
+            distance=distance,
             rules=rules,
             bins=bins,
         ).report
