@@ -119,48 +119,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".json"] == []
 
 
-HOLD = """
-import sys, time
-from tests.lab.runs.test_run import *
-with start_run(sys.argv[1], CONFIG, DATA, H):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, cwd=root
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"held\n"
-        expected = "Another process is at work"
-        with pytest.raises(ConfigError, match=expected), start_run(tmp_path / "run", CONFIG, DATA, H):
-            raise AssertionError
-    finally:
-        child.kill()  # as a crash would end it: nobody cleans up the lock
-        child.communicate()
-    with start_run(tmp_path / "run", CONFIG, DATA, H):
-        pass
-
-
-def test_a_file_system_without_locks_is_no_other_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import errno
-    import fcntl
-
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    expected = "cannot be held for one process: No locks available"
-    with pytest.raises(HaceError, match=expected), start_run(tmp_path / "run", CONFIG, DATA, H):
-        raise AssertionError
-
-
 def break_json(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text('{"half": ')
 

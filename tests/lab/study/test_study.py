@@ -14,9 +14,9 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
+from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.run import only_process
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.grid import Place
 from hace.lab.study.methods import METHODS, PAPER_METHODS

@@ -17,7 +17,8 @@ from hace.data.batches import MemoryBatches, share_of
 from hace.data.loader import LoaderBatches
 from hace.data.synthetic import synthetic_images
 from hace.errors import ConfigError
-from hace.lab.runs.run import only_process, read_run
+from hace.files.locks import only_process
+from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import load_source
 from hace.lab.train.distributed import Team, counted
 from hace.lab.train.train import training_task

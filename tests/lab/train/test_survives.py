@@ -19,8 +19,8 @@ import torch
 
 from hace import cli
 from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.locks import only_process
 from hace.lab.runs.config import DataConfig
-from hace.lab.runs.run import only_process
 from hace.lab.runs.stopping import Stopped
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.train import _own_random_numbers, run_train

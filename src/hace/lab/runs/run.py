@@ -28,6 +28,7 @@ from hace import environment
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.atomic import TEMPORARY
 from hace.files.durable import json_bytes, write_whole, writing
+from hace.files.locks import only_process
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig
@@ -37,7 +38,7 @@ from hace.lab.runs.train_config import TrainConfig
 FORMAT = 1
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
-WEIGHTS, PREDICTIONS, LOCK = "weights.safetensors", "predictions.safetensors", ".lock"
+WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
 
 
 @dataclass(frozen=True)
@@ -303,33 +304,6 @@ def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
             f"{run.about['data']['fingerprint'][:12]} and is {data.fingerprint[:12]}. Bring the old files back, or start a "
             "new run."
         )
-
-
-@contextmanager
-def only_process(folder: Path) -> Iterator[None]:
-    """Hold a run directory for this process; the lock goes with the process, however it ends.
-
-    Raises:
-        ConfigError: Another process holds it.
-        HaceError: The file system cannot tell.
-    """
-    import fcntl
-
-    with writing(folder):
-        file = (folder / LOCK).open("a")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
-            ) from None
-        except OSError as error:
-            raise HaceError(
-                f"{folder} cannot be held for one process: {error.strerror}. Its file system has no locks; give a folder on "
-                "another one."
-            ) from error
-        yield
 
 
 def _lines(entries: list[Mapping[str, Any]]) -> str:

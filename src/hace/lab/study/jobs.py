@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from hace.errors import HaceError
+from hace.files.locks import is_held
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.run import only_process
 from hace.lab.runs.train_config import TrainConfig
 
 
@@ -75,7 +75,7 @@ def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
         else:
             for run, config in zip(job.runs, job.configs, strict=True):
                 errors |= run_job(replace(job, runs=(run,), configs=(config,), delay=0.0), sources).errors
-    return JobResult(job, errors, frozenset(run for run in errors if is_busy(Path(job.out) / run)))
+    return JobResult(job, errors, frozenset(run for run in errors if is_held(Path(job.out) / run)))
 
 
 def told(failure: BaseException) -> str:
@@ -85,17 +85,6 @@ def told(failure: BaseException) -> str:
     last = traceback.extract_tb(failure.__traceback__)[-1:]
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
     return f"{type(failure).__name__}: {failure}{where}"
-
-
-def is_busy(folder: Path) -> bool:
-    """Whether a process is at work in a run directory."""
-    if not folder.is_dir():
-        return False
-    try:
-        with only_process(folder):
-            return False
-    except HaceError:
-        return True
 
 
 @contextmanager

@@ -1,0 +1,86 @@
+"""A folder that one process at a time works in.
+
+The lock belongs to the process that took it: it ends with that process, however it dies, and children do not inherit it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hace.errors import ConfigError, HaceError
+from hace.files.durable import writing
+
+LOCK = ".lock"
+_held: set[int] = set()  # descriptors of the locks of this process
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _forget() -> None:
+        """Close a forked child's copies: loader workers outlive a killed training by seconds, and would hold its lock."""
+        for descriptor in _held:
+            os.close(descriptor)
+        _held.clear()
+
+    os.register_at_fork(after_in_child=_forget)
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process, without waiting.
+
+    Args:
+        folder: An existing folder.
+
+    Raises:
+        ConfigError: Another process, or another part of this one, holds it.
+        HaceError: The folder cannot be written, or its file system has no locks.
+    """
+    with writing(folder):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
+            raise ConfigError(
+                f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
+            ) from None
+        raise HaceError(
+            f"{folder} must be on a file system with locks. Got: {error.strerror}. Give a folder on another one."
+        ) from error
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor in _held:  # a forked child has closed its copy already
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether some process is at work in a folder."""
+    if not folder.is_dir():
+        return False
+    try:
+        with only_process(folder):
+            return False
+    except ConfigError:
+        return True
+    except HaceError:  # read-only or without locks: nobody works there
+        return False
