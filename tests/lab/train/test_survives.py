@@ -55,7 +55,10 @@ def interrupted(folder: Path, steps: int = 5, config: TrainConfig = CAREFUL) -> 
     return stopped.value
 
 
-@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR2, "SIGUSR2")],
+)
 def test_signals_finish_the_step_and_save(
     number: int, word: str, tmp_path: Path, whole: dict[str, Any]
 ) -> None:

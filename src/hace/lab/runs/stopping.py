@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 WORDS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+if hasattr(signal, "SIGUSR2"):  # SLURM sends it shortly before the time limit: `sbatch --signal=USR2@120`
+    WORDS[signal.SIGUSR2] = "SIGUSR2"
 
 
 class Stopped(KeyboardInterrupt):
@@ -40,7 +42,7 @@ class Ear:
 
 @contextmanager
 def listening() -> Iterator[Ear]:
-    """Note Ctrl-C and SIGTERM instead of dying of them. The second time they act as before.
+    """Record the first Ctrl-C, SIGTERM or SIGUSR2; the second one acts as before.
 
     Only the main thread of a process hears signals; elsewhere nothing is changed.
     """
@@ -65,16 +67,22 @@ def listening() -> Iterator[Ear]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Let SIGTERM end what is inside as Ctrl-C does, so that it is tidied up: workers end, jobs leave their queue."""
+    """Raise Stopped on SIGTERM and SIGUSR2, so that the block cleans up as it does on Ctrl-C: workers end, jobs are cancelled.
+
+    Only in the main thread, as :func:`listening`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, _: Any) -> None:
-        raise Stopped("Stopped by SIGTERM.", number)
+        raise Stopped(f"Stopped by {WORDS[number]}.", number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {
+        number: signal.signal(number, end) or signal.SIG_DFL for number in WORDS if number != signal.SIGINT
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
