@@ -15,6 +15,7 @@ help:
 	@echo "make demo   the main job in small: a fair comparison of 14 methods, with a report, into hace-demo/"
 	@echo "make test   all tests: slow ones and the examples in the docstrings included"
 	@echo "make check  lint, types and the fast tests, in about two minutes"
+	@echo "make fuzz   the fuzzers alone, 50 times as long as in make test"
 	@echo "make lint   formatting, style and types"
 	@echo "make mutations  break the code line by line and see that the tests notice, in about an hour"
 	@echo "make docs   the documentation, into site/"
@@ -41,6 +42,10 @@ check: lint
 
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations.run
+
+# Other inputs every time: a failure names its seed.
+fuzz: $(READY)
+	HACE_FUZZ=$${HACE_FUZZ:-50} HACE_FUZZ_SEED=$${HACE_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest tests/fuzz --timeout 0
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -62,3 +62,10 @@ def test_nearest_looks_at_a_bounded_number_of_names() -> None:
             i += 1
 
     assert "'node77'" in errors.nearest("nod77", endless())
+
+
+def test_a_message_is_bounded_and_keeps_its_remedy() -> None:
+    error = pickle.loads(pickle.dumps(errors.FormatError("a.csv: " + "x" * 41_000 + ". Shorten it.")))
+    assert len(str(error)) == errors.SHOWN_LENGTH
+    assert str(error).startswith("a.csv: x")
+    assert str(error).endswith("Shorten it.")

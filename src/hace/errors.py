@@ -18,9 +18,38 @@ SHOWN_PROBLEMS = 12
 COMPARED_NAMES = 20_000
 COMPARED_LENGTH = 200  # characters; the comparison takes the square of it
 
+# A message may quote what it found, and what it found may be megabytes.
+SHOWN_LENGTH = 4000
+
+
+def shorten(text: str, length: int = SHOWN_LENGTH) -> str:
+    """The text, or its beginning and its end: the remedy comes last in a message.
+
+    Args:
+        text: Any text.
+        length: The most characters to keep.
+
+    Example:
+        >>> shorten("The header must be short. Got " + "x" * 1000 + ". Cut it.", 70)
+        'The header must be short. Got xxxxxxxxxxx ... 987 more ... xx. Cut it.'
+    """
+    if len(text) <= length:
+        return text
+    cut = f" ... {len(text) - length:,} more ... "
+    cut = f" ... {len(text) - length + len(cut):,} more ... "
+    head = max(0, (length - len(cut)) * 4 // 5)
+    return text[:head] + cut + text[len(text) - (length - len(cut) - head) :]
+
 
 class HaceError(ValueError):
-    """Something the caller gave does not fit. The base of all exceptions that hace raises on purpose."""
+    """Something the caller gave does not fit. The base of all exceptions that hace raises on purpose.
+
+    Args:
+        message: The argument, the rule, the value and the remedy. A message of more than 4,000 characters loses its middle.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shorten(str(message)))
 
 
 class HierarchyError(HaceError):

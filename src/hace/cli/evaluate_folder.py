@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 
 if TYPE_CHECKING:
     from hace.metrics.result import Report

@@ -13,7 +13,7 @@ from hace.cli.answer_options import level_index_of, subset_of, threshold_of
 from hace.cli.features import pick_device, pick_workers
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hace.errors import ConfigError
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 from hace.hierarchy.assembly import IntArray
 
 if TYPE_CHECKING:

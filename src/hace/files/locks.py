@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hace.errors import ConfigError, HaceError
-from hace.files.durable import writing
+from hace.files.writing import writing
 
 LOCK = ".lock"
 _held: set[int] = set()  # descriptors of the locks of this process

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import ConfigError, FormatError, HierarchyError, nearest
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 from hace.formats.builtin import cifar100_hierarchy
 from hace.formats.folders import fgvc_hierarchy, nabirds_hierarchy, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_json, render_dot, render_json, render_mermaid

@@ -22,7 +22,7 @@ from torch import Tensor
 from hace.data import Dataset, Samples
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
-from hace.files.durable import array_bytes, json_bytes, sha256, write_whole
+from hace.files.writing import array_bytes, json_bytes, sha256, write_whole
 from hace.formats import render_hierarchy
 from hace.lab.features.backbones import Backbone
 from hace.lab.features.plan import (

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError
-from hace.files.durable import json_bytes, sha256, write_whole, writing
+from hace.files.writing import json_bytes, sha256, write_whole, writing
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -11,7 +11,7 @@ import numpy as np
 
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
-from hace.files.durable import sha256
+from hace.files.writing import sha256
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import HIERARCHY, Shard, labels_file, names_file, read_plan, stored

@@ -9,7 +9,7 @@ from typing import Any
 
 from hace import environment
 from hace.errors import ConfigError
-from hace.files.durable import write_whole, writing
+from hace.files.writing import write_whole, writing
 from hace.lab.report.cells import PROTOCOLS, method_title, shown
 from hace.lab.report.document import build
 from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown

@@ -26,9 +26,8 @@ from torch import Tensor
 
 from hace import environment
 from hace.errors import ConfigError, FormatError, HaceError
-from hace.files.atomic import TEMPORARY
-from hace.files.durable import json_bytes, write_whole, writing
 from hace.files.locks import only_process
+from hace.files.writing import TEMPORARY, json_bytes, write_whole, writing
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig

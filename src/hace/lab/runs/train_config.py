@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from hace.data import DATASETS
 from hace.errors import ConfigError, HaceError, nearest
-from hace.files.durable import sha256
+from hace.files.writing import sha256
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, SHARE, setting
 from hace.lab.study.methods import METHODS

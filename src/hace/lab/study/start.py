@@ -12,8 +12,8 @@ from typing import Any
 from hace import environment
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, HaceError
-from hace.files.durable import json_bytes, write_whole, writing
 from hace.files.locks import only_process
+from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.samples import Source, load_source
 from hace.lab.runs.settings import differences

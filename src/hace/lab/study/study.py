@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import DataError, FormatError, HaceError
-from hace.files.durable import json_bytes, write_whole, writing
+from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, Run, read_run
 from hace.lab.study.grid import Cell, cell_from_dict

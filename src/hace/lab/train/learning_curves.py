@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import ConfigError, DataError
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 from hace.lab.runs.run import Run
 
 # Okabe and Ito's colours, which people tell apart whatever their eyes.

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hace.errors import FormatError
-from hace.files.durable import write_whole, writing
+from hace.files.writing import write_whole, writing
 
 FORMAT = 1
 KEPT = 2

@@ -19,7 +19,7 @@ import torch
 
 from hace.data import Samples
 from hace.errors import ConfigError, HaceError
-from hace.files.durable import sha256
+from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.progress import Start, Step
 from hace.lab.runs.result import diverged_result, evaluate_outputs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError
-from hace.files.atomic import atomic_path
+from hace.files.writing import atomic_path
 
 
 def test_replaces_in_one_step_at_the_end(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Files that appear whole or not at all, flushed before they take their place, and known by their hash."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hace.errors import ConfigError, HaceError
+from hace.files.reading import reason
+
+TEMPORARY = (
+    ".hace-"  # how the folder of an unfinished file begins; one that remains was left by a killed process
+)
+
+
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """A path to write to in place of `path`; what was written moves there at the end, in one step.
+
+    A reader never sees half a file, and a writer that fails, or is stopped, leaves the old file as it was. The
+    temporary file is in the same folder and keeps the suffix, from which writers tell the format.
+
+    Args:
+        path: The file to make or to replace.
+
+    Yields:
+        The path to write to.
+
+    Raises:
+        ConfigError: The folder does not exist, or `path` is not a file.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with atomic_path(folder / "tree.json") as temporary:
+        ...     _ = temporary.write_text("{}")
+        >>> [file.name for file in folder.iterdir()]
+        ['tree.json']
+    """
+    path = Path(path).resolve()  # a link stays, and the file it leads to is replaced
+    _check_target(path)
+    if not path.parent.is_dir():
+        raise ConfigError(f"Cannot write {path}: the folder {path.parent} does not exist. Create it first.")
+    # mkstemp would leave the file readable by its owner only; a folder keeps the writer's usual permissions.
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=path.parent) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextmanager
+def atomic_folder(folder: str | Path) -> Iterator[Path]:
+    """A folder to write several files to; they move into `folder` at the end, all of them or none.
+
+    Other files in `folder` stay as they are. A full disk or a folder that cannot be written to is one message.
+
+    Args:
+        folder: Where the files go; made if it does not exist.
+
+    Yields:
+        The folder to write to.
+
+    Raises:
+        HaceError: The files cannot be written.
+    """
+    folder = Path(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
+            yield Path(temporary)
+            written = sorted(Path(temporary).iterdir())
+            for file in written:
+                _check_target(folder / file.name)
+            for file in written:
+                os.replace(file, folder / file.name)
+
+
+def _check_target(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError(f"Cannot write to {path}: it is a folder. Give the name of a file.")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"Cannot write to {path}: it is a device or a pipe. Give the name of a file.")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a full disk or a read-only folder into a message. Nothing half written stays: files move into place whole."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "Make it writable")
+        raise HaceError(
+            f"Cannot write to {folder}: {reason(error)}. {remedy} and run the same command again: it keeps what is "
+            "complete and goes on from there. Or give another --out."
+        ) from error
+
+
+_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Free some space")
+_REMEDIES |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "Move the file that is in the way")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is whole and on the disk before it takes its place; leave it alone if it is the same."""
+    with writing(path.parent):
+        if path.exists() and path.read_bytes() == content:
+            return
+        with atomic_path(path) as temporary, temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def array_bytes(array: np.ndarray) -> bytes:
+    """The bytes of an .npy file."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def json_bytes(document: Any) -> bytes:
+    """The bytes of a JSON file."""
+    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
