@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check lint bench docs mutations clean help
+.PHONY: demo test check fuzz lint bench docs mutations clean help
 
 help:
 	@echo "make demo   the main job in small: a fair comparison of 14 methods, with a report, into hace-demo/"

@@ -165,6 +165,18 @@ def test_every_file_is_in_a_layer_and_imports_only_from_its_own_or_earlier_ones(
     } == set()
 
 
+def test_a_command_imports_no_other_command() -> None:
+    """What two commands need is in an options module; a command may have helper files, NAME_*.py."""
+    wrong = set()
+    for path in (SOURCE / "cli").glob("*.py"):
+        own = path.stem.split("_")[0]
+        for other in imported(path):
+            part = other.split(".")[1] if other.startswith("cli.") else "options"
+            if not part.startswith(("options", "entry")) and part.split("_")[0] != own:
+                wrong.add((path.stem, part))
+    assert wrong <= {("demo", "study"), ("demo", "report")}  # still to go
+
+
 def test_the_walk_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
     (tmp_path / "formats").mkdir()

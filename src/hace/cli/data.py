@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from hace.cli.hierarchy import reader_options
+from hace.cli.options import numbers, reader_options
 from hace.errors import DataError
 
 if TYPE_CHECKING:
@@ -77,40 +77,22 @@ def run(args: argparse.Namespace) -> None:
         print(f"\n{check(data, DATASETS[args.name].official)}")
 
 
-def numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with numbers for words that read as such: of data sets, unlike hierarchies, no option is an id.
-
-    Example:
-        >>> numbers({"classes": "40", "signal": "0.5", "label_kind": "id", "crop": True})
-        {'classes': 40, 'signal': 0.5, 'label_kind': 'id', 'crop': True}
-    """
-
-    def number(value: Any) -> Any:
-        for kind in (int, float):
-            try:
-                return kind(value) if isinstance(value, str) else value
-            except ValueError:
-                pass
-        return value
-
-    return {name: number(value) for name, value in options.items()}
-
-
 def check(data: Dataset[Any], official: bool) -> str:
     """What opening every image shows.
 
     Raises:
         DataError: If images cannot be read, or, in a data set of the user's, stand in two splits.
     """
-    from hace.cli.evaluate import progress
     from hace.data.dataset import duplicates
     from hace.data.samples import Features
+    from hace.lab.runs.progress import progress
 
     if any(isinstance(split, Features) for split in data.splits.values()):
         return f"fingerprint {data.fingerprint}"
     broken: list[DataError] = []
     total = sum(len(split) for split in data.splits.values())
-    with progress(total, "images") as step:
+    with progress("check", "images") as start:
+        step = start(total, 0)
         for split in data.splits.values():
             for i in range(len(split)):
                 try:

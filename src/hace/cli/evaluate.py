@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.answer_options import level_index_of, level_of, subset_of, threshold_of
 from hace.cli.evaluate_folder import check_out, write_results
 from hace.cli.evaluate_run import run_job
-from hace.cli.evaluate_scores import Model, file_job, progress
+from hace.cli.evaluate_scores import Model, file_job
+from hace.cli.options_answers import level_index_of, level_of, subset_of, threshold_of
 from hace.errors import ConfigError
+from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
@@ -177,9 +178,11 @@ def comparison(
     report: Report, other: Report, models: list[Model], args: argparse.Namespace
 ) -> tuple[dict[str, Any], str]:
     """The differences of two models, for JSON and for people."""
+    from hace.lab.runs.progress import progress
     from hace.metrics.comparison import compare, comparison_text
 
-    with progress(args.replicates, "bootstrap") as step:
+    with progress("bootstrap", "draws") as start:
+        step = start(args.replicates, 0)
         differences = compare(report, other, replicates=args.replicates, seed=args.seed, progress=step)
     rows = [
         {
@@ -216,12 +219,3 @@ def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, A
     if args.level is not None:
         rules[f"best node of level {args.level}"] = {"rule": "level", "level": level_index_of(args.level, h)}
     return rules
-
-
-def without_nan(value: Any) -> Any:
-    """The same document with None for nan, which JSON has no word for."""
-    if isinstance(value, dict):
-        return {k: without_nan(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [without_nan(v) for v in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

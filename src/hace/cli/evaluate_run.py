@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_scores import Job, Model, file_model, progress
-from hace.cli.features import pick_device
+from hace.cli.evaluate_scores import Job, Model, file_model
+from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -85,9 +85,10 @@ def second_root(args: argparse.Namespace) -> str | None:
 
 def run_model(folder: str, scored: Rescored) -> Model:
     """A model by its run."""
+    from hace.lab.runs.progress import progress
 
     def evaluate(options: dict[str, Any]) -> Report:
-        with progress(len(scored.samples), scored.run.id) as step:
-            return scored.report(**options, progress=step)
+        with progress(scored.run.id, "samples") as start:
+            return scored.report(**options, progress=start(len(scored.samples), 0))
 
     return Model(folder, Path(folder).resolve().name, evaluate)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.hierarchy import reader_options
+from hace.cli.options import reader_options
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -97,11 +96,13 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
 
 def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Report:
     """All metrics of a file of scores."""
+    from hace.lab.runs.progress import progress
     from hace.metrics.evaluation import Evaluator
 
     evaluator = Evaluator(h, outputs=scores.outputs, **options)
     start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0
-    with progress(scores.rows, scores.path.name) as step:
+    with progress(scores.path.name, "rows") as start_bar:
+        step = start_bar(scores.rows, 0)
         for chunk in scores.chunks():
             try:
                 evaluator.add(chunk, truth[start : start + len(chunk)])
@@ -136,18 +137,3 @@ def whole_story(scores: ScoreFile, error: DataError) -> str:
         f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule, the first is row {rows[0]}. "
         "Look at the model that made them."
     )
-
-
-@contextmanager
-def progress(total: int, title: str) -> Iterator[Any]:
-    """A progress bar on a terminal where rich is installed; silent elsewhere."""
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda done: None
-        return
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.advance(task, done)

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.data import numbers
-from hace.cli.hierarchy import reader_options
+from hace.cli.options import numbers, pick_device, pick_workers, reader_options
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,24 +143,6 @@ def run(args: argparse.Namespace) -> None:
         print(f"{FeatureStore(out)!r} is in {out}")
     else:
         print(f"rank {rank} of {world} is done; other processes still have shards to write", file=sys.stderr)
-
-
-def pick_device(name: str, local_rank: int) -> str:
-    """The device by name, chosen as in training."""
-    from hace.lab.train.distributed import choose_device
-
-    return str(choose_device(name, local_rank))
-
-
-def pick_workers(asked: int | None, device: str) -> int:
-    """How many processes read images, chosen as in training."""
-    import torch
-
-    from hace.lab.train.distributed import choose_workers
-
-    if asked is not None and asked < 0:
-        raise ConfigError(f"--workers must be 0 or more, got {asked}.")
-    return choose_workers(asked, torch.device(device))
 
 
 def refuse_features(dataset: Dataset) -> None:

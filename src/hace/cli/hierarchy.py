@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hace.cli.options import reader_options
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ examples:
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
-
-LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,24 +68,6 @@ def run(args: argparse.Namespace) -> None:
         print(hierarchy.summary())
 
 
-def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
-    """The options of a reader from words such as "prefix=CL:"; `option` is what they were given with, for messages.
-
-    Example:
-        >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
-        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species'], 'leaves': ['a, b', 'c']}
-    """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.isidentifier() or name in ("path", "format", "root"):
-            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option, got {pair!r}.")
-        options[name] = _value(value)
-        if name in LISTS and isinstance(options[name], str):
-            options[name] = [word.strip() for word in value.split(",")]
-    return options
-
-
 def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
     """Write a hierarchy to a file, or print it where `out` is "-"."""
     from hace.formats import render_hierarchy, write_hierarchy
@@ -115,15 +95,6 @@ def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
     _refuse_source(out, source)
     draw_hierarchy(hierarchy, out)
     print(f"wrote {out}")
-
-
-def _value(text: str) -> Any:
-    """A list, an object, true or false if it reads as JSON; any other text stays text, numbers too: ids are text."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | list | dict) else text
 
 
 def _refuse_source(out: str, source: str) -> None:

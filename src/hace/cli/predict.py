@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.answer_options import level_index_of, subset_of, threshold_of
-from hace.cli.features import pick_device, pick_workers
+from hace.cli.options import pick_device, pick_workers
+from hace.cli.options_answers import level_index_of, subset_of, threshold_of
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
 from hace.files.writing import atomic_path

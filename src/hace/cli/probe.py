@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hace.cli.data import numbers
-from hace.cli.evaluate import without_nan
-from hace.cli.hierarchy import reader_options
+from hace.cli.options import numbers, reader_options
 from hace.errors import ConfigError
+from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.lab.probe.grid import Chosen

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.data import numbers
+from hace.cli.options import numbers
 from hace.errors import ConfigError, nearest
 
 SHOWN = 5  # errors at the end

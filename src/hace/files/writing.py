@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -129,6 +130,15 @@ def array_bytes(array: np.ndarray) -> bytes:
 def json_bytes(document: Any) -> bytes:
     """The bytes of a JSON file."""
     return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def without_nan(value: Any) -> Any:
+    """The same document with None for NaN and the infinities, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {k: without_nan(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [without_nan(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256(path: Path) -> str:

@@ -1,0 +1,77 @@
+"""Options that several commands share: options of readers and data sets, the device, loader processes.
+
+Commands import nothing from each other; what two of them need is here or in another `options_*` module.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hace.errors import ConfigError
+
+LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
+
+
+def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
+    """The options of a reader from words such as "prefix=CL:"; `option` is what they were given with, for messages.
+
+    Example:
+        >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
+        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species'], 'leaves': ['a, b', 'c']}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier() or name in ("path", "format", "root"):
+            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option, got {pair!r}.")
+        options[name] = _value(value)
+        if name in LISTS and isinstance(options[name], str):
+            options[name] = [word.strip() for word in value.split(",")]
+    return options
+
+
+def _value(text: str) -> Any:
+    """A list, an object, true or false if it reads as JSON; any other text stays text, numbers too: ids are text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, bool | list | dict) else text
+
+
+def numbers(options: dict[str, Any]) -> dict[str, Any]:
+    """Options with numbers for words that read as such: of data sets, unlike hierarchies, no option is an id.
+
+    Example:
+        >>> numbers({"classes": "40", "signal": "0.5", "label_kind": "id", "crop": True})
+        {'classes': 40, 'signal': 0.5, 'label_kind': 'id', 'crop': True}
+    """
+
+    def number(value: Any) -> Any:
+        for kind in (int, float):
+            try:
+                return kind(value) if isinstance(value, str) else value
+            except ValueError:
+                pass
+        return value
+
+    return {name: number(value) for name, value in options.items()}
+
+
+def pick_device(name: str, local_rank: int) -> str:
+    """The device by name, chosen as in training."""
+    from hace.lab.train.distributed import choose_device
+
+    return str(choose_device(name, local_rank))
+
+
+def pick_workers(asked: int | None, device: str) -> int:
+    """How many processes read images, chosen as in training."""
+    import torch
+
+    from hace.lab.train.distributed import choose_workers
+
+    if asked is not None and asked < 0:
+        raise ConfigError(f"--workers must be 0 or more, got {asked}.")
+    return choose_workers(asked, torch.device(device))
