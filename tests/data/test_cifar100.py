@@ -16,8 +16,7 @@ from hace.data import cifar100
 from hace.data.batches import channel_stats
 from hace.data.dataset import duplicates
 from hace.errors import DataError, FormatError
-from hace.files.pickles import load_cifar_pickle
-from tests.data_layouts import cifar_binary, cifar_python, python2_pickle, small_cifar
+from tests.data_layouts import cifar_binary, cifar_python, small_cifar
 
 
 @pytest.fixture
@@ -86,46 +85,12 @@ def test_a_hostile_pickle_runs_nothing(small: dict, tmp_path: Path) -> None:
     mark = tmp_path / "owned"
     (tmp_path / "cifar-100-python" / "test").write_bytes(pickle.dumps({"data": Bomb(mark)}))
     with pytest.raises(
-        DataError, match=r"test: not a pickle of CIFAR-100: it wants to call pathlib.*Nothing of it was run"
+        FormatError, match=r"test: not a pickle of CIFAR-100: it wants to call .*Nothing in it was run"
     ):
         hace.load_dataset("cifar100", tmp_path)
     assert not mark.exists()
     pickle.loads(pickle.dumps(Bomb(mark)))
     assert mark.exists()  # the bomb is a bomb
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"cos\nsystem\n(S'true'\ntR.", "os.system"),
-        (b"cbuiltins\neval\n(S'1'\ntR.", "builtins.eval"),
-        (b"cnumpy\nload\n(S'x'\ntR.", "numpy.load"),
-        (b"c__main__\nnumpy.dtype\n(tR.", "__main__.numpy.dtype"),
-        (b"", "Ran out of input"),
-        (b"not a pickle", "not a pickle of CIFAR-100"),
-        (b"\x80\x02]q\x00.", "a list instead of a dictionary"),
-        (b"\x80\x02}q\x00K\x01K\x02s.", "expected text, got a int"),
-        (b"(S'a'\ncnumpy\ndtype\nd.", "it holds a type"),
-        (pickle.dumps({"a": {"b": 1}}, 2), "it holds a dict"),
-        (b"\x82\x01.", "not a pickle of CIFAR-100"),
-        (b"Pid\n.", "not a pickle of CIFAR-100"),
-        (python2_pickle({"data": np.zeros(3)}), "an array is not of bytes"),
-        (
-            python2_pickle({"data": np.zeros(3, dtype=np.uint8)}).replace(b"K\x03\x85", b"K\x04\x85"),
-            "reshape",
-        ),
-    ],
-)
-def test_pickles_that_are_something_else(data: bytes, words: str) -> None:
-    with pytest.raises(DataError, match="file x: not a pickle of CIFAR-100") as caught:
-        load_cifar_pickle(data, "file x")
-    assert words in str(caught.value)
-
-
-def test_an_array_of_objects_is_refused(tmp_path: Path) -> None:
-    data = python2_pickle({"data": np.array([1, "a"], dtype=object)})
-    with pytest.raises(DataError, match="an array is not of bytes"):
-        load_cifar_pickle(data, "file x")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +144,7 @@ def test_files_that_are_cut_off(small: dict, tmp_path: Path) -> None:
     cifar_python(tmp_path / "p", small)
     path = tmp_path / "p" / "cifar-100-python" / "train"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"train: not a pickle of CIFAR-100: .*Fetch it again"):
+    with pytest.raises(FormatError, match=r"train: not a pickle of CIFAR-100: .*Fetch it again"):
         hace.load_dataset("cifar100", tmp_path / "p")
     archive = packed(cifar_binary(tmp_path / "c", small), "cifar-100-binary")
     archive.write_bytes(archive.read_bytes()[:-1000])

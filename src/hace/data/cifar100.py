@@ -14,7 +14,7 @@ from hace.data.files import HierarchyLike, chosen_hierarchy, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, extract, fetch, members, understood
-from hace.files.pickles import load_cifar_pickle
+from hace.files.cifar_pickles import read_cifar_pickle
 from hace.formats import cifar100_hierarchy
 
 ARCHIVE = Archive(
@@ -109,7 +109,7 @@ def _content(path: Path) -> bytes:
 
 
 def _read_pickle(data: bytes, source: str) -> Records:
-    found = load_cifar_pickle(data, source)
+    found = read_cifar_pickle(data, source)
     pixels = found.get("data")
     if not isinstance(pixels, np.ndarray):
         raise FormatError(f"{source}: expected an array under 'data'. Is this a file of CIFAR-100?")
@@ -175,7 +175,7 @@ def _check_names(version: str, files: Mapping[str, bytes], root: Path) -> None:
     if data is None:
         return
     if version == "python":
-        names = load_cifar_pickle(data, f"{root}: meta").get("fine_label_names")
+        names = read_cifar_pickle(data, f"{root}: meta").get("fine_label_names")
     else:
         names = data.decode("ascii", "replace").split()
     if names != list(cifar100_hierarchy().leaves):

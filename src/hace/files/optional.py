@@ -1,4 +1,4 @@
-"""Packages that only some data sets need: loaded when they are needed, and missed with words that help."""
+"""Packages of an extra: imported when needed, and missed with the command that installs them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from hace.errors import ConfigError
 
+_PACKAGES = {"PIL": "pillow", "yaml": "PyYAML"}  # where the package has another name than its module
 
-def optional(module: str, purpose: str) -> Any:
-    """A module of the extra `data`.
+
+def optional(module: str, purpose: str, extra: str = "data") -> Any:
+    """A module that not every installation has.
 
     Args:
         module: Its dotted name.
         purpose: What needs it, as the start of a sentence.
+        extra: The extra of hace that brings it.
 
     Raises:
-        ConfigError: If it is not installed.
+        ConfigError: It is not installed.
 
     Example:
         >>> optional("no_such_package", "Reading old tapes")
@@ -26,7 +29,7 @@ def optional(module: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = {"PIL": "pillow"}.get(module.split(".")[0], module.split(".")[0])
+        top = module.split(".")[0]
         raise ConfigError(
-            f'{purpose} needs the package {package}. Install it with: pip install "hace[data]".'
+            f'{purpose} needs the package {_PACKAGES.get(top, top)}. Install it with: pip install "hace[{extra}]".'
         ) from error

@@ -1,126 +1,231 @@
-"""Reads the pickles of CIFAR-100 without running what a pickle can run.
+"""Read pickles as data: a small machine that builds plain values and calls nothing but what its reader names.
 
-A pickle is a program that may call anything. The published files call three things, all of numpy, to make one array. Here
-each of the three is replaced by a stand-in that only notes down what it was given; everything else is refused before it is
-called. What was noted down is checked, and only then becomes an array.
+A pickle is a program that may call anything, nest without limit and size the interpreter's tables. `pickle` is never
+imported here. The machine knows the opcodes that published files use, bounds their number, the depth of what they build
+and the memo, and takes only text and numbers for keys, so that no hash recurses.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
-from typing import Any
+import pickletools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
 
-import numpy as np
+from hace.errors import FormatError
 
-from hace.errors import DataError
+MAX_OPCODES = 4_000_000  # CIFAR-100 has 0.3 million, a checkpoint with optimiser state about 50 per tensor
+MAX_DEPTH = 64
 
-# 50,000 images are 155 MB; far above that, it is something else.
-MAX_BYTES = 1 << 30
-
-
-class _Type:
-    """Stands in for numpy.dtype: only bytes are read, so only that type is known."""
-
-    def __init__(self, name: Any = None, *_: Any) -> None:
-        self.name = _text(name)
-
-    def __setstate__(self, state: Any) -> None:
-        pass  # byte order and alignment, which bytes have none of
+_CONSTANTS = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES "
+    "SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8".split()
+)
+_SINGLES: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_KEYS = (str, bytes, int, float, bool, type(None))
+_MARK = object()
 
 
-class _Array:
-    """Stands in for an array under construction."""
+class Name(NamedTuple):
+    """A name that a pickle may mention but not call."""
+
+    value: Any
+
+
+class Buildable:
+    """The result of a call that may take a state (opcode BUILD) afterwards."""
 
     state: Any = None
 
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
+
+# What a pickle may name: (module, name) to a function, whose result stands for the object, or to a `Name`.
+Vocabulary = Mapping[tuple[str, str], "Callable[..., Any] | Name"]
 
 
-class _ArrayClass:
-    """Stands in for numpy.ndarray, which the files only name."""
-
-
-def _reconstruct(*_: Any) -> _Array:
-    return _Array()
-
-
-# What the published files name.
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): _ArrayClass,
-    ("numpy", "dtype"): _Type,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        try:
-            return _ALLOWED[module_name, global_name]
-        except KeyError:
-            raise pickle.UnpicklingError(
-                f"it wants to call {module_name}.{global_name}, which CIFAR-100 does not need"
-            ) from None
-
-
-def load_cifar_pickle(data: bytes, source: str) -> dict[str, Any]:
-    """The dictionary of a file `train`, `test` or `meta`.
+def read_pickle(
+    data: bytes | BinaryIO, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None = None
+) -> Any:
+    """The value that a pickle describes.
 
     Args:
-        data: The file.
-        source: What messages call it.
+        data: The pickle, or a file positioned at its start, which is left at its end. What follows is ignored.
+        vocabulary: What it may name. Everything else is refused before anything is built from it.
+        persistent: Turns a persistent id into a value. Without it, such ids are refused.
 
     Returns:
-        Text keys; values are numbers, text, lists of them, and uint8 arrays.
+        Numbers, text, bytes, lists, tuples, dictionaries, and what the vocabulary makes.
 
     Raises:
-        DataError: If it is damaged, holds something else, or wants to call anything.
+        FormatError: A damaged pickle, or one that names something else, refers to itself or exceeds the limits. The text
+            is the end of a sentence, without the file's name.
+
+    Example:
+        >>> read_pickle(b"\\x80\\x02}U\\x01aK\\x07s.", {})
+        {'a': 7}
+        >>> read_pickle(b"cos\\nsystem\\n(U\\x04truetR.", {})
+        Traceback (most recent call last):
+        hace.errors.FormatError: it wants to call os.system
     """
-    if len(data) > MAX_BYTES:
-        raise DataError(f"{source}: {len(data):,} bytes are too many for a file of CIFAR-100.")
+    machine = _Machine(vocabulary, persistent)
     try:
-        found = _Unpickler(io.BytesIO(data), encoding="bytes").load()
-        if type(found) is not dict:
-            raise pickle.UnpicklingError(f"it holds a {type(found).__name__} instead of a dictionary")
-        return {_text(key): _plain(value) for key, value in found.items()}
-    except (RecursionError, MemoryError) as error:
-        raise DataError(f"{source}: not a pickle of CIFAR-100 ({type(error).__name__}).") from error
-    except Exception as error:  # broken pickles raise whatever their opcodes run into
-        raise DataError(
-            f"{source}: not a pickle of CIFAR-100: {error}. Nothing of it was run. Fetch it again from the official page."
-        ) from error
+        for opcode, argument in _opcodes(data):
+            if opcode == "STOP":
+                return machine.pop()
+            machine.step(opcode, argument)
+    except FormatError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        words = str(error)[:200] if isinstance(error, ValueError) else "its opcodes do not fit together"
+        raise FormatError(words or "it is damaged") from error
+    raise FormatError("it has no end")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, _Array):
-        return _array(value.state)
-    if type(value) is list:
-        return [_text(v) if type(v) in (bytes, str) else _number(v) for v in value]
-    return _text(value) if type(value) in (bytes, str) else _number(value)
+def _opcodes(data: bytes | BinaryIO) -> Iterator[tuple[str, Any]]:
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if count >= MAX_OPCODES:
+            raise FormatError(f"it has more than {MAX_OPCODES:,} opcodes")
+        yield opcode.name, argument
 
 
-def _number(value: Any) -> int | float:
-    if type(value) not in (int, float):
-        raise pickle.UnpicklingError(f"it holds a {type(value).__name__.strip('_')}")
-    return value
+class _Machine:
+    """The stack, the marks and the memo of a pickle that is being read.
+
+    A container is complete once another one holds it: changing it later would make a cycle or hide depth.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None) -> None:
+        self.vocabulary, self.persistent = vocabulary, persistent
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.depth: dict[int, int] = {}  # by id, of containers
+        self.complete: set[int] = set()
+        self.alive: list[Any] = []  # so that no id is used twice
+
+    def pop(self) -> Any:
+        value = self.stack.pop()
+        if value is _MARK:
+            raise FormatError("its opcodes do not fit together")
+        return value
+
+    def pop_marked(self) -> list[Any]:
+        items = []
+        while (value := self.stack.pop()) is not _MARK:
+            items.append(value)
+        return items[::-1]
+
+    def step(self, opcode: str, argument: Any) -> None:
+        if opcode in _CONSTANTS:
+            self.stack.append(argument)
+        elif opcode in _SINGLES:
+            self.stack.append(_SINGLES[opcode])
+        elif opcode in _EMPTY:
+            self.push(_EMPTY[opcode](), ())
+        elif opcode in _TUPLES:
+            items = [self.pop() for _ in range(_TUPLES[opcode])][::-1]
+            self.push(tuple(items), items)
+        elif opcode == "MARK":
+            self.stack.append(_MARK)
+        elif opcode == "TUPLE":
+            items = self.pop_marked()
+            self.push(tuple(items), items)
+        elif opcode == "LIST":
+            items = self.pop_marked()
+            self.push(items, items)
+        elif opcode == "DICT":
+            items = self.pop_marked()
+            self.push({}, ())
+            self.set_items(items)
+        elif opcode in ("APPEND", "APPENDS"):
+            self.extend([self.pop()] if opcode == "APPEND" else self.pop_marked())
+        elif opcode in ("SETITEM", "SETITEMS"):
+            self.set_items([self.pop(), self.pop()][::-1] if opcode == "SETITEM" else self.pop_marked())
+        elif opcode in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            index = len(self.memo) if argument is None else argument
+            self.memo[index] = self.top()
+        elif opcode in ("GET", "BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif opcode in ("GLOBAL", "STACK_GLOBAL"):
+            self.name(argument)
+        elif opcode == "REDUCE":
+            self.call()
+        elif opcode == "BUILD":
+            self.build()
+        elif opcode == "BINPERSID" and self.persistent is not None:
+            self.push(self.persistent(self.pop()), ())
+        elif opcode not in ("PROTO", "FRAME"):
+            raise FormatError(f"it uses the opcode {opcode}")
+
+    def top(self) -> Any:
+        if self.stack[-1] is _MARK:
+            raise FormatError("its opcodes do not fit together")
+        return self.stack[-1]
+
+    def push(self, value: Any, items: Any) -> None:
+        self.alive.append(value)
+        self.depth[id(value)] = 1
+        self.stack.append(value)
+        self.hold(value, items)
+
+    def hold(self, container: Any, items: Any) -> None:
+        """Note that a container holds items."""
+        if id(container) in self.complete and items:
+            raise FormatError("it refers to itself")
+        deepest = max((self.depth.get(id(item), 0) for item in items), default=0) + 1
+        if deepest > MAX_DEPTH:
+            raise FormatError(f"it nests more than {MAX_DEPTH} levels deep")
+        self.depth[id(container)] = max(self.depth[id(container)], deepest)
+        for item in items:
+            if item is container:
+                raise FormatError("it refers to itself")
+            if id(item) in self.depth:
+                self.complete.add(id(item))
+
+    def extend(self, items: list[Any]) -> None:
+        target = self.top()
+        if type(target) is not list:
+            raise FormatError(f"it appends to a {_noun(target)}")
+        self.hold(target, items)
+        target.extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.top()
+        if type(target) is not dict or len(items) % 2:
+            raise FormatError(f"it sets items of a {_noun(target)}")
+        for key in items[::2]:
+            if type(key) not in _KEYS:
+                raise FormatError(f"a key must be text or a number, got a {_noun(key)}")
+        self.hold(target, items)
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    def name(self, argument: str | None) -> None:
+        if argument is None:
+            name, module = self.pop(), self.pop()
+        else:
+            module, _, name = argument.partition(" ")
+        if type(module) is not str or type(name) is not str or (module, name) not in self.vocabulary:
+            raise FormatError(f"it wants to call {str(module)[:60]}.{str(name)[:60]}")
+        self.stack.append(self.vocabulary[module, name])
+
+    def call(self) -> None:
+        arguments, function = self.pop(), self.pop()
+        known = any(function is value for value in self.vocabulary.values())
+        if type(arguments) is not tuple or not known or isinstance(function, Name):
+            raise FormatError(f"it wants to call a {_noun(function)}")
+        result = function(*arguments)
+        if id(result) in self.depth:  # one of the arguments
+            self.stack.append(result)
+        else:
+            self.push(result, arguments)
+
+    def build(self) -> None:
+        state, target = self.pop(), self.top()
+        if isinstance(target, Buildable):
+            self.hold(target, (state,))
+            target.state = state
+        elif type(target) is not dict:  # the attributes of an OrderedDict do not matter
+            raise FormatError(f"it changes a {_noun(target)}")
 
 
-def _text(value: Any) -> str:
-    if type(value) is bytes:
-        return value.decode("latin-1")
-    if type(value) is not str:
-        raise pickle.UnpicklingError(f"expected text, got a {type(value).__name__.strip('_')}")
-    return value
-
-
-def _array(state: Any) -> np.ndarray:
-    """The array of numpy's own state: version, shape, type, column order, bytes."""
-    if type(state) is not tuple or len(state) != 5:
-        raise pickle.UnpicklingError("an array is not complete")
-    _, shape, kind, columns_first, content = state
-    if not isinstance(kind, _Type) or kind.name != "u1" or columns_first or type(content) is not bytes:
-        raise pickle.UnpicklingError("an array is not of bytes")
-    if type(shape) is not tuple or not all(type(size) is int and size >= 0 for size in shape):
-        raise pickle.UnpicklingError("an array has no shape")
-    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+def _noun(value: Any) -> str:
+    return type(value).__name__.strip("_")

@@ -1,7 +1,7 @@
 """Weights in files: read them without running a stranger's code, hash them, and fill a model with them.
 
-A file from elsewhere is data, never a program: safetensors, or torch's format read with `weights_only=True`. Weights that
-do not fill the model are an error, where timm would leave the rest random.
+A file from elsewhere is data, never a program: safetensors, or torch's format read by `hace.files.torch_files`. Weights
+that do not fill the model are an error, where timm leaves the rest random.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hace.errors import FormatError, HaceError
+from hace.errors import FormatError
+from hace.files.optional import optional
+from hace.files.reading import open_regular
+from hace.files.torch_files import read_torch
 
 SHOWN_KEYS = 3
+MAX_HEADER = 1 << 24  # bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors
+MAX_LINE = 300
 
 
 def weights_hash(state: Mapping[str, Tensor]) -> str:
@@ -38,47 +43,70 @@ def weights_hash(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file by name: safetensors, or torch's own format without any other object.
+def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a .safetensors file by name, memory-mapped, and its metadata.
 
     Raises:
-        FormatError: The file is not there, is neither format, or holds Python objects, which are never loaded.
+        FormatError: The file is missing or damaged.
+        ConfigError: safetensors is not installed.
+    """
+    safetensors = optional("safetensors", "Reading .safetensors")
+    with open_regular(path) as file:
+        header = int.from_bytes(file.read(8), "little")
+    try:
+        if header > MAX_HEADER:
+            raise FormatError(f"its header declares {header:,} bytes, and at most {MAX_HEADER:,} are read")
+        with safetensors.safe_open(path, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return tensors, dict(file.metadata() or {})
+    except Exception as error:  # safetensors raises its own kind, and torch about types it does not know
+        raise FormatError(f"{path} is not a .safetensors file, or is damaged: {first_line(error)}") from error
+
+
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name: safetensors, or torch's own format without any other object.
+
+    Raises:
+        FormatError: The file is missing, is in neither format, or holds Python objects, which are never loaded.
     """
     path = Path(path)
     if not path.is_file():
-        raise FormatError(f"--checkpoint must be a file with weights, and {path} is not one.")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: Any = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError:
-        raise HaceError(f"Reading {path} needs safetensors: pip install 'hace[train]'.") from None
-    except Exception as error:
-        # torch's own words recommend to run what the file holds.
-        other = "it holds more than tensors, or is no torch file."
-        reason = first_line(error) if path.suffix == ".safetensors" else other
-        raise FormatError(
-            f"{path} cannot be read as weights: {reason} hace reads safetensors and torch files that hold "
-            "nothing but tensors; it never runs code from a file. Save a trusted model's state_dict() with "
-            "safetensors.torch.save_file and give that file."
-        ) from error
+        raise FormatError(f"--checkpoint must be a file with weights. Got {path}, which is not a file.")
+    if path.suffix == ".safetensors":
+        found: Any = read_safetensors(path)[0]
+    else:
+        try:
+            with open_regular(path) as file:
+                found = read_torch(file)
+        except FormatError as error:
+            raise FormatError(
+                f"{path} cannot be read as weights: {first_line(error)} hace reads .safetensors, and torch files that hold "
+                "nothing but tensors and plain values; it never runs code from a file. Save the state_dict() of a model you "
+                "trust with safetensors.torch.save_file, and give that file."
+            ) from error
     for key in ("state_dict_ema", "model_ema", "state_dict", "model"):  # as training scripts nest it
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
             break
-    if not isinstance(found, dict) or not any(isinstance(value, Tensor) for value in found.values()):
-        raise FormatError(
-            f"{path} holds no state dict: expected names with tensors, got {type(found).__name__}."
-        )
+    pairs = found.items() if isinstance(found, dict) else ()
+    state = {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, Tensor)}
+    if not state:
+        raise FormatError(f"{path} must hold a state dict, names with tensors. Got a {type(found).__name__}.")
     # The prefixes of DistributedDataParallel and torch.compile.
-    return {key.removeprefix("module.").removeprefix("_orig_mod."): value for key, value in found.items()}
+    return {key.removeprefix("module.").removeprefix("_orig_mod."): value for key, value in state.items()}
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
-    """Copy weights into a model; whatever the model needs must be there, and only a classifier may be left over."""
+    """Copy weights into a model. Every tensor of the model must be there; only a classifier may be left over.
+
+    Args:
+        model: A timm model.
+        state: The weights by name.
+        path: What messages call them.
+
+    Raises:
+        FormatError: Weights are missing, too many, or of another shape or type.
+    """
     if not _fits(model, state):  # names of the authors', or positions for another image size: timm translates
         translate = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         try:
@@ -94,6 +122,11 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
         for key in own
         if key in state and state[key].shape != own[key].shape
     ]
+    problems += [
+        f"{key!r} is {state[key].dtype}, the model {own[key].dtype}"
+        for key in own
+        if key in state and state[key].is_floating_point() != own[key].is_floating_point()
+    ]
     heads = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
     heads = (heads,) if isinstance(heads, str) else tuple(heads)
     problems += [
@@ -105,7 +138,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
         raise FormatError(
             f"{path} does not fit the model: {'; '.join(problems[:SHOWN_KEYS])}{more}. "
-            "Give the weights of this very architecture, or the name of theirs with --model."
+            "Give weights of this architecture, or the architecture of these weights with --model."
         )
     model.load_state_dict({key: state[key] for key in own})
 
@@ -116,5 +149,5 @@ def _fits(model: nn.Module, state: Mapping[str, Tensor]) -> bool:
 
 def first_line(error: Exception) -> str:
     """The first line of an error's message, as a sentence."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:MAX_LINE]
     return line if line.endswith(".") else line + "."

@@ -162,7 +162,7 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     torch.save({"a": Hostile()}, "weights.pt")
     with pytest.raises(
-        FormatError, match=r"it holds more than tensors, or is no torch file. .*never runs code"
+        FormatError, match=r"cannot be read as weights: it wants to call posix\.mkdir\. .*never runs code"
     ):
         read_state_dict("weights.pt")
     assert not Path("hacked").exists()
@@ -172,13 +172,13 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path, suffix: str) -> None:
     path = save_weights(VIT, tmp_path / f"weights{suffix}", img_size=SIZE)
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(FormatError, match="cannot be read as weights"):
+    with pytest.raises(FormatError, match="cannot be read as weights|is damaged"):
         read_state_dict(path)
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        FormatError, match=r"--checkpoint must be a file with weights, and .*none\.pt is not one"
+        FormatError, match=r"--checkpoint must be a file with weights\. Got .*none\.pt, which is not a file"
     ):
         load_backbone(VIT, checkpoint=tmp_path / "none.pt")
 
@@ -191,7 +191,7 @@ def test_weights_of_another_model_are_refused_with_the_difference(tmp_path: Path
     with pytest.raises(FormatError, match=r"does not fit the model: 'stray.weight' is not in the model\. "):
         load_backbone(VIT, checkpoint=tmp_path / "more.pt", image_size=SIZE)
     torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(FormatError, match="holds no state dict: expected names with tensors, got list"):
+    with pytest.raises(FormatError, match=r"must hold a state dict, names with tensors\. Got a list\."):
         load_backbone(VIT, checkpoint=tmp_path / "list.pt")
 
 

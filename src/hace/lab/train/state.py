@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hace.errors import FormatError
+from hace.files.torch_files import read_torch
 from hace.files.writing import write_whole, writing
 
 FORMAT = 1
@@ -188,8 +189,8 @@ class Checkpoints:
             FormatError: It is of another version, another run or another hierarchy.
         """
         try:
-            document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        except Exception as error:  # the unpickler raises whatever it likes
+            document = read_torch(io.BytesIO(content))
+        except FormatError as error:
             raise FormatError(
                 f"A checkpoint in {self.folder} holds more than tensors and numbers, and is not loaded. "
                 "Delete it, or the folder, and run the same command again."

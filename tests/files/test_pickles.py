@@ -1,0 +1,90 @@
+"""Pickles from outside: plain values come out, nothing is called, and no nesting or table size crashes the reader."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from hace.errors import FormatError
+from hace.files import pickles
+from hace.files.cifar_pickles import read_cifar_pickle
+from hace.files.pickles import read_pickle
+from tests.data_layouts import python2_pickle
+
+# Each of these crashed or exhausted the interpreter when it was unpickled.
+DEEP_KEY = b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s."
+DEEP_LIST = b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."
+FAR_MEMO = b"\x80\x02K\x01r\xff\xff\xff\x7f."
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_plain_values_come_back(protocol: int) -> None:
+    shared = ["shared"]
+    value = {"a": [1, -2.5, 10**30, None, True], "b": (("x",), ()), 3: {"y": shared}, "z": shared, "n": []}
+    found = read_pickle(pickle.dumps(value, protocol), {})
+    assert found == value
+    assert found["z"] is found[3]["y"]
+
+
+def test_names_stand_for_what_the_reader_says() -> None:
+    data = pickle.dumps(OrderedDict(a=1), 2)
+    assert read_pickle(data, {("collections", "OrderedDict"): dict}) == {"a": 1}
+    with pytest.raises(FormatError, match=r"^it wants to call collections\.OrderedDict$"):
+        read_pickle(data, {})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"cos\nsystem\n(S'true'\ntR.", "it wants to call os.system"),
+        (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "it wants to call os.system"),
+        (b"cnumpy\nload\n(S'x'\ntR.", "it wants to call numpy.load"),
+        (b"c__main__\nnumpy.dtype\n(tR.", "it wants to call __main__.numpy.dtype"),
+        (b"cnumpy\nndarray\n(tR.", "it wants to call a Name"),
+        (b"(ios\nsystem\n.", "it uses the opcode INST"),
+        (b"\x82\x01.", "it uses the opcode EXT1"),
+        (b"Pid\n.", "it uses the opcode PERSID"),
+        (b"", "pickle exhausted"),
+        (b"not a pickle", "not a pickle of CIFAR-100"),
+        (b"\x80\x02K\x01", "pickle exhausted"),
+        (b"\x80\x02(.", "its opcodes do not fit together"),
+        (b"\x80\x02K\x01a.", "its opcodes do not fit together"),
+        (b"\x80\x02h\x07.", "its opcodes do not fit together"),
+        (b"\x80\x02K\x01K\x02a.", "it appends to a int"),
+        (b"\x80\x02]q\x00.", "a list instead of a dictionary"),
+        (b"\x80\x02}q\x00K\x01K\x02s.", "a key must be text, got a int"),
+        (b"\x80\x02}K\x01\x85K\x02s.", "a key must be text or a number, got a tuple"),
+        (b"(S'a'\ncnumpy\ndtype\nd.", "it holds a type"),
+        (pickle.dumps({"a": {"b": 1}}, 2), "it holds a dict"),
+        (b"\x80\x02]q\x00h\x00a.", "it refers to itself"),
+        (b"\x80\x02]q\x00h\x00\x85a.", "it refers to itself"),
+        (DEEP_KEY, "it nests more than 64 levels deep"),
+        (DEEP_LIST, "it nests more than 64 levels deep"),
+        (FAR_MEMO, "a int instead of a dictionary"),
+        (python2_pickle({"data": np.zeros(3)}), "an array is not of bytes"),
+        (python2_pickle({"data": np.array([1, "a"], dtype=object)}), "an array is not of bytes"),
+        (
+            python2_pickle({"data": np.zeros(3, dtype=np.uint8)}).replace(b"K\x03\x85", b"K\x04\x85"),
+            "an array has no shape",
+        ),
+        (
+            python2_pickle({"data": np.zeros((3, 2), dtype=np.uint8)}).replace(b"K\x03", b"K\x02"),
+            "an array of shape (2, 2) has 6 bytes",
+        ),
+    ],
+)
+def test_a_pickle_of_something_else_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(FormatError, match=r"^file x: not a pickle of CIFAR-100: .*Fetch it again") as caught:
+        read_cifar_pickle(data, "file x")
+    assert words in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_the_number_of_opcodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "MAX_OPCODES", 100)
+    assert len(read_pickle(pickle.dumps(list(range(90)), 2), {})) == 90
+    with pytest.raises(FormatError, match="more than 100 opcodes"):
+        read_pickle(pickle.dumps(list(range(110)), 2), {})

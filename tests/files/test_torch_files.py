@@ -1,0 +1,119 @@
+"""Files of torch.save: the same tensors as torch.load gives, and an error where torch crashes, guesses or runs code."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hace.errors import FormatError
+from hace.files.torch_files import read_torch
+from hace.files.weights import read_safetensors, read_state_dict
+from tests.files.test_pickles import DEEP_KEY, DEEP_LIST
+
+
+def saved(value: Any, zipped: bool = True) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file, _use_new_zipfile_serialization=zipped)
+    return file.getvalue()
+
+
+def rezipped(data: bytes, compression: int = zipfile.ZIP_STORED, **replaced: bytes) -> bytes:
+    """The records of a file again, some replaced."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", compression) as new:
+        for name in old.namelist():
+            key = name.split("/", 1)[1].replace("/", "_").replace(".", "_")
+            new.writestr(name, replaced.get(key, old.read(name)))
+    return file.getvalue()
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    if isinstance(expected, torch.Tensor):
+        assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
+        assert torch.equal(found, expected)
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            assert_same(found[key], expected[key])
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_the_same_values_as_torch_load(zipped: bool) -> None:
+    x = torch.randn(4, 5)
+    types = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
+    value = {
+        "model": torch.nn.Linear(2, 3).state_dict(),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "views": {0: x.t(), 1: x[1:, 2]},
+        "empty": torch.empty(0, 3),
+        "scalar": torch.tensor(3.0),
+        "types": {str(dtype): torch.ones(3).to(dtype) for dtype in types},
+        "rng": torch.get_rng_state(),
+        "plain": [1, 2.5, None, True, "text", (1, 2)],
+    }
+    data = saved(value, zipped)
+    found = read_torch(io.BytesIO(data))
+    assert_same(found, torch.load(io.BytesIO(data), weights_only=True))
+    assert found["views"][0].untyped_storage().data_ptr() == found["views"][1].untyped_storage().data_ptr()
+
+
+GOOD = saved({"w": torch.arange(6.0).view(2, 3)})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (rezipped(GOOD, data_pkl=DEEP_KEY), "it nests more than 64 levels deep"),
+        (rezipped(GOOD, data_pkl=DEEP_LIST), "it nests more than 64 levels deep"),
+        (rezipped(GOOD, data_pkl=b"cos\nsystem\n(U\x04truetR."), "it wants to call os.system"),
+        (rezipped(GOOD, zipfile.ZIP_DEFLATED), "its records are compressed"),
+        (rezipped(GOOD, data_0=b"\0" * 20), "a storage declares 6 values and has 20 bytes"),
+        (rezipped(GOOD, byteorder=b"big"), "it is from a big-endian machine"),
+        (GOOD[:-20], "it is damaged"),
+        (rezipped(GOOD.replace(b"data/0", b"data/9")), "a record is missing"),
+        (pickle.dumps([1, 2]), "pickle exhausted"),
+        (saved({"w": torch.ones(3)}, zipped=False)[:-4], "a storage declares 3 values and has 8 bytes"),
+        (b"", "pickle exhausted"),
+    ],
+)
+def test_other_files_are_refused(data: bytes, words: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        read_torch(io.BytesIO(data))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [((2, 4), (3, 1), 0), ((2, 3), (3, 1), 1), ((10**12,), (0,), 0), ((-1,), (1,), 0), ((2,), (1, 1), 0)],
+)
+def test_a_tensor_larger_than_its_bytes_is_refused(size: tuple, stride: tuple, offset: int) -> None:
+    record = zipfile.ZipFile(io.BytesIO(GOOD)).read("archive/data.pkl")
+    start = record.index(b"QK\x00K\x02K\x03\x86")
+    stop = record.index(b"K\x03K\x01\x86", start) + 5
+    body = b"".join(pickle.dumps(part, 2)[2:-1].replace(b"q\x00", b"") for part in (offset, size, stride))
+    with pytest.raises(FormatError, match="a tensor (has no shape|of shape)"):
+        read_torch(io.BytesIO(rezipped(GOOD, data_pkl=record[: start + 1] + body + record[stop:])))
+
+
+def test_state_dicts_are_found_where_training_scripts_put_them(tmp_path: Path) -> None:
+    state = {"module.w": torch.ones(2), "epoch": 3}
+    for i, value in enumerate((state, {"state_dict": state, "args": {"lr": 0.1}}, {"model": state})):
+        path = tmp_path / f"{i}.pt"
+        torch.save(value, path)
+        assert_same(read_state_dict(path), {"w": torch.ones(2)})
+
+
+def test_a_safetensors_header_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
+    with pytest.raises(FormatError, match=r"its header declares 1,099,511,627,776 bytes, and at most 16,777,216"):
+        read_safetensors(path)
