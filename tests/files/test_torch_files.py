@@ -24,11 +24,13 @@ def saved(value: Any, zipped: bool = True) -> bytes:
     return file.getvalue()
 
 
-def rezipped(data: bytes, compression: int = zipfile.ZIP_STORED, **replaced: bytes) -> bytes:
-    """The records of a file again, some replaced."""
+def rezipped(
+    data: bytes, compression: int = zipfile.ZIP_STORED, dropped: str = "", **replaced: bytes
+) -> bytes:
+    """The records of a file again, some replaced and one dropped."""
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", compression) as new:
-        for name in old.namelist():
+        for name in set(old.namelist()) - {dropped}:
             key = name.split("/", 1)[1].replace("/", "_").replace(".", "_")
             new.writestr(name, replaced.get(key, old.read(name)))
     return file.getvalue()
@@ -36,7 +38,11 @@ def rezipped(data: bytes, compression: int = zipfile.ZIP_STORED, **replaced: byt
 
 def assert_same(found: Any, expected: Any) -> None:
     if isinstance(expected, torch.Tensor):
-        assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
+        assert (found.dtype, found.shape, found.stride()) == (
+            expected.dtype,
+            expected.shape,
+            expected.stride(),
+        )
         assert torch.equal(found, expected)
     elif isinstance(expected, dict):
         assert list(found) == list(expected)
@@ -49,7 +55,15 @@ def assert_same(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_the_same_values_as_torch_load(zipped: bool) -> None:
     x = torch.randn(4, 5)
-    types = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
+    types = (
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+        torch.complex64,
+    )
     value = {
         "model": torch.nn.Linear(2, 3).state_dict(),
         "parameter": torch.nn.Parameter(torch.ones(2)),
@@ -79,7 +93,7 @@ GOOD = saved({"w": torch.arange(6.0).view(2, 3)})
         (rezipped(GOOD, data_0=b"\0" * 20), "a storage declares 6 values and has 20 bytes"),
         (rezipped(GOOD, byteorder=b"big"), "it is from a big-endian machine"),
         (GOOD[:-20], "it is damaged"),
-        (rezipped(GOOD.replace(b"data/0", b"data/9")), "a record is missing"),
+        (rezipped(GOOD, dropped="archive/data/0"), "a record is missing"),
         (pickle.dumps([1, 2]), "pickle exhausted"),
         (saved({"w": torch.ones(3)}, zipped=False)[:-4], "a storage declares 3 values and has 8 bytes"),
         (b"", "pickle exhausted"),
@@ -100,7 +114,7 @@ def test_a_tensor_larger_than_its_bytes_is_refused(size: tuple, stride: tuple, o
     start = record.index(b"QK\x00K\x02K\x03\x86")
     stop = record.index(b"K\x03K\x01\x86", start) + 5
     body = b"".join(pickle.dumps(part, 2)[2:-1].replace(b"q\x00", b"") for part in (offset, size, stride))
-    with pytest.raises(FormatError, match="a tensor (has no shape|of shape)"):
+    with pytest.raises(FormatError, match=r"a tensor (has no shape|of shape)"):
         read_torch(io.BytesIO(rezipped(GOOD, data_pkl=record[: start + 1] + body + record[stop:])))
 
 
@@ -115,5 +129,7 @@ def test_state_dicts_are_found_where_training_scripts_put_them(tmp_path: Path) -
 def test_a_safetensors_header_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
-    with pytest.raises(FormatError, match=r"its header declares 1,099,511,627,776 bytes, and at most 16,777,216"):
+    with pytest.raises(
+        FormatError, match=r"its header declares 1,099,511,627,776 bytes, and at most 16,777,216"
+    ):
         read_safetensors(path)

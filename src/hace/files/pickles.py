@@ -46,7 +46,7 @@ Vocabulary = Mapping[tuple[str, str], "Callable[..., Any] | Name"]
 def read_pickle(
     data: bytes | BinaryIO, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None = None
 ) -> Any:
-    """The value that a pickle describes.
+    r"""The value that a pickle describes.
 
     Args:
         data: The pickle, or a file positioned at its start, which is left at its end. What follows is ignored.
@@ -61,9 +61,9 @@ def read_pickle(
             is the end of a sentence, without the file's name.
 
     Example:
-        >>> read_pickle(b"\\x80\\x02}U\\x01aK\\x07s.", {})
+        >>> read_pickle(b"\x80\x02}U\x01aK\x07s.", {})
         {'a': 7}
-        >>> read_pickle(b"cos\\nsystem\\n(U\\x04truetR.", {})
+        >>> read_pickle(b"cos\nsystem\n(U\x04truetR.", {})
         Traceback (most recent call last):
         hace.errors.FormatError: it wants to call os.system
     """

@@ -166,11 +166,16 @@ def _storages(content: Callable[[str], bytes]) -> Callable[[Any], _Storage]:
     def storage(description: Any) -> _Storage:
         key, dtype, count = _described(description)
         if key not in read:
-            found = content(key)
+            try:
+                found = content(key)
+            except KeyError:
+                raise FormatError("a record is missing") from None
             if len(found) != count * dtype.itemsize:
                 raise FormatError(f"a storage declares {count:,} values and has {len(found):,} bytes"[:200])
             empty = torch.empty(0, dtype=torch.uint8)  # torch takes no empty buffer
-            read[key] = _Storage(torch.frombuffer(bytearray(found), dtype=torch.uint8) if found else empty, dtype)
+            read[key] = _Storage(
+                torch.frombuffer(bytearray(found), dtype=torch.uint8) if found else empty, dtype
+            )
         if read[key].dtype != dtype:
             raise FormatError("a storage has two types")
         return read[key]

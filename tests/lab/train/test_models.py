@@ -264,7 +264,7 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     for head in ("fit", "drop"):
         with pytest.raises(FormatError, match="does not fit the model"):
             load_weights(model, other, head=head)
-    with pytest.raises(FormatError, match="is not one"):
+    with pytest.raises(FormatError, match="which is not a file"):
         load_weights(model, tmp_path / "nowhere.safetensors")
     torch.save({"model": model}, tmp_path / "object.pt")
     with pytest.raises(FormatError, match="never runs code from a file"):
