@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.losses import kernels
+from hace.losses import kernels, modes
 from hace.losses.head import Head, Outputs, TableModule
 
 Labels = Literal["leaves", "nodes"]
@@ -162,8 +162,7 @@ class HierarchicalLoss(TableModule):
         return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
 
     def _check_labels(self, target: Tensor, kept: Tensor) -> None:
-        # Only where a look at the values costs nothing: not inside a graph, and not on an accelerator.
-        if torch.compiler.is_compiling() or target.device.type != "cpu":
+        if not modes.readable(target):  # inside a graph or on an accelerator, indexing refuses bad labels
             return
         bad = kept & ((target < 0) | (target >= self.num_labels))
         if bad.any():

@@ -9,6 +9,7 @@ from torch import Tensor
 from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
+from hace.losses import numerics
 from hace.losses.head import TableModule
 from hace.losses.tables import distance_parts, path_entries
 
@@ -80,9 +81,8 @@ class LeafDistances(TableModule):
         )
         ring = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)  # (B, K + 1), the rest last
         ring = torch.cat([ring.flip(1), ring[:, 1:]], dim=1)  # left parts from outside in, then right parts
-        size = batch * classes
-        rings = torch.repeat_interleave(ring.flatten(), edges.diff(dim=1).flatten(), output_size=size)
-        distance = self.own[rows][:, None] + rings.view(batch, classes) + self.leaf
+        rings = ring.flatten()[numerics.segment_members(edges, classes)].view(batch, classes)
+        distance = self.own[rows][:, None] + rings + self.leaf
         distance = distance.index_select(1, self.place)
         itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)
         return distance.masked_fill(itself, 0.0)

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hace.losses import modes
+
 # A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
 # entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
 _SQUARES = 1 << 22
@@ -59,11 +61,12 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     segments = (
         2 * depth + 1
     )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
-    member = torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=z.numel())
-    shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
+    shift, total = _group_sum_exp(z.flatten(), segment_members(edges, columns), batch * segments)
     wide = _wide(z)
-    # The few numbers a path has are accumulated in double precision: they carry the size of the logits.
-    lse = _running_lse(*_fold(*(x.to(wide).view(batch, segments) for x in (shift, total))))
+    shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
+    # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
+    shift = shift - _finite(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
+    lse = _running_lse(*_fold(shift, total))
     inside, everything = lse[:, :-1], lse[:, -1:]
     return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
 
@@ -78,6 +81,28 @@ def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
     """
     nothing = (table == 0) & log_probs.isneginf()
     return -(table * log_probs.masked_fill(nothing, 0.0)).sum(dim=-1)
+
+
+def segment_members(edges: Tensor, columns: int) -> Tensor:
+    """(B * columns,) the segment that each column is in, counted through all rows.
+
+    Args:
+        edges: (B, S + 1) where the segments of a row begin, from 0 to ``columns``; segments may be empty.
+        columns: columns of a row.
+
+    Example:
+        >>> segment_members(torch.tensor([[0, 1, 1, 3], [0, 2, 3, 3]]), 3)
+        tensor([0, 2, 2, 3, 3, 4])
+    """
+    if modes.compiling() or not modes.transformed():
+        return torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=len(edges) * columns)
+    # The same without a shape that depends on values, for vmap: count the edges at or before each column.
+    inner = edges[:, 1:-1]
+    passed = (
+        edges.new_zeros(len(edges), columns + 1).scatter_add(1, inner, torch.ones_like(inner)).cumsum(dim=1)
+    )
+    first = (edges.shape[1] - 1) * torch.arange(len(edges), device=edges.device)
+    return (passed[:, :columns] + first[:, None]).flatten()
 
 
 def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:

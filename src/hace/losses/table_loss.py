@@ -12,9 +12,7 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.matrices import sparse_matrix
-from hace.losses import kernels
-from hace.losses import numerics as functional
-from hace.losses import tables as targets
+from hace.losses import kernels, modes, numerics, tables
 from hace.losses.base import HierarchicalLoss
 from hace.losses.head import Outputs
 from hace.losses.leaf_distances import LeafDistances, padded
@@ -46,7 +44,7 @@ class TableLoss(HierarchicalLoss):
     def __init__(
         self,
         hierarchy: Hierarchy,
-        table: Callable[[np.ndarray, np.ndarray], targets.Table],
+        table: Callable[[np.ndarray, np.ndarray], tables.Table],
         *,
         outputs: Outputs,
         aggregate: bool = True,
@@ -95,8 +93,10 @@ class TableLoss(HierarchicalLoss):
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
         if self.soften is not None or z.shape[0] == 0 or not self._kernel_serves(z, self.start, target):
             return super()._reduced(z, target)
+        # A copy: the graph may be used again after the caller has written new labels into its tensor.
+        target = target.clone(memory_format=torch.contiguous_format)
         rows = kernels.Rows(
-            *(target.contiguous(), self.start, self.node, self.value),
+            *(target, self.start, self.node, self.value),
             *(self.head.low, self.head.high, self.head.column, self.head.parent),
             *(self.shared, self.label_weight, self.ignore_index, self.reduction),
         )
@@ -111,13 +111,13 @@ class TableLoss(HierarchicalLoss):
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         if self.aggregate and self.hierarchy.is_tree and self.shared is None:
-            return functional.path_cross_entropy(
+            return numerics.path_cross_entropy(
                 self.head.preorder(z), self.head.low[node], self.head.high[node], value
             )
         log_probs = self._log_probs(z)
-        losses = functional.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
+        losses = numerics.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
         if self.shared is not None:
-            losses = losses + functional.table_cross_entropy(log_probs, self.shared.to(z.dtype))
+            losses = losses + numerics.table_cross_entropy(log_probs, self.shared.to(z.dtype))
         return losses
 
     # ------------------------------------------------------------------ soft targets
@@ -131,9 +131,9 @@ class TableLoss(HierarchicalLoss):
         if served and self._kernel_serves(z, self.start, dense):
             rows = kernels.Rows(parent=self.head.parent, dense=dense)
             return kernels.tree_loss(
-                z, rows, lambda z: functional.table_cross_entropy(self._log_probs(z), dense)
+                z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense)
             )
-        return functional.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
+        return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
     def _dense_rows(self, target: Tensor) -> Tensor:
         """(B, labels) masses of labels -> (B, N) masses of nodes: target times T."""
@@ -167,8 +167,8 @@ class TableLoss(HierarchicalLoss):
 
     def _soften(self, target: Tensor) -> Tensor:
         """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""
-        learnt = target.requires_grad or torch.compiler.is_compiling()  # no look at values, no zero left out
-        if not learnt and bool(((target != 0).sum(dim=1) <= 1).all()):
+        looked_at = modes.readable(target) and not target.requires_grad  # a zero that is learnt counts
+        if looked_at and bool(((target != 0).sum(dim=1) <= 1).all()):
             label = target.argmax(dim=1)
             return target.gather(1, label[:, None]) * self._soft_labels(label).to(target.dtype)
         mass = torch.zeros_like(target)

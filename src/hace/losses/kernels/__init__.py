@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError
+from hace.losses import modes
 
 _kernels: Any
 try:
@@ -33,7 +34,6 @@ else:
     _reason = ""
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since torch 2.7
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
 
@@ -55,25 +55,19 @@ def disabled() -> Iterator[None]:
         _on = before
 
 
-def usable(z: Tensor, *others: Tensor) -> bool:
-    """Whether the accelerator serves these logits with these tables and targets, here and now."""
-    return (
-        _on
-        and _kernels is not None
-        and z.dtype is torch.float32
-        and z.device.type == "cpu"
-        and all(t.device.type == "cpu" for t in others)
-        and not _transformed()
-    )
+def usable(z: Tensor, *others: Tensor | None) -> bool:
+    """Whether the accelerator serves these logits with these tables and targets, here and now.
 
-
-def _transformed() -> bool:
-    """Whether torch looks through the tensors (export, jit, vmap, forward-mode AD): then only PyTorch's own operations."""
+    It reads memory, so it serves plain tensors that hold their values, and no call that torch records or rewrites.
+    A graph of ``torch.compile`` holds it as a custom operator, which gets plain tensors when the graph runs.
+    """
+    if not _on or _kernels is None or z.dtype is not torch.float32:
+        return False
+    if modes.compiling():
+        on_cpu = z.device.type == "cpu" and all(t is None or t.device.type == "cpu" for t in others)
+        return on_cpu and not modes.exporting()
     return (
-        _is_exporting()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
+        not modes.transformed() and modes.is_plain(z) and all(t is None or modes.is_plain(t) for t in others)
     )
 
 
@@ -193,7 +187,14 @@ def _address(tensor: Tensor | None) -> int:
 # ---------------------------------------------------------------------- for torch.compile
 
 
-@torch.library.custom_op("hace::tree_loss", mutates_args=())
+# Schemas are spelled out: torch 2.4 cannot read them from annotations that are strings.
+@torch.library.custom_op(
+    "hace::tree_loss",
+    mutates_args=(),
+    schema="(Tensor z, Tensor? target, Tensor? start, Tensor? node, Tensor? value, Tensor? low, Tensor? high, "
+    "Tensor? column, Tensor? parent, Tensor? dense, Tensor? weight, int ignore_index, str reduction, "
+    "bool with_grad) -> (Tensor, Tensor)",
+)
 def _tree_loss_op(
     z: Tensor,
     target: Tensor | None,
@@ -234,7 +235,9 @@ def _hand_over_gradient(ctx, outer: Tensor, _: Tensor) -> tuple[Tensor | None, .
 _tree_loss_op.register_autograd(_hand_over_gradient, setup_context=_save_gradient)
 
 
-@torch.library.custom_op("hace::node_log_probs", mutates_args=())
+@torch.library.custom_op(
+    "hace::node_log_probs", mutates_args=(), schema="(Tensor z, Tensor parent) -> Tensor"
+)
 def _node_log_probs_op(z: Tensor, parent: Tensor) -> Tensor:
     return node_log_probs(z, parent)
 
