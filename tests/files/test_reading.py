@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError, FormatError
+from hace.files import reading
 from hace.files.limits import check_memory, max_memory
-from hace.files.reading import decode, open_regular, read_bytes, read_text
+from hace.files.reading import decode, open_regular, read_bytes, read_text, text_lines
 
 
 def test_only_regular_files_are_opened_and_a_pipe_does_not_hang(tmp_path: Path) -> None:
@@ -78,3 +79,25 @@ def test_an_encoding_by_name() -> None:
             decode(b"abcd", "a", name)
     with pytest.raises(FormatError, match=r"must be ASCII. Got byte 0xe4"):
         decode(b"H\xe4her", "a", "ascii")
+
+
+def test_lines_of_a_large_file_are_those_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Häher,😀\r\n\r\neins\rzwei\nlast"
+    for block in (4, 5, 7, 1000):
+        monkeypatch.setattr(reading, "_BLOCK", block)
+        for encoding in ("utf-8-sig", "utf-16", "utf-8"):
+            (tmp_path / "a").write_bytes(text.encode(encoding))
+            assert list(text_lines(tmp_path / "a")) == ["Häher,😀", "", "eins", "zwei", "last"]
+        (tmp_path / "a").write_bytes(b"a\nbc\nd\xe4e")
+        with pytest.raises(
+            FormatError, match=r"a, line 3: the text must be UTF-8. Got byte 0xe4 at position 6"
+        ):
+            list(text_lines(tmp_path / "a"))
+    monkeypatch.setattr(reading, "_MAX_LINE", 10)
+    (tmp_path / "a").write_bytes(b"short\n" + b"x" * 2000)
+    with pytest.raises(FormatError, match="line 2: a line must have at most 10 characters"):
+        list(text_lines(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="encoding must be"):
+        list(text_lines(tmp_path / "a", "base64"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import stat
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from hace.errors import ConfigError, FormatError
@@ -18,6 +20,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_BLOCK = 1 << 20
+_MAX_LINE = 1 << 26  # characters
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -91,32 +95,90 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
         hace.errors.FormatError: a.txt, line 1: the text must be UTF-8. Got byte 0xf6 at position 1. If it is Latin-1,
         convert it: iconv -f LATIN1 -t UTF-8 a.txt > a.txt.utf8
     """
-    marked = next((kind for mark, kind in _MARKS if data.startswith(mark)), None)
-    used = marked or encoding or "utf-8"
+    used = _encoding_of(data, encoding)
     try:
         text = data.decode(used)
-        text.encode("utf-8")  # utf-7 and its like can make halves of surrogate pairs
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        words = "the text must be " + used.removesuffix("-sig").upper()
-        raise FormatError(
-            f"{name}, line {line}: {words}. Got byte 0x{data[error.start]:02x} at position {error.start}."
-            + (
-                f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {name} > {name}.utf8"
-                if not marked
-                else ""
-            )
+        raise _undecodable(
+            name, data.count(b"\n", 0, error.start) + 1, error.object[error.start], error.start, used
         ) from error
-    except (LookupError, ValueError, AssertionError) as error:
-        raise ConfigError(
-            f"encoding must be the name of a text encoding such as 'utf-8'. Got {encoding!r}."
-        ) from error
-    text = text.removeprefix("\ufeff")
+    except (LookupError, ValueError) as error:  # ValueError: codecs such as base64, which are not of text
+        raise _unknown_encoding(encoding) from error
+    _refuse_zeros(text, name)
+    return text.removeprefix("\ufeff")
+
+
+def text_lines(path: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
+    """The lines of a text file of any size, without their ends, read as `decode` reads; one line is in memory at a time.
+
+    Args:
+        path: The file.
+        encoding: As in `decode`.
+
+    Raises:
+        FormatError: As in `decode` and `open_regular`, or a line that does not fit into memory.
+    """
+    name = _shown(path)
+    with open_regular(path) as file:
+        block = file.read(_BLOCK)
+        used = _encoding_of(block, encoding)
+        decoder = io.IncrementalNewlineDecoder(_incremental(used, encoding), translate=True)
+        line, position, held = 1, 0, ""
+        while True:
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                place = position - (len(error.object) - len(block)) + error.start
+                line += error.object.count(b"\n", 0, error.start)
+                raise _undecodable(name, line, error.object[error.start], place, used) from error
+            _refuse_zeros(text, name)
+            *whole, rest = (held + text).split("\n") if "\n" in text else (held + text,)
+            if len(rest) > _MAX_LINE:
+                raise FormatError(
+                    f"{name}, line {line + len(whole)}: a line must have at most {_MAX_LINE:,} characters."
+                )
+            yield from (one.removeprefix("\ufeff") for one in whole)
+            line, position, held = line + len(whole), position + len(block), rest
+            if not block:
+                break
+            block = file.read(_BLOCK)
+    if held:
+        yield held.removeprefix("\ufeff")
+
+
+def _incremental(used: str, encoding: str | None) -> codecs.IncrementalDecoder:
+    try:
+        decoder = codecs.getincrementaldecoder(used)()
+        if isinstance(decoder.decode(b""), str):
+            return decoder
+    except (LookupError, ValueError):
+        pass
+    raise _unknown_encoding(encoding)
+
+
+def _encoding_of(data: bytes, encoding: str | None) -> str:
+    marked = next((kind for mark, kind in _MARKS if data.startswith(mark)), None)
+    return marked or encoding or "utf-8"
+
+
+def _undecodable(name: str, line: int, byte: int, place: int, used: str) -> FormatError:
+    rule = f"{name}, line {line}: the text must be {used.removesuffix('-sig').upper()}."
+    remedy = (
+        f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {name} > {name}.utf8" if "8" in used else ""
+    )
+    return FormatError(f"{rule} Got byte 0x{byte:02x} at position {place}.{remedy}")
+
+
+def _unknown_encoding(encoding: str | None) -> ConfigError:
+    return ConfigError(f"encoding must be the name of a text encoding such as 'utf-8'. Got {encoding!r}.")
+
+
+def _refuse_zeros(text: str, name: str) -> None:
     if "\0" in text:
+        place = text.index("\0")
         raise FormatError(
-            f"{name}: the file must be text. Got a binary file, with a zero at character {text.index(chr(0))}."
+            f"{name}: the file must be text. Got a binary file, with a zero at character {place}."
         )
-    return text
 
 
 def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
