@@ -24,7 +24,7 @@ import torch
 from hace import Hierarchy
 from hace.decisions.costs import expected_costs
 from hace.metrics import measures
-from hace.metrics.batch import Batch, as_batch
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 
 CHUNK = 500  # rows of scores that arrive together
 
@@ -58,7 +58,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def least_cost(batch: Batch, candidates: str) -> None:
+def least_cost(batch: MetricBatch, candidates: str) -> None:
     from hace.decisions.rules import least_cost as decide
     from hace.decisions.scores import row_blocks
 
@@ -66,15 +66,15 @@ def least_cost(batch: Batch, candidates: str) -> None:
         decide(batch.log_q[rows], batch.hierarchy, candidates=candidates)
 
 
-def work(h: Hierarchy) -> dict[str, Callable[[Batch], object]]:
+def work(h: Hierarchy) -> dict[str, Callable[[MetricBatch], object]]:
     return {
         "log q* of all nodes": lambda batch: batch.log_q,
         "top-1 and the 20 best leaves": lambda batch: batch.ranking(20),
-        "HD@20": measures.distance_at(h, 20).value,
-        "severity": measures.severity(h).value,
-        "accuracy by level": measures.level_accuracy(h).value,
-        "hF1 (micro)": measures.hierarchical_prf(h).value,
-        "best node of every level": measures.level_choice(h).value,
+        "HD@20": measures.distance_measure(h, 20).value,
+        "severity": measures.severity_measure(h).value,
+        "accuracy by level": measures.level_accuracy_measure(h).value,
+        "hF1 (micro)": measures.hierarchical_prf_measure(h).value,
+        "best node of every level": measures.level_choice_measure(h).value,
         "least expected cost, leaves": lambda batch: least_cost(batch, "leaves"),
         "least expected cost, nodes": lambda batch: least_cost(batch, "nodes"),
     }
@@ -86,12 +86,12 @@ def scale(samples: int) -> None:
     tasks = work(h)
     z, y = next(chunks(h, 2))
     for task in tasks.values():  # tables of the hierarchy are made once, ahead of the clock
-        task(as_batch(z, y, h))
+        task(as_metric_batch(z, y, h))
     before = peak()
     spent = dict.fromkeys(tasks, 0.0)
     for z, y in chunks(h, samples):
         start = time.process_time()
-        batch = as_batch(z, y, h)
+        batch = as_metric_batch(z, y, h)
         for name, task in tasks.items():
             task(batch)
             now = time.process_time()

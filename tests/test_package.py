@@ -41,7 +41,6 @@ LAYERS = (
 )
 # Imports against the order that are still to go: (importing module, imported module).
 OWED = {
-    ("formats.score_files", "decisions.scores"),
     ("lab.probe.grid", "lab.study.protocol"),
     ("lab.probe.grid", "paper.recipes"),
     ("lab.report.cells", "paper"),

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         node_log_probs,
     )
     from hace.metrics.comparison import compare
-    from hace.metrics.evaluation import evaluate
+    from hace.metrics.evaluator import evaluate
 
 _torchvision_guard.install()
 
@@ -109,7 +109,7 @@ _PLACES = {
         "node_log_probs",
     ),
     "metrics.comparison": ("compare",),
-    "metrics.evaluation": ("evaluate",),
+    "metrics.evaluator": ("evaluate",),
 }
 _LAZY = {name: f"hace.{module}" for module, names in _PLACES.items() for name in names}
 # Folders that are attributes without an import of their own: `hace.metrics.top_k_accuracy`.

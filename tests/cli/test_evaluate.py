@@ -18,7 +18,7 @@ from hace import DataError, Hierarchy, cli, metrics
 from hace.decisions.rules import predict
 from hace.errors import ConfigError
 from hace.metrics.comparison import compare, draws
-from hace.metrics.evaluation import Evaluator, evaluate
+from hace.metrics.evaluator import Evaluator, evaluate
 from tests.hierarchies import ANIMALS, DAG_FOREST, FOREST, NAMED, RAGGED, random_plain
 
 TREE = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\ncat,persian\ncat,siamese\n"
@@ -269,7 +269,7 @@ def test_table_and_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (4.0, 60), (5.0, 400), (9.0, 100)])
 def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.metrics.figures import _operating
+    from hace.metrics.plots import _operating
 
     h = hace.cifar100_hierarchy()
     z, y = sample(h, rows)
@@ -288,7 +288,7 @@ def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) ->
 
 def test_counts_of_mistakes_have_whole_ticks() -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.metrics.figures import _mistakes
+    from hace.metrics.plots import _mistakes
 
     h = ANIMALS.build()
     figure = figures.Figure(figsize=(11.0, 5.2), layout="constrained")
@@ -414,7 +414,7 @@ def test_scores_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]
     message = refused(capsys, scores="wide.npy")
     assert message.startswith("hace: wide.npy: scores must have")
     assert "each of the 4 leaves or each of the 7 nodes. Got 8 columns" in message
-    assert "root included or not" in message
+    assert "with or without its root" in message
     assert refused(capsys, "--compare", "wide.npy").startswith("hace: wide.npy: scores must have")
     message = refused(capsys, "--outputs", "nodes")
     assert "number of leaves: pass outputs='leaves' (on the command line: --outputs leaves)" in message

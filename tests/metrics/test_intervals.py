@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hace.errors import DataError
-from hace.metrics.intervals import figures, interval, paired_interval, stacked
+from hace.metrics.intervals import headline_columns, interval, paired_interval, stacked
 
 
 def by_hand(above: np.ndarray, below: np.ndarray, replicates: int, seed: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_columns_of_predictions() -> None:
         "distance": np.array([0, 2, 0], np.float32),
         "top5": np.array([True, True, False]),
     }
-    found = figures(run)
+    found = headline_columns(run)
     assert found["top-1"][0].tolist() == [1, 0, 1]
     assert found["top-5"][0].tolist() == [1, 1, 0]
     assert found["HD@1"][0].tolist() == [0, 2, 0]

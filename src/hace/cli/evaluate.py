@@ -19,7 +19,7 @@ from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.metrics.result import Report
+    from hace.metrics.evaluation import Evaluation
 
 DESCRIPTION = """\
 Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
@@ -175,7 +175,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def comparison(
-    report: Report, other: Report, models: list[Model], args: argparse.Namespace
+    report: Evaluation, other: Evaluation, models: list[Model], args: argparse.Namespace
 ) -> tuple[dict[str, Any], str]:
     """The differences of two models, for JSON and for people."""
     from hace.lab.runs.progress import progress

@@ -13,7 +13,7 @@ from hace.errors import ConfigError
 from hace.files.writing import atomic_path
 
 if TYPE_CHECKING:
-    from hace.metrics.result import Report
+    from hace.metrics.evaluation import Evaluation
 
 
 def check_out(out: str) -> None:
@@ -35,10 +35,15 @@ def check_out(out: str) -> None:
 
 
 def write_results(
-    folder: Path, report: Report, other: Report | None, document: str, level: int, names: tuple[str, str]
+    folder: Path,
+    report: Evaluation,
+    other: Evaluation | None,
+    document: str,
+    level: int,
+    names: tuple[str, str],
 ) -> None:
     """Write the report, the tables and the pictures, in which the models have these names."""
-    from hace.metrics.figures import draw_report
+    from hace.metrics.plots import draw_evaluation
 
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder / "report.json") as path:
@@ -52,12 +57,12 @@ def write_results(
             writer.writerow(table)
             writer.writerows(zip(*table.values(), strict=True))
     with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
-        for drawn in draw_report(report, Path(temporary), other, names):
+        for drawn in draw_evaluation(report, Path(temporary), other, names):
             with atomic_path(folder / drawn.name) as path:
                 drawn.replace(path)
 
 
-def decision_columns(report: Report) -> dict[str, list]:
+def decision_columns(report: Evaluation) -> dict[str, list]:
     """A row a sample: truth, best leaf, and the answers of the other rules."""
     import torch
 

@@ -14,7 +14,7 @@ from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hace.lab.serve.rescoring import Rescored
-    from hace.metrics.result import Report
+    from hace.metrics.evaluation import Evaluation
 
 # What a run knows by itself, and the value that says that an option was not given.
 OF_FILES = {
@@ -87,7 +87,7 @@ def run_model(folder: str, scored: Rescored) -> Model:
     """A model by its run."""
     from hace.lab.runs.progress import progress
 
-    def evaluate(options: dict[str, Any]) -> Report:
+    def evaluate(options: dict[str, Any]) -> Evaluation:
         with progress(scored.run.id, "samples") as start:
             return scored.report(**options, progress=start(len(scored.samples), 0))
 

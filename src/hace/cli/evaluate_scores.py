@@ -17,7 +17,7 @@ from hace.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from hace.formats.score_files import ScoreFile
     from hace.hierarchy import Hierarchy
-    from hace.metrics.result import Report
+    from hace.metrics.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Model:
 
     source: str
     name: str
-    evaluate: Callable[[dict[str, Any]], Report]
+    evaluate: Callable[[dict[str, Any]], Evaluation]
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
     return scores
 
 
-def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Report:
+def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Evaluation:
     """All metrics of a file of scores."""
     from hace.lab.runs.progress import progress
-    from hace.metrics.evaluation import Evaluator
+    from hace.metrics.evaluator import Evaluator
 
     evaluator = Evaluator(h, outputs=scores.outputs, **options)
     start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0

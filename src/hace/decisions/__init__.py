@@ -5,7 +5,7 @@ Imports `errors`, `hierarchy` and `losses`.
 
 from __future__ import annotations
 
-from hace.decisions.answers import Decisions
+from hace.decisions.decisions import Decisions
 from hace.decisions.rules import predict
 
 __all__ = ["Decisions", "predict"]

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hace.decisions.answers import Decisions
 from hace.decisions.costs import expected_costs, least
+from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, row_blocks
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy

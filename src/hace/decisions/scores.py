@@ -11,12 +11,12 @@ from torch import Tensor
 
 from hace.errors import ConfigError, DataError, HierarchyError, nearest
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.columns import score_columns
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
 
-Kind = Literal["logits", "probs", "log_probs", "node_log_probs"]
-KINDS: tuple[str, ...] = get_args(Kind)
-Outputs = Literal["auto", "leaves", "nodes"]
+ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
+SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once
 
@@ -40,10 +40,10 @@ def as_scores(
     Raises:
         DataError: a shape that does not fit, NaN, +inf, rows without any mass, probabilities that do not sum to 1.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"kind must be one of {', '.join(KINDS)}. Got {kind!r} instead.")
+    if kind not in SCORE_KINDS:
+        raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r} instead.")
     z = _tensor(scores)
-    check_width(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
+    score_columns(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
     if not z.is_floating_point():
         raise DataError(f"scores must be floating-point numbers. Got {z.dtype} instead.")
     half = z.dtype in (torch.float16, torch.bfloat16)
@@ -77,29 +77,6 @@ def as_scores(
     return z.log()
 
 
-def check_width(shape: tuple[int, ...], h: Hierarchy, outputs: str = "auto") -> Literal["leaves", "nodes"]:
-    """Whether scores of a shape are over leaves or nodes; says what is wrong where they are neither."""
-    widths = {"leaves": h.num_leaves, "nodes": h.num_nodes}
-    if outputs not in ("auto", *widths):
-        raise ConfigError(f"outputs must be 'auto', 'leaves' or 'nodes'. Got {outputs!r} instead.")
-    if len(shape) != 2:
-        raise DataError(f"scores must have two dimensions, samples and classes. Got shape {shape} instead.")
-    fitting = [what for what, width in widths.items() if width == shape[1] and outputs in ("auto", what)]
-    if fitting:
-        return fitting[0]  # type: ignore[return-value]
-    if outputs == "auto":
-        rule = f"one column for each of the {h.num_leaves} leaves or each of the {h.num_nodes} nodes"
-    else:
-        rule = f"one column for each of the {widths[outputs]} {outputs}"
-    other = [what for what, width in widths.items() if width == shape[1]]
-    remedy = (
-        f"That is the number of {other[0]}: pass outputs={other[0]!r} (on the command line: --outputs {other[0]})."
-        if other
-        else "Check that the hierarchy is the one the model was trained with, root included or not."
-    )
-    raise DataError(f"scores must have {rule}. Got {shape[1]} columns instead. {remedy}")
-
-
 def log_q(
     scores: Any,
     hierarchy: Hierarchy,
@@ -122,7 +99,7 @@ def log_q(
         return z
     if subset is not None:
         z = restrict(z, hierarchy, subset, outputs=outputs)
-    return node_log_probs(z, hierarchy, outputs=check_width(tuple(z.shape), hierarchy, outputs))
+    return node_log_probs(z, hierarchy, outputs=score_columns(tuple(z.shape), hierarchy, outputs))
 
 
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
@@ -153,7 +130,7 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
             mass lies outside.
     """
     keep = subset_mask(hierarchy, subset)
-    over = check_width(tuple(logits.shape), hierarchy, outputs)
+    over = score_columns(tuple(logits.shape), hierarchy, outputs)
     kept = torch.from_numpy(keep[hierarchy.leaf_nodes] if over == "leaves" else keep).to(logits.device)
     z = logits.masked_fill(~kept, -torch.inf)
     _refuse_rows(

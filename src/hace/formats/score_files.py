@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hace.decisions.scores import check_width
 from hace.errors import ConfigError, DataError, FormatError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.columns import score_columns
 from hace.hierarchy.names import column_places
 
 CHUNK = 1 << 22  # numbers of a chunk
@@ -79,7 +79,7 @@ def open_scores(
 
 def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Literal["leaves", "nodes"]:
     try:
-        return check_width(shape, h, outputs)
+        return score_columns(shape, h, outputs)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
 

@@ -8,6 +8,14 @@ logits of all heads and one more their gradients.
 from __future__ import annotations
 
 from hace.linear.fit import fit_heads, head_scores
-from hace.linear.options import OPTIMIZERS, SCHEDULES, FittedHead, Optimization, Trial
+from hace.linear.trials import HEAD_OPTIMIZERS, HEAD_SCHEDULES, FittedHead, Optimization, Trial
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "FittedHead", "Optimization", "Trial", "fit_heads", "head_scores"]
+__all__ = [
+    "HEAD_OPTIMIZERS",
+    "HEAD_SCHEDULES",
+    "FittedHead",
+    "Optimization",
+    "Trial",
+    "fit_heads",
+    "head_scores",
+]

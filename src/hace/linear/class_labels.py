@@ -47,7 +47,7 @@ def sorted_leaves(hierarchy: Hierarchy, y: np.ndarray) -> tuple[np.ndarray, IntA
     return classes[order], order
 
 
-def nodes_of(y: np.ndarray, hierarchy: Hierarchy, what: str = "y") -> IntArray:
+def ids_to_nodes(y: np.ndarray, hierarchy: Hierarchy, what: str = "y") -> IntArray:
     """Node indices of labels: ids of leaves, or of inner nodes where no more is known.
 
     Raises:

@@ -14,8 +14,8 @@ from hace.decisions.rules import at_level, deepest_above
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.linear import FittedHead, Optimization, Trial, class_labels, fit_heads
-from hace.linear.data import Rows
 from hace.linear.fit import converged_head
+from hace.linear.labelled_features import LabelledFeatures
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
@@ -152,7 +152,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self._calls = 0
         target, self.loss_ = self._targets(y)
         if self.optimizer == "lbfgs":
-            rows = Rows(X, target, self.loss_, sample_weight, dtype=torch.float64)
+            rows = LabelledFeatures(X, target, self.loss_, sample_weight, dtype=torch.float64)
             return self._take(converged_head(rows, self._trial(), options, dtype=torch.float64), y)
         (head,) = fit_heads(
             X, target, [self._trial()], options, seed=self._seed(), sample_weight=sample_weight
@@ -213,7 +213,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 f"hierarchy must be a hace.Hierarchy or None. Got {type(self.hierarchy).__name__} instead."
             )
         self.hierarchy_ = self.hierarchy
-        class_labels.nodes_of(y, self.hierarchy_)  # a label that nobody knows is told before anything else
+        class_labels.ids_to_nodes(
+            y, self.hierarchy_
+        )  # a label that nobody knows is told before anything else
         self.classes_, self._order = class_labels.sorted_leaves(self.hierarchy_, y)
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, HierarchicalLoss]:
@@ -227,7 +229,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                     f"y holds {y.tolist()[strange[0]]!r}, which is not in classes, in row {strange[0]}."
                 )
             return place, self._build_loss("leaves")
-        nodes = class_labels.nodes_of(y, h)
+        nodes = class_labels.ids_to_nodes(y, h)
         labels = h.labels[nodes]
         if (labels >= 0).all():
             return labels, self._build_loss("leaves")
@@ -363,6 +365,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             return float(super().score(X, y, sample_weight))
         check_consistent_length(X, y, sample_weight)
-        leaves = class_labels.nodes_of(self.predict(X), self.hierarchy_)
-        right = class_labels.at_or_below(leaves, class_labels.nodes_of(y, self.hierarchy_), self.hierarchy_)
+        leaves = class_labels.ids_to_nodes(self.predict(X), self.hierarchy_)
+        right = class_labels.at_or_below(
+            leaves, class_labels.ids_to_nodes(y, self.hierarchy_), self.hierarchy_
+        )
         return float(np.average(right, weights=sample_weight))

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from hace.errors import ConfigError, DataError
-from hace.linear.data import HeldOut, Rows, features
+from hace.linear.epochs import EpochLoop, OnEpoch
 from hace.linear.heads import unreduced
+from hace.linear.labelled_features import HeldOut, LabelledFeatures, as_features
 from hace.linear.lbfgs import converge
-from hace.linear.options import FittedHead, Optimization, Trial
-from hace.linear.passes import OnEpoch, Pass
+from hace.linear.trials import FittedHead, Optimization, Trial
 
 _CHUNK = 8192  # rows scored at once
 
@@ -34,7 +34,7 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     out = torch.empty(len(x), len(head.weight))
     for first in range(0, len(x), _CHUNK):
         part = slice(first, first + _CHUNK)
-        rows = features(x[part], f"x[{first}:]" if first else "x")
+        rows = as_features(x[part], f"x[{first}:]" if first else "x")
         out[part] = torch.nn.functional.linear(rows, head.weight, head.bias)
     return out
 
@@ -86,10 +86,12 @@ def fit_heads(
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"
-    rows = Rows(x, target, trials[0].loss, sample_weight, dtype=torch.float64 if full else torch.float32)
+    rows = LabelledFeatures(
+        x, target, trials[0].loss, sample_weight, dtype=torch.float64 if full else torch.float32
+    )
     held_out = None
     if validation is not None:
-        held_out = HeldOut(Rows(*validation, trials[0].loss, what="validation "))
+        held_out = HeldOut(LabelledFeatures(*validation, trials[0].loss, what="validation "))
         if held_out.rows.x.shape[1] != rows.x.shape[1]:
             raise DataError(
                 f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.rows.x.shape[1]} instead."
@@ -103,7 +105,7 @@ def fit_heads(
         return [converged_head(rows, trial, optimization, held_out=held_out, start=start) for trial in trials]
     single = {id(trial.loss): unreduced(trial.loss) for trial in trials}
     losses = [single[id(trial.loss)] for trial in trials]
-    return Pass(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
+    return EpochLoop(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
 
 
 def _check_group(
@@ -126,7 +128,7 @@ def _check_group(
 
 @torch.no_grad()
 def converged_head(
-    rows: Rows,
+    rows: LabelledFeatures,
     trial: Trial,
     optimization: Optimization,
     *,

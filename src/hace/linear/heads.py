@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hace.linear.options import Optimization, Trial
+from hace.linear.trials import Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 
 _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.linear.data import Rows
 from hace.linear.heads import sample_shares
-from hace.linear.options import FittedHead, Optimization
+from hace.linear.labelled_features import LabelledFeatures
+from hace.linear.trials import FittedHead, Optimization
 from hace.losses.base import HierarchicalLoss
 
 _ENTRIES = 1 << 22  # logits held at once
@@ -30,7 +30,11 @@ class Converged:
 
 
 def converge(
-    rows: Rows, loss: HierarchicalLoss, weight_decay: float, options: Optimization, start: FittedHead | None
+    rows: LabelledFeatures,
+    loss: HierarchicalLoss,
+    weight_decay: float,
+    options: Optimization,
+    start: FittedHead | None,
 ) -> Converged:
     """The minimum of mean loss + weight_decay / 2 ||W||^2; the bias is not penalised.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics.batch import as_batch
+from hace.metrics.metric_batch import as_metric_batch
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,11 @@ def level_calibration(
     """The reliability diagram of every level 1 to the deepest: confidence is the mass of the level's most probable node.
 
     Args:
-        preds: scores; see :func:`hace.metrics.batch.as_batch` for all arguments but ``bins``.
+        preds: scores; see :func:`hace.metrics.metric_batch.as_metric_batch` for all arguments but ``bins``.
         target, hierarchy, labels, kind, outputs: likewise.
         bins: the number of bins.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
     confidence = batch.levels.probabilities.double().cpu().numpy()
     correct = batch.correct_at_levels
     return [reliability(confidence[:, k], correct[:, k], bins) for k in range(confidence.shape[1])]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hace.errors import ConfigError, DataError
-from hace.metrics.result import Report
-from hace.metrics.sample_table import Key
+from hace.metrics.evaluation import Evaluation
+from hace.metrics.sample_statistics import MetricKey
 
 _WEIGHTS = 1 << 22  # entries of the table of weights held at once
 
@@ -36,13 +36,13 @@ class Difference:
 
 
 def compare(
-    first: Report,
-    second: Report,
+    first: Evaluation,
+    second: Evaluation,
     *,
     replicates: int = 1000,
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
-) -> dict[Key, Difference]:
+) -> dict[MetricKey, Difference]:
     """The difference of every metric of two models, with a 95 % interval.
 
     The bootstrap is paired: samples are drawn with replacement, the same ones for both models, and both models' metrics
@@ -95,7 +95,7 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
         yield np.stack([np.bincount(row, minlength=samples) for row in drawn]).astype(np.float64)
 
 
-def comparison_text(differences: dict[Key, Difference]) -> str:
+def comparison_text(differences: dict[MetricKey, Difference]) -> str:
     """The table for the terminal; a star marks intervals without 0."""
     width = max(len(text) for key in differences for text in key)
     lines, heading = [], ""

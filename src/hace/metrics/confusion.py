@@ -10,7 +10,7 @@ import numpy as np
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.metrics.batch import Batch, as_batch
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 from hace.metrics.relations import relations
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def confusion(
     """Where mistakes go.
 
     Args:
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -80,7 +80,7 @@ def confusion(
         >>> c.by_level.tolist(), c.pair_columns()["answer"], c.pair_columns()["count"]
         ([1, 2, 0], ['beagle', 'cat'], [2, 1])
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
     return summarise_mistakes(hierarchy, batch.answers, batch.truth)
 
 
@@ -162,18 +162,18 @@ def class_accuracy(
 
     Args:
         level: a depth or a level's name.
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> class_accuracy([1, 1, 2], [0, 2, 2], h, level=1).columns()["accuracy"]
         [1.0, 0.5]
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
     return class_table(batch, hierarchy.level_index(level))
 
 
-def class_table(batch: Batch, level: int) -> ClassTable:
+def class_table(batch: MetricBatch, level: int) -> ClassTable:
     """:func:`class_accuracy` of a batch."""
     h = batch.hierarchy
     counts, correct = class_counts(batch, level)
@@ -181,7 +181,7 @@ def class_table(batch: Batch, level: int) -> ClassTable:
     return ClassTable(h, level, nodes, counts[nodes], correct[nodes])
 
 
-def class_counts(batch: Batch, level: int) -> tuple[IntArray, IntArray]:
+def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
     """(N,) samples and right answers by the node to which the truth is carried."""
     h = batch.hierarchy
     level_numbers(h)

@@ -11,7 +11,7 @@ import numpy as np
 from hace.decisions.rules import best_by_depth, level_thresholds, walk_down
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics.batch import Batch, as_batch
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 
 THRESHOLDS = tuple(np.round(np.arange(0, 1.0001, 0.01), 2).tolist())  # 0, 0.01, ..., 1
 
@@ -105,7 +105,7 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
 
 
 def operating_columns(
-    batch: Batch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
+    batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """(B, T) specificity and truth of the answer of each sample at each threshold: what the curve is the mean of."""
     h, limits = batch.hierarchy, np.asarray(thresholds, dtype=np.float64)
@@ -144,7 +144,7 @@ def operating_curve(
     """Precision and specificity of the threshold rule at every threshold.
 
     Args:
-        preds: scores; see :func:`hace.metrics.batch.as_batch`.
+        preds: scores; see :func:`hace.metrics.metric_batch.as_metric_batch`.
         target, hierarchy, labels, kind, outputs: likewise.
         thresholds: probabilities.
         constrained: walk down from the root, or the deepest of all nodes that pass.
@@ -154,7 +154,7 @@ def operating_curve(
         >>> operating_curve(np.array([[2.0, 1.9, 0.0]]), [1], h, thresholds=[0.0, 0.7]).precision
         array([0., 1.])
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
     specific, true = operating_columns(batch, thresholds, constrained)
     return curve_of(thresholds, specific.sum(axis=0), true.sum(axis=0), len(batch))
 

@@ -1,224 +1,171 @@
-"""All metrics of a model in one pass: scores come in chunks, a few numbers a sample stay, a :class:`Report` comes out."""
+"""The result of an evaluation: all metrics by name, the curves and tables behind them, as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from hace.decisions.rules import RULES
-from hace.decisions.scores import as_nodes, as_scores, check_width, row_blocks, subset_mask
-from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics import measures
-from hace.metrics.batch import Batch, as_batch
-from hace.metrics.curves import THRESHOLDS, operating_columns
-from hace.metrics.measures import Measure, mean_of
-from hace.metrics.result import Report
-from hace.metrics.sample_table import SampleTable
+from hace.metrics.calibration import Reliability, reliability
+from hace.metrics.confusion import ClassTable, Confusion, class_table, summarise_mistakes
+from hace.metrics.curves import OperatingCurve, RiskCoverage, curve_of, risk_coverage
+from hace.metrics.measures import level_titles
+from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.sample_statistics import MetricKey, SampleStatistics
 
-RANKS = (1, 5, 20)
-CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
+PAIRS_SHOWN = 10
 
 
-@dataclass
-class Evaluator:
-    """Takes scores chunk by chunk; :meth:`report` gives all metrics of what it has seen.
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """All metrics of a model on a set of samples.
 
-    Args:
-        hierarchy: the hierarchy. On a DAG, what needs levels is left out.
-        kind, outputs, labels, subset: see :func:`hace.metrics.batch.as_batch`. A truth outside the subset stays in: it is
-            a mistake, whatever the answer.
-        distance: the distance of severity, HD@k and least cost.
-        rules: more decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` among them.
-        bins: of the calibration.
-        thresholds: of the operating curve.
+    Attributes:
+        hierarchy: the hierarchy.
+        samples: the table of samples that everything follows from.
+        bins, thresholds, distance: how it was evaluated.
     """
 
     hierarchy: Hierarchy
-    kind: str = "logits"
-    outputs: str = "auto"
-    labels: str = "leaves"
-    subset: Sequence[Any] | None = None
-    distance: str = "lca_height"
-    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    bins: int = 15
-    thresholds: Sequence[float] = THRESHOLDS
+    samples: SampleStatistics
+    bins: int
+    thresholds: tuple[float, ...]
+    distance: str
 
-    def __post_init__(self) -> None:
-        for title, options in self.rules.items():
-            if options.get("rule") not in RULES:
-                raise ConfigError(
-                    f"rules[{title!r}] must name a rule, one of {', '.join(RULES)}. Got {dict(options)}."
-                )
+    @cached_property
+    def level_titles(self) -> tuple[str, ...]:
+        """Names of the levels; none on a DAG."""
+        return level_titles(self.hierarchy) if self.hierarchy.is_tree else ()
+
+    @cached_property
+    def values(self) -> dict[MetricKey, float]:
+        """Every metric by heading and name."""
+        keys = self.samples.keys(self.level_titles)
+        return dict(zip(keys, self.samples.values(bins=self.bins)[0].tolist(), strict=True))
+
+    @property
+    def mistakes(self) -> int:
+        """The number of samples whose most probable leaf is not the truth."""
+        return int((self.samples.answers != self.samples.truth).sum())
+
+    @cached_property
+    def confusion(self) -> Confusion:
+        """Where mistakes go."""
+        return summarise_mistakes(self.hierarchy, self.samples.answers, self.samples.truth)
+
+    @cached_property
+    def risk_coverage(self) -> RiskCoverage:
+        """Share of mistakes against coverage."""
+        return risk_coverage(self.samples.confidence, self.samples.answers != self.samples.truth)
+
+    @cached_property
+    def operating_curve(self) -> OperatingCurve:
+        """Precision against specificity of the threshold rule."""
+        sums = (
+            self.samples.specific.sum(axis=0, dtype=np.float64),
+            self.samples.true.sum(axis=0, dtype=np.float64),
+        )
+        return curve_of(self.thresholds, *sums, len(self.samples))
+
+    @cached_property
+    def reliability(self) -> dict[str, Reliability]:
+        """The reliability diagram of each level, by its name."""
+        s = self.samples
+        return {
+            title: reliability(s.level_confidence[:, k], s.level_correct[:, k], self.bins)
+            for k, title in enumerate(self.level_titles)
+        }
+
+    def class_table(self, level: int | str) -> ClassTable:
+        """Accuracy of every node of a level."""
+        batch = MetricBatch(self.hierarchy, self.samples.truth, answers=self.samples.answers)
+        return class_table(batch, self.hierarchy.level_index(level))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values for JSON; nan becomes None."""
+        h, curve, risk = self.hierarchy, self.operating_curve, self.risk_coverage
+        metrics: dict[str, dict[str, float | None]] = {}
+        for (heading, name), value in self.values.items():
+            metrics.setdefault(heading, {})[name] = _plain(value)
+        thinned = (
+            np.unique(np.linspace(0, len(risk.coverage) - 1, 501).astype(int)) if len(risk.coverage) else []
+        )
+        return {
+            "hierarchy": {
+                "kind": h.kind,
+                "nodes": h.num_nodes,
+                "leaves": h.num_leaves,
+                "fingerprint": h.fingerprint,
+            },
+            "samples": len(self.samples),
+            "mistakes": self.mistakes,
+            "distance": self.distance,
+            "metrics": metrics,
+            "mistakes_by_lca_level": self.confusion.by_level.tolist(),
+            "operating_curve": {
+                "threshold": curve.thresholds.tolist(),
+                "specificity": [_plain(x) for x in curve.specificity],
+                "precision": [_plain(x) for x in curve.precision],
+            },
+            "risk_coverage": {
+                "coverage": [_plain(x) for x in risk.coverage[thinned]],
+                "risk": [_plain(x) for x in risk.risk[thinned]],
+            },
+            "reliability": {
+                title: {
+                    "count": [int(c) for c in r.counts],
+                    "confidence": [_plain(c) for c in r.confidence],
+                    "accuracy": [_plain(a) for a in r.accuracy],
+                }
+                for title, r in self.reliability.items()
+            },
+        }
+
+    def to_text(self) -> str:
+        """The table for the terminal."""
         h = self.hierarchy
-        choices = h.num_leaves
-        if self.subset is not None:
-            choices = int(subset_mask(h, self.subset)[h.leaf_nodes].sum())
-        self._measures = standard_measures(h, self.distance, choices)
-        costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
-        self._rules = {**costs, **self.rules}
-        self._parts: list[SampleTable] = []
-        self._rows = 0
-
-    def add(self, scores: Any, target: Any) -> None:
-        """Add a chunk of scores and truths."""
-        if len(scores) != len(target):
-            raise DataError(
-                f"scores and target must have one row a sample. Got {len(scores)} and {len(target)} rows."
-            )
-        h = self.hierarchy
-        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._rows)
-        truth = as_nodes(target, h, "target", of=self.labels)
-        self._rows += len(truth)
-        for rows in row_blocks(len(truth), h.num_nodes):
-            self._parts.append(self._table(z[rows], truth[rows]))
-
-    def _table(self, scores: Tensor, truth: Tensor) -> SampleTable:
-        h = self.hierarchy
-        kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
-        batch = as_batch(
-            scores, truth, h, labels="nodes", kind=kind, outputs=self.outputs, subset=self.subset
-        )
-        named: list[tuple[str, str, float]] = []
-        columns: list[tuple[np.ndarray, np.ndarray]] = []
-        for group, measure in self._measures:
-            columns.append(measure.columns(batch))
-            named += [(group, name, measure.empty) for name in measure.names]
-        answers = {}
-        for title, options in self._rules.items():
-            told = dict(options)
-            decided = RULES[told.pop("rule")][0](batch.log_q, h, **told)
-            answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
-            measure = answer_measure(h, self.distance)
-            columns.append(measure.columns(Batch(h, batch.truth, answers=answers[title][0])))
-            named += [(title, name, measure.empty) for name in measure.names]
-        tree = h.is_tree
-        specific, true = operating_columns(batch, self.thresholds)
-        return SampleTable(
-            names=tuple(named),
-            numerator=np.concatenate([c[0] for c in columns], axis=1),
-            denominator=np.concatenate([c[1] for c in columns], axis=1),
-            truth=batch.truth,
-            answers=batch.answers,
-            confidence=batch.confidence,
-            distance=batch.distance(self.distance),
-            level_confidence=batch.levels.probabilities.float().cpu().numpy()
-            if tree
-            else np.empty((len(batch), 0)),
-            level_correct=batch.correct_at_levels if tree else np.empty((len(batch), 0), dtype=bool),
-            specific=specific.astype(np.float32),
-            true=true.astype(np.float32),
-            decided=answers,
-        )
-
-    def report(self) -> Report:
-        """The metrics of all chunks so far."""
-        if not self._parts:
-            empty = torch.zeros(0, self.hierarchy.num_nodes)
-            self._parts.append(replace(self, outputs="nodes")._table(empty, torch.zeros(0, dtype=torch.long)))
-        self._parts = [SampleTable.joined(self._parts)]
-        return Report(
-            self.hierarchy,
-            self._parts[0],
-            bins=self.bins,
-            thresholds=tuple(self.thresholds),
-            distance=self.distance,
-        )
-
-
-def evaluate(scores: Any, target: Any, hierarchy: Hierarchy, **options: Any) -> Report:
-    """All metrics of a model.
-
-    Args:
-        scores: (S, n) or (S, N), or an iterable of chunks of them.
-        target: (S,) the truths.
-        hierarchy: the hierarchy.
-        **options: see :class:`Evaluator`.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
-        >>> report = evaluate(np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), [0, 1], h)
-        >>> report.values["leaves", "top-1"], report.values["leaves", "severity"]
-        (0.5, 1.0)
-    """
-    evaluator = Evaluator(hierarchy, **options)
-    truth = as_nodes(target, hierarchy, "target", of=evaluator.labels)
-    evaluator = replace(evaluator, labels="nodes")
-    start = 0
-    chunks: Iterable[Any] = scores
-    if hasattr(scores, "shape"):
-        check_width(
-            tuple(scores.shape),
-            hierarchy,
-            evaluator.outputs if evaluator.kind != "node_log_probs" else "nodes",
-        )
-        chunks = (scores[rows] for rows in row_blocks(len(scores), hierarchy.num_nodes))
-    for chunk in chunks:
-        evaluator.add(chunk, truth[start : start + len(chunk)])
-        start += len(chunk)
-    if start != len(truth):
-        raise DataError(f"scores and target must have one row a sample. Got {start} and {len(truth)} rows.")
-    return evaluator.report()
-
-
-def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
-    """The measures of the leaf answer and the levels, each with the heading it stands under."""
-    ranks = [k for k in RANKS if k <= choices]
-    found = [("leaves", measures.top_k(h, k)) for k in ranks if k != 20]
-    found.append(("leaves", measures.severity(h, distance)))
-    found += [("leaves", measures.distance_at(h, k, distance)) for k in ranks]
-    if h.is_tree:
-        found += [
-            ("accuracy by level, answer carried up", measures.level_accuracy(h)),
-            ("accuracy by level, best node of the level", measures.level_choice(h)),
+        lines = [
+            f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.distance}"
         ]
-    for average in measures.AVERAGES:
-        found.append(("ancestors and information", measures.hierarchical_prf(h, average)))
-    for average in measures.AVERAGES:
-        found.append(("ancestors and information", measures.information_prf(h, average)))
-    if h.is_tree:
-        found += [("levels together", measures.full_path(h)), ("levels together", measures.inconsistency(h))]
-    return found
+        if not h.is_tree:
+            lines.append("metrics by level are left out: on a DAG a node has no single ancestor at a level")
+        heading = ""
+        width = max(len(name) for _, name in self.values)
+        for (group, name), value in self.values.items():
+            if group != heading:
+                heading = group
+                lines += ["", heading]
+            lines.append(f"  {name:<{width}}  {'-' if np.isnan(value) else f'{value:.4f}':>8}")
+        return "\n".join([*lines, "", *self._mistakes_text()])
+
+    def _mistakes_text(self) -> list[str]:
+        """Where mistakes go, in words."""
+        c = self.confusion
+        if not c.mistakes:
+            return ["no mistakes"]
+        lines = ["where mistakes meet the truth (level of the lowest common ancestor)"]
+        names = ("root", *self.level_titles) if self.level_titles else None
+        for level, count in enumerate(c.by_level.tolist()):
+            if count:
+                title = names[level] if names else f"depth {level}"
+                lines.append(f"  {title:<24}  {count:>8,}  {count / c.mistakes:7.1%}")
+        lines += ["", "most frequent mistakes"]
+        table = c.pair_columns()
+        rows = zip(table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True)
+        for truth, answer, count, lca in list(rows)[:PAIRS_SHOWN]:
+            meet = "the root" if lca is None else h_name(self.hierarchy, lca)
+            lines.append(f"  {count:>5} x  {truth} taken for {answer or 'no answer'} (meet at {meet})")
+        return lines
 
 
-def answer_measure(h: Hierarchy, distance: str) -> Measure:
-    """What is said of any rule's answers, which may be inner nodes or none."""
+def h_name(hierarchy: Hierarchy, node: str) -> str:
+    """A node as a person reads it: its name, and its id where that says more."""
+    name = hierarchy.name(node)
+    return name if name == node else f"{name} [{node}]"
 
-    def columns(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        relations, answers, truth = batch.relations, batch.answers, batch.truth
-        most = np.log2(h.num_leaves)
-        below = (answers >= 0) & (
-            h.depths[answers] > 0
-        )  # -1 is the virtual root; a root of its own has depth 0
-        specific = relations.information[answers] / most if most else np.ones(len(answers))
-        means = mean_of(
-            np.stack(
-                [
-                    answers == truth,
-                    relations.is_above(answers, truth),
-                    below,
-                    specific,
-                    batch.distance(distance),
-                ],
-                axis=1,
-            )
-        )
-        f1 = measures.hierarchical_prf(h, "micro").columns(batch)
-        return np.concatenate([means[0], f1[0]], axis=1), np.concatenate([means[1], f1[1]], axis=1)
 
-    names = (
-        "exactly right",
-        "true (right or above)",
-        "answered below the root",
-        "specificity",
-        "distance",
-        "hPrecision",
-        "hRecall",
-        "hF1",
-    )
-    return Measure(names, columns, empty=1.0)
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

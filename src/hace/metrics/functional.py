@@ -1,9 +1,7 @@
 """Metrics of one batch as plain functions.
 
-Every function takes predictions and truths in the same forms (see :func:`hace.metrics.batch.as_batch`): ``preds`` are scores,
-floating point, over leaves or nodes, or answers, integers or :class:`hace.decisions.Decisions`; ``target`` are labels, or
-node indices with ``labels="nodes"``. A mean over no samples is nan. The streaming classes of :mod:`hace.metrics.streaming`
-add up the same columns.
+All take predictions and truths in the same forms, see :class:`hace.metrics.metric_batch.ScoreForms`. A mean over no samples is
+nan. The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
-from hace.metrics.batch import as_batch
+from hace.metrics.metric_batch import as_metric_batch
 
 
 class Severity(NamedTuple):
@@ -47,7 +45,7 @@ def distances(
     """(B,) distance of each answer to its truth; the most probable leaf where ``preds`` are scores.
 
     Args:
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
 
     Example:
@@ -55,7 +53,7 @@ def distances(
         >>> distances([0, 1, 2], [0, 0, 0], h)
         tensor([0, 1, 2])
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
     return torch.from_numpy(batch.distance(distance))
 
 
@@ -70,8 +68,8 @@ def top_k_accuracy(
     outputs: str = "auto",
 ) -> Tensor:
     """Share of samples whose truth is among the k most probable leaves. Equal scores count in label order."""
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.top_k(hierarchy, k).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return _tensor(measures.top_k_measure(hierarchy, k).value(batch))[0]
 
 
 def mistake_severity(
@@ -91,8 +89,8 @@ def mistake_severity(
         >>> mistake_severity([0, 1, 2], [0, 0, 0], h)
         Severity(value=tensor(1.5000, dtype=torch.float64), mistakes=tensor(2))
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    numerator, wrong = measures.severity(hierarchy, distance).columns(batch)
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    numerator, wrong = measures.severity_measure(hierarchy, distance).columns(batch)
     mistakes = wrong.sum()
     value = numerator.sum() / mistakes if mistakes else np.nan
     return Severity(torch.tensor(value, dtype=torch.float64), torch.tensor(int(mistakes)))
@@ -113,8 +111,8 @@ def hierarchical_distance_at(
 
     HD@1 is severity times error rate.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.distance_at(hierarchy, k, distance).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return _tensor(measures.distance_measure(hierarchy, k, distance).value(batch))[0]
 
 
 def level_accuracy(
@@ -130,8 +128,8 @@ def level_accuracy(
 
     A leaf of a ragged tree that ends above a level stands for itself there. Trees and forests only.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.level_accuracy(hierarchy).value(batch))
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return _tensor(measures.level_accuracy_measure(hierarchy).value(batch))
 
 
 def hierarchical_prf(
@@ -154,8 +152,8 @@ def hierarchical_prf(
         >>> hierarchical_prf([1], [0], h).precision.item()
         0.5
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return PRF(*_tensor(measures.hierarchical_prf(hierarchy, average).value(batch)))
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return PRF(*_tensor(measures.hierarchical_prf_measure(hierarchy, average).value(batch)))
 
 
 def information_prf(
@@ -172,8 +170,8 @@ def information_prf(
 
     P = I(best common ancestor) / I(answer), R = the same over I(truth); 0 / 0 counts 1.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return PRF(*_tensor(measures.information_prf(hierarchy, average).value(batch)))
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return PRF(*_tensor(measures.information_prf_measure(hierarchy, average).value(batch)))
 
 
 def full_path_accuracy(
@@ -189,8 +187,8 @@ def full_path_accuracy(
 
     ``preds`` are scores (the most probable node of each level is the answer), or (B, H) answers, one a level.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.full_path(hierarchy).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return _tensor(measures.full_path_measure(hierarchy).value(batch))[0]
 
 
 def tree_inconsistency(
@@ -206,8 +204,8 @@ def tree_inconsistency(
 
     The truth plays no part; ``target`` is there so that all metrics are called alike.
     """
-    batch = as_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.inconsistency(hierarchy).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return _tensor(measures.inconsistency_measure(hierarchy).value(batch))[0]
 
 
 def _tensor(values: np.ndarray) -> Tensor:

@@ -86,7 +86,9 @@ def paired_interval(
 
 
 # What a run's predictions give for each headline metric: the numerator, and the denominator of a ratio.
-def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+def headline_columns(
+    predictions: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """The (S,) columns of the headline metrics of a run: top-1, top-5, severity and mean distance (HD@1)."""
     wrong = predictions["answer"] != predictions["truth"]
     distance = predictions["distance"].astype(np.float64)
@@ -100,7 +102,7 @@ def figures(predictions: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray
 
 def stacked(runs: Sequence[Mapping[str, np.ndarray]], metric: str) -> tuple[np.ndarray, np.ndarray | None]:
     """(K, S) numerator and denominator of a headline metric, from the predictions of K runs of one method."""
-    columns = [figures(run)[metric] for run in runs]
+    columns = [headline_columns(run)[metric] for run in runs]
     below = [d for _, d in columns if d is not None]
     return np.stack([n for n, _ in columns]), np.stack(below) if below else None
 

@@ -18,9 +18,9 @@ from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
-from hace.metrics.batch import Batch
+from hace.metrics.metric_batch import MetricBatch
 
-Columns = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
+Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
 AVERAGES = ("micro", "macro")
 
 
@@ -35,7 +35,7 @@ class Measure:
     """
 
     names: tuple[str, ...]
-    columns: Callable[[Batch], Columns]
+    columns: Callable[[MetricBatch], Ratios]
     empty: float = np.nan
 
     def divide(self, numerator: np.ndarray, denominator: np.ndarray, samples: int) -> np.ndarray:
@@ -44,14 +44,14 @@ class Measure:
             value = np.where(denominator == 0, self.empty, numerator / denominator)
         return value if samples else np.full_like(value, np.nan)
 
-    def value(self, batch: Batch) -> np.ndarray:
+    def value(self, batch: MetricBatch) -> np.ndarray:
         """(M,) values of one batch."""
         numerator, denominator = self.columns(batch)
         return self.divide(numerator.sum(axis=0), denominator.sum(axis=0), len(batch))
 
 
-def mean_of(column: np.ndarray) -> Columns:
-    """Columns of a plain mean; a column (B,) counts as (B, 1)."""
+def mean_of(column: np.ndarray) -> Ratios:
+    """Ratios of a plain mean; a column (B,) counts as (B, 1)."""
     column = (column[:, None] if column.ndim == 1 else column).astype(np.float64)
     return column, np.ones_like(column)
 
@@ -64,35 +64,35 @@ def level_titles(hierarchy: Hierarchy) -> tuple[str, ...]:
 # ---------------------------------------------------------------------- leaves
 
 
-def top_k(hierarchy: Hierarchy, k: int = 1) -> Measure:
+def top_k_measure(hierarchy: Hierarchy, k: int = 1) -> Measure:
     """Share of samples whose truth is among the k most probable leaves."""
     return Measure((f"top-{_rank(hierarchy, k)}",), partial(_top_k, k=k))
 
 
-def _top_k(batch: Batch, k: int) -> Columns:
+def _top_k(batch: MetricBatch, k: int) -> Ratios:
     if k == 1:
         return mean_of(batch.answers == batch.truth)
     return mean_of((batch.ranking(k) == batch.truth[:, None]).any(axis=1))
 
 
-def severity(hierarchy: Hierarchy, distance: str = "lca_height") -> Measure:
+def severity_measure(hierarchy: Hierarchy, distance: str = "lca_height") -> Measure:
     """Mean distance of answer and truth over the mistakes alone; nan without mistakes."""
     check_distance(distance)
     return Measure(("severity",), partial(_severity, distance=distance))
 
 
-def _severity(batch: Batch, distance: str) -> Columns:
+def _severity(batch: MetricBatch, distance: str) -> Ratios:
     wrong = (batch.answers != batch.truth)[:, None].astype(np.float64)
     return batch.distance(distance)[:, None] * wrong, wrong
 
 
-def distance_at(hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height") -> Measure:
+def distance_measure(hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height") -> Measure:
     """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k."""
     check_distance(distance)
     return Measure((f"HD@{_rank(hierarchy, k)}",), partial(_distance_at, k=k, distance=distance))
 
 
-def _distance_at(batch: Batch, k: int, distance: str) -> Columns:
+def _distance_at(batch: MetricBatch, k: int, distance: str) -> Ratios:
     if k == 1:
         return mean_of(batch.distance(distance))
     ranking = batch.ranking(k)
@@ -111,41 +111,41 @@ def _rank(hierarchy: Hierarchy, k: int) -> int:
 # ---------------------------------------------------------------------- levels
 
 
-def level_accuracy(hierarchy: Hierarchy) -> Measure:
+def level_accuracy_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose answer and truth are carried to the same node, for every level."""
     return Measure(level_titles(hierarchy), _level_accuracy)
 
 
-def _level_accuracy(batch: Batch) -> Columns:
+def _level_accuracy(batch: MetricBatch) -> Ratios:
     return mean_of(batch.carried(batch.answers) == batch.carried(batch.truth))
 
 
-def level_choice(hierarchy: Hierarchy) -> Measure:
+def level_choice_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose most probable node of a level is the truth's, for every level."""
     return Measure(level_titles(hierarchy), _level_choice)
 
 
-def _level_choice(batch: Batch) -> Columns:
+def _level_choice(batch: MetricBatch) -> Ratios:
     return mean_of(batch.correct_at_levels)
 
 
-def full_path(hierarchy: Hierarchy) -> Measure:
+def full_path_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose answers at all levels are the truth's."""
     level_numbers(hierarchy)
     return Measure(("full-path accuracy",), _full_path)
 
 
-def _full_path(batch: Batch) -> Columns:
+def _full_path(batch: MetricBatch) -> Ratios:
     return mean_of(np.all(batch.correct_at_levels, axis=1))
 
 
-def inconsistency(hierarchy: Hierarchy) -> Measure:
+def inconsistency_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose answers at the levels do not lie on one path."""
     level_numbers(hierarchy)
     return Measure(("tree inconsistency",), _inconsistency)
 
 
-def _inconsistency(batch: Batch) -> Columns:
+def _inconsistency(batch: MetricBatch) -> Ratios:
     answers = batch.answers_at_levels
     broken = np.zeros(len(answers), dtype=bool)
     for k in range(1, answers.shape[1]):
@@ -156,30 +156,30 @@ def _inconsistency(batch: Batch) -> Columns:
 # ---------------------------------------------------------------------- precision and recall
 
 
-def hierarchical_prf(hierarchy: Hierarchy, average: str = "micro") -> Measure:
+def hierarchical_prf_measure(hierarchy: Hierarchy, average: str = "micro") -> Measure:
     """Precision, recall and F1 of ancestor sets, the node itself included and the root excluded."""
     return Measure(_prf_names("h", average), partial(_hierarchical_prf, average=average), empty=1.0)
 
 
-def _hierarchical_prf(batch: Batch, average: str) -> Columns:
+def _hierarchical_prf(batch: MetricBatch, average: str) -> Ratios:
     counts = batch.relations.ancestor_counts
     shared = batch.relations.shared_ancestors(batch.answers, batch.truth)
     return prf_columns(shared, counts[batch.answers], counts[batch.truth], average)
 
 
-def information_prf(hierarchy: Hierarchy, average: str = "macro") -> Measure:
+def information_prf_measure(hierarchy: Hierarchy, average: str = "macro") -> Measure:
     """Precision, recall and F1 in bits: information of the best common ancestor over that of answer and truth."""
     return Measure(_prf_names("i", average), partial(_information_prf, average=average), empty=1.0)
 
 
-def _information_prf(batch: Batch, average: str) -> Columns:
+def _information_prf(batch: MetricBatch, average: str) -> Ratios:
     bits = batch.relations.information
     shared = batch.relations.shared_information(batch.answers, batch.truth)
     return prf_columns(shared, bits[batch.answers], bits[batch.truth], average)
 
 
-def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, average: str) -> Columns:
-    """Columns of precision, recall and F1 from each sample's shared, claimed and true amount.
+def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, average: str) -> Ratios:
+    """Ratios of precision, recall and F1 from each sample's shared, claimed and true amount.
 
     micro: shared / claimed, shared / true and F1 = 2PR / (P + R) = 2 shared / (claimed + true), each a ratio of sums.
     macro: the mean of the samples' ratios; a sample that claims nothing has precision 1, F1 of two zeros is 0.

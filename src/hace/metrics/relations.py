@@ -11,7 +11,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import check_distance, lca_nodes, virtual_height
 
-FloatArray = np.ndarray
+np.ndarray = np.ndarray
 
 _relations: WeakKeyDictionary[Hierarchy, Relations] = WeakKeyDictionary()
 
@@ -43,7 +43,7 @@ class Relations:
         return ancestor * self.hierarchy.num_nodes + descendant
 
     @cached_property
-    def information(self) -> FloatArray:
+    def information(self) -> np.ndarray:
         """(N + 1,) I(v) = -log2(share of the leaves under v) in bits; 0 for the virtual root, in the last place."""
         h = self.hierarchy
         if h.is_tree:
@@ -116,7 +116,7 @@ class Relations:
         counts = np.bincount(pair, minlength=len(answer))
         return np.maximum(counts - int(h.rooted), 0)
 
-    def shared_information(self, answer: IntArray, truth: IntArray) -> FloatArray:
+    def shared_information(self, answer: IntArray, truth: IntArray) -> np.ndarray:
         """I of the most specific common ancestor of each pair."""
         if self.hierarchy.is_tree:
             return self.information[self.lca(answer, truth)]

@@ -26,7 +26,6 @@ except ImportError as error:  # pragma: no cover - the test hides torchmetrics i
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
-from hace.metrics.batch import Batch, as_batch
 from hace.metrics.calibration import Reliability, reliability
 from hace.metrics.confusion import ClassTable, Confusion, class_counts, level_choices, summarise_mistakes
 from hace.metrics.curves import (
@@ -38,6 +37,7 @@ from hace.metrics.curves import (
     risk_coverage,
 )
 from hace.metrics.measures import Measure
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 
 
 class HierarchicalMetric(Metric):
@@ -45,7 +45,7 @@ class HierarchicalMetric(Metric):
 
     Args:
         hierarchy: the hierarchy.
-        labels, kind, outputs: see :func:`hace.metrics.batch.as_batch`.
+        labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
     """
 
     full_state_update = False
@@ -69,9 +69,9 @@ class HierarchicalMetric(Metric):
 
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
-        self._add(as_batch(preds, target, self.hierarchy, **self.forms))
+        self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         raise NotImplementedError
 
     def _sums(self, name: str, *shape: int) -> None:
@@ -118,7 +118,7 @@ class RatioMetric(HierarchicalMetric):
         self._sums("denominator", len(measure.names))
         self._sums("samples")
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         numerator, denominator = self.measure.columns(batch)
         self._plus("numerator", numerator.sum(axis=0))
         self._plus("denominator", denominator.sum(axis=0))
@@ -141,7 +141,7 @@ class TopKAccuracy(RatioMetric):
     higher_is_better = True
 
     def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Any) -> None:
-        super().__init__(hierarchy, measures.top_k(hierarchy, k), k, **forms)
+        super().__init__(hierarchy, measures.top_k_measure(hierarchy, k), k, **forms)
 
 
 class HierarchicalDistance(RatioMetric):
@@ -150,7 +150,7 @@ class HierarchicalDistance(RatioMetric):
     higher_is_better = False
 
     def __init__(self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Any) -> None:
-        super().__init__(hierarchy, measures.distance_at(hierarchy, k, distance), k, distance, **forms)
+        super().__init__(hierarchy, measures.distance_measure(hierarchy, k, distance), k, distance, **forms)
 
 
 class MistakeSeverity(RatioMetric):
@@ -159,7 +159,7 @@ class MistakeSeverity(RatioMetric):
     higher_is_better = False
 
     def __init__(self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Any) -> None:
-        super().__init__(hierarchy, measures.severity(hierarchy, distance), distance, **forms)
+        super().__init__(hierarchy, measures.severity_measure(hierarchy, distance), distance, **forms)
 
     @property
     def mistakes(self) -> int:
@@ -173,7 +173,7 @@ class LevelAccuracy(RatioMetric):
     higher_is_better = True
 
     def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
-        measure = measures.level_accuracy(hierarchy)
+        measure = measures.level_accuracy_measure(hierarchy)
         super().__init__(hierarchy, measure, keys=measure.names, **forms)
 
 
@@ -185,7 +185,7 @@ class HierarchicalPRF(RatioMetric):
     def __init__(self, hierarchy: Hierarchy, average: str = "micro", **forms: Any) -> None:
         keys = ("precision", "recall", "f1")
         super().__init__(
-            hierarchy, measures.hierarchical_prf(hierarchy, average), average, keys=keys, **forms
+            hierarchy, measures.hierarchical_prf_measure(hierarchy, average), average, keys=keys, **forms
         )
 
 
@@ -196,7 +196,9 @@ class InformationPRF(RatioMetric):
 
     def __init__(self, hierarchy: Hierarchy, average: str = "macro", **forms: Any) -> None:
         keys = ("precision", "recall", "f1")
-        super().__init__(hierarchy, measures.information_prf(hierarchy, average), average, keys=keys, **forms)
+        super().__init__(
+            hierarchy, measures.information_prf_measure(hierarchy, average), average, keys=keys, **forms
+        )
 
 
 class FullPathAccuracy(RatioMetric):
@@ -205,7 +207,7 @@ class FullPathAccuracy(RatioMetric):
     higher_is_better = True
 
     def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
-        super().__init__(hierarchy, measures.full_path(hierarchy), **forms)
+        super().__init__(hierarchy, measures.full_path_measure(hierarchy), **forms)
 
 
 class TreeInconsistency(RatioMetric):
@@ -214,7 +216,7 @@ class TreeInconsistency(RatioMetric):
     higher_is_better = False
 
     def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
-        super().__init__(hierarchy, measures.inconsistency(hierarchy), **forms)
+        super().__init__(hierarchy, measures.inconsistency_measure(hierarchy), **forms)
 
 
 class LevelCalibration(HierarchicalMetric):
@@ -229,7 +231,7 @@ class LevelCalibration(HierarchicalMetric):
         self.titles = measures.level_titles(hierarchy)
         self._sums("bin_sums", len(self.titles), 3, bins + 1)
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         confidence = batch.levels.probabilities.double().cpu().numpy()
         each = [
             reliability(confidence[:, k], batch.correct_at_levels[:, k], self.bins)
@@ -259,7 +261,7 @@ class ClassAccuracy(HierarchicalMetric):
         self._sums("counts", hierarchy.num_nodes)
         self._sums("correct", hierarchy.num_nodes)
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         counts, correct = class_counts(batch, self.level)
         self._plus("counts", counts)
         self._plus("correct", correct)
@@ -293,7 +295,7 @@ class OperatingArea(HierarchicalMetric):
         self._sums("true", len(self.thresholds))
         self._sums("samples")
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         specific, true = operating_columns(batch, self.thresholds, self.constrained)
         self._plus("specific", specific.sum(axis=0))
         self._plus("true", true.sum(axis=0))
@@ -321,7 +323,7 @@ class RiskCoverageArea(HierarchicalMetric):
         self._rows("confidence")
         self._rows("risk")
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         wrong = batch.answers != batch.truth
         self._append("confidence", batch.confidence)
         self._append("risk", wrong if self.distance is None else batch.distance(self.distance))
@@ -343,7 +345,7 @@ class Mistakes(HierarchicalMetric):
         self._rows("answers")
         self._rows("truth")
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: MetricBatch) -> None:
         self._append("answers", batch.answers)
         self._append("truth", batch.truth)
 

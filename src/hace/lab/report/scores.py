@@ -12,7 +12,7 @@ from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
 from hace.lab.report.cells import BY_LEVEL, Choice, Key, level_names
 from hace.lab.runs.run import Run
-from hace.metrics.intervals import Interval, figures, interval, paired_interval
+from hace.metrics.intervals import Interval, headline_columns, interval, paired_interval
 
 
 class Score(NamedTuple):
@@ -109,7 +109,7 @@ class Arrays:
             if heading == BY_LEVEL and self.hierarchy is not None and self.hierarchy.is_tree:
                 level = list(level_names(self.hierarchy)).index(name)
                 parts.append((read[seed]["level_correct"][:, level], None))
-            elif heading == "leaves" and name in (known := figures(read[seed])):
+            elif heading == "leaves" and name in (known := headline_columns(read[seed])):
                 parts.append(known[name])
             else:
                 return None

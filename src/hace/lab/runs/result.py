@@ -13,15 +13,15 @@ from torch import Tensor
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
-from hace.metrics.evaluation import Evaluator
-from hace.metrics.result import Report
+from hace.metrics.evaluation import Evaluation
+from hace.metrics.evaluator import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What a model does on a split."""
 
-    report: Report
+    report: Evaluation
 
     def predictions(self) -> dict[str, np.ndarray]:
         """A few numbers for each sample, from which tables, intervals and confusions follow.
@@ -137,7 +137,7 @@ def evaluate_outputs(
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree that results speak of.
-        subset, distance, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
+        subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
 
     Raises:
         DataError: There are more or fewer outputs than samples.

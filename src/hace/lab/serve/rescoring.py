@@ -28,7 +28,7 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.train.batches import few_of_each
 from hace.losses.base import HierarchicalLoss
-from hace.metrics.result import Report
+from hace.metrics.evaluation import Evaluation
 
 SPLITS = ("test", "val", "train")
 
@@ -136,11 +136,11 @@ class Rescored:
         rules: Mapping[str, Mapping[str, Any]] | None = None,
         bins: int = 15,
         progress: Callable[[int], object] | None = None,
-    ) -> Report:
+    ) -> Evaluation:
         """All metrics; without options those of the run's result.
 
         Args:
-            subset, distance, rules, bins: As of `hace.metrics.evaluation.Evaluator`.
+            subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
             progress: Called with the number of samples scored since the last call.
         """
 

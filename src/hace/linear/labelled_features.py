@@ -14,7 +14,7 @@ from hace.losses.base import HierarchicalLoss
 _CHUNK = 8192  # rows looked at or scored at once
 
 
-class Rows:
+class LabelledFeatures:
     """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
 
     Args:
@@ -35,7 +35,7 @@ class Rows:
         what: str = "",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.x = features(x, what + "x", dtype)
+        self.x = as_features(x, what + "x", dtype)
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)} instead.")
         self.target = _targets(target, self.x, loss, what + "target")
@@ -58,7 +58,7 @@ class Rows:
         return list(zip(self.x.split(_CHUNK), self.target.split(_CHUNK), strict=True))
 
 
-def features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
+def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
     """Features as a finite tensor (M, d)."""
     tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what, dtype)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
@@ -132,7 +132,7 @@ class HeldOut:
         rows: the data.
     """
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: LabelledFeatures) -> None:
         self.rows = rows
         self._pairs: dict[int, Tensor] = {}
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.losses.base import HierarchicalLoss, check_choice, check_number, is_number
 
-OPTIMIZERS = ("sgd", "adamw", "lbfgs")
-SCHEDULES = ("cosine", "constant")
+HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")
+HEAD_SCHEDULES = ("cosine", "constant")
 
-Record = dict[str, Any]
+EpochRecord = dict[str, Any]
 
 
 def _is_count(value: object) -> bool:
@@ -86,8 +86,8 @@ class Optimization:
     max_iter: int = 1000
 
     def __post_init__(self) -> None:
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("optimizer", self.optimizer, HEAD_OPTIMIZERS)
+        check_choice("schedule", self.schedule, HEAD_SCHEDULES)
         for name in ("epochs", "batch_size", "max_iter"):
             value = getattr(self, name)
             check_number(name, value, "a whole number above 0", _is_count(value))
@@ -124,8 +124,8 @@ class FittedHead:
 
     weight: Tensor
     bias: Tensor | None
-    history: list[Record]
-    diverged: Record | None
+    history: list[EpochRecord]
+    diverged: EpochRecord | None
     epochs: int
     converged: bool | None = None
 
@@ -135,8 +135,8 @@ class FittedHead:
         columns: int,
         width: int,
         bias: bool,
-        history: list[Record],
-        diverged: Record,
+        history: list[EpochRecord],
+        diverged: EpochRecord,
         converged: bool | None = None,
     ) -> FittedHead:
         """A head that diverged."""

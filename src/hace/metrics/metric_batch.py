@@ -19,8 +19,8 @@ from hace.hierarchy.assembly import IntArray
 from hace.metrics.relations import Relations, relations
 
 
-class Batch:
-    """Truths and answers as node indices, with log q* where the model gave scores. Made by :func:`as_batch`."""
+class MetricBatch:
+    """Truths and answers as node indices, with log q* where the model gave scores. Made by :func:`as_metric_batch`."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Batch:
         return self.distances[distance]
 
 
-def as_batch(
+def as_metric_batch(
     preds: Any,
     target: Any,
     hierarchy: Hierarchy,
@@ -135,7 +135,7 @@ def as_batch(
     kind: str = "logits",
     outputs: str = "auto",
     subset: Iterable[Any] | None = None,
-) -> Batch:
+) -> MetricBatch:
     """Check predictions and truths, of the kinds that all metrics take.
 
     Args:
@@ -156,15 +156,15 @@ def as_batch(
         if preds.hierarchy != hierarchy:
             raise DataError("preds were decided over another hierarchy. Use the one they were made with.")
         answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
-        batch = Batch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
+        batch = MetricBatch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
     else:
         values = torch.as_tensor(preds).detach()
         if values.is_floating_point():
             log_q = _scores.log_q(values, hierarchy, kind=kind, outputs=outputs, subset=subset)
-            batch = Batch(hierarchy, truth.numpy(), log_q=log_q)
+            batch = MetricBatch(hierarchy, truth.numpy(), log_q=log_q)
         else:
             answers = _scores.as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
-            batch = Batch(hierarchy, truth.numpy(), answers=answers.numpy())
+            batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
         preds = values
     if len(preds) != len(truth):
         raise DataError(

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.text import Annotation
 
     from hace.metrics.curves import OperatingCurve
-    from hace.metrics.result import Report
+    from hace.metrics.evaluation import Evaluation
 
-COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
+MODEL_COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
 _MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
 _PAIRS = 12
 _LEVELS = 8
 
 
-def draw_report(
-    report: Report, folder: Path, other: Report | None = None, names: tuple[str, str] = ("", "")
+def draw_evaluation(
+    report: Evaluation, folder: Path, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
 ) -> list[Path]:
     """Draw all pictures of a report, with a second model's curves where there is one.
 
@@ -60,9 +60,9 @@ def draw_report(
     return files
 
 
-def _operating(figure: Figure, both: list[tuple[Report, str]]) -> None:
+def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     axes = figure.add_subplot()
-    for (report, name), colour in zip(both, COLOURS, strict=False):
+    for (report, name), colour in zip(both, MODEL_COLOURS, strict=False):
         curve = report.operating_curve
         axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
         marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
@@ -120,9 +120,9 @@ def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annota
     )
 
 
-def _risk(figure: Figure, both: list[tuple[Report, str]]) -> None:
+def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     axes = figure.add_subplot()
-    for (report, name), colour in zip(both, COLOURS, strict=False):
+    for (report, name), colour in zip(both, MODEL_COLOURS, strict=False):
         curve = report.risk_coverage
         axes.plot(curve.coverage, curve.risk, color=colour, label=f"{name} (area {curve.area:.3f})")
     axes.set(
@@ -136,7 +136,7 @@ def _risk(figure: Figure, both: list[tuple[Report, str]]) -> None:
     axes.legend(loc="upper left", frameon=False)
 
 
-def _reliability(figure: Figure, both: list[tuple[Report, str]]) -> None:
+def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     titles = list(both[0][0].reliability)
     shown = titles if len(titles) <= _LEVELS else [*titles[: _LEVELS - 1], titles[-1]]
     columns = min(4, len(shown))
@@ -146,7 +146,7 @@ def _reliability(figure: Figure, both: list[tuple[Report, str]]) -> None:
         axes = figure.add_subplot(rows, columns, place + 1)
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
         lines = [title]
-        for (report, _), colour in zip(both, COLOURS, strict=False):
+        for (report, _), colour in zip(both, MODEL_COLOURS, strict=False):
             diagram = report.reliability[title]
             share = diagram.counts / max(diagram.counts.sum(), 1)
             axes.bar(diagram.confidence, share, width=0.04, color=colour, alpha=0.2)
@@ -167,7 +167,7 @@ def _reliability(figure: Figure, both: list[tuple[Report, str]]) -> None:
     figure.suptitle(f"Reliability of the most probable node of each level{legend}", fontsize=11)
 
 
-def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
+def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     report = both[0][0]
     names = [
@@ -177,7 +177,7 @@ def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
     deepest = max(int(np.max(np.flatnonzero(r.confusion.by_level), initial=0)) for r, _ in both)
     titles = names[: deepest + 1]
     height = 0.8 / len(both)
-    for i, ((each, name), colour) in enumerate(zip(both, COLOURS, strict=False)):
+    for i, ((each, name), colour) in enumerate(zip(both, MODEL_COLOURS, strict=False)):
         counts = each.confusion.by_level[: len(titles)]
         share = counts / max(each.confusion.mistakes, 1)
         places = np.arange(len(counts)) + (i - (len(both) - 1) / 2) * height
@@ -197,7 +197,7 @@ def _mistakes(figure: Figure, both: list[tuple[Report, str]]) -> None:
         f"{_short(truth)} → {_short(answer or 'no answer')}"
         for truth, answer in zip(table["truth_name"][:_PAIRS], table["answer_name"][:_PAIRS], strict=True)
     ]
-    right.barh(range(len(pairs)), table["count"][:_PAIRS], color=COLOURS[0], height=0.7)
+    right.barh(range(len(pairs)), table["count"][:_PAIRS], color=MODEL_COLOURS[0], height=0.7)
     right.set_yticks(range(len(pairs)), pairs, fontsize=8)
     right.invert_yaxis()
     right.set(xlabel="samples")

@@ -15,11 +15,11 @@ from hace.hierarchy.assembly import IntArray
 from hace.metrics.calibration import bin_of
 from hace.metrics.curves import operating_area
 
-Key = tuple[str, str]  # heading, name
+MetricKey = tuple[str, str]  # heading, name
 
 
 @dataclass(frozen=True, eq=False)
-class SampleTable:
+class SampleStatistics:
     """One row a sample.
 
     Attributes:
@@ -49,7 +49,7 @@ class SampleTable:
         return len(self.truth)
 
     @classmethod
-    def joined(cls, parts: Sequence[SampleTable]) -> SampleTable:
+    def joined(cls, parts: Sequence[SampleStatistics]) -> SampleStatistics:
         """Several tables, one below the other."""
         if len(parts) == 1:
             return parts[0]
@@ -67,7 +67,7 @@ class SampleTable:
         }
         return cls(names=parts[0].names, decided=decided, **arrays)
 
-    def keys(self, titles: Sequence[str]) -> list[Key]:
+    def keys(self, titles: Sequence[str]) -> list[MetricKey]:
         """Heading and name of every value of :meth:`values`, in its order; ``titles`` name the levels."""
         ratios = [(heading, name) for heading, name, _ in self.names]
         calibration = [("calibration error (ECE) by level", title) for title in titles]

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.linear.data import HeldOut, Rows
 from hace.linear.heads import Heads
-from hace.linear.options import FittedHead, Optimization, Record, Trial
+from hace.linear.labelled_features import HeldOut, LabelledFeatures
+from hace.linear.trials import EpochRecord, FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 
-OnEpoch = Callable[[int, list[Record | None]], None]
+OnEpoch = Callable[[int, list[EpochRecord | None]], None]
 
 _BLOCK = 16  # heads of one matrix product: more gain nothing and leave the cache
 
 
-class Pass:
+class EpochLoop:
     """Heads that see the same batches in the same order.
 
     Args:
@@ -33,7 +33,7 @@ class Pass:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: LabelledFeatures,
         trials: Sequence[Trial],
         losses: Sequence[HierarchicalLoss],
         options: Optimization,
@@ -44,8 +44,8 @@ class Pass:
         self._rows, self._trials, self._losses, self._options = rows, trials, losses, options
         self._seed, self._held_out = seed, held_out
         self._steps = -(-len(rows) // options.batch_size)  # of an epoch
-        self._history: list[list[Record]] = [[] for _ in trials]
-        self._diverged: dict[int, Record] = {}
+        self._history: list[list[EpochRecord]] = [[] for _ in trials]
+        self._diverged: dict[int, EpochRecord] = {}
         self._best: dict[int, tuple[float, int, Tensor, Tensor]] = {}  # top-1, epoch, weight, bias
         weight, bias = self._initial(start)
         first = {id(loss): place for place, loss in reversed(list(enumerate(losses)))}
@@ -70,7 +70,7 @@ class Pass:
         """Trains to the end, or until no head is left."""
         for epoch in range(1, self._options.epochs + 1):
             self._train(epoch)
-            told: list[Record | None] = [None] * len(self._trials)
+            told: list[EpochRecord | None] = [None] * len(self._trials)
             for block in self._blocks:
                 for place, record in self._close(block, epoch).items():
                     self._history[place].append(record)
@@ -95,16 +95,16 @@ class Pass:
                 for place in block.step(*batch, factor) if block.places else ():
                     self._diverged[place] = self._told(place, epoch, step)
 
-    def _close(self, block: Heads, epoch: int) -> dict[int, Record]:
+    def _close(self, block: Heads, epoch: int) -> dict[int, EpochRecord]:
         """The end of an epoch: what to write down for each head; those that are done leave the block."""
         last = epoch * self._steps - 1
         for place in block.drop(block.not_finite()):
             self._diverged[place] = self._told(place, epoch, last)
-        records: dict[int, Record] = {}
+        records: dict[int, EpochRecord] = {}
         done = []
         factor = self._factor(last - self._steps + 1)
         for h, (place, loss) in enumerate(zip(block.places, block.mean_losses(), strict=True)):
-            record: Record = {"epoch": epoch, "lr": self._trials[place].lr * factor, "loss": loss}
+            record: EpochRecord = {"epoch": epoch, "lr": self._trials[place].lr * factor, "loss": loss}
             if self._held_out is not None:
                 record["val_top1"] = top1 = self._top1(block, h)
                 if self._options.patience is not None and self._rests(block, h, epoch, top1):
@@ -147,5 +147,5 @@ class Pass:
     def _factor(self, step: int) -> float:
         return self._options.factor(step, self._options.epochs * self._steps)
 
-    def _told(self, place: int, epoch: int, step: int) -> Record:
+    def _told(self, place: int, epoch: int, step: int) -> EpochRecord:
         return {"epoch": epoch, "step": step + 1, "lr": self._trials[place].lr * self._factor(step)}

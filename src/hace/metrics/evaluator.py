@@ -1,0 +1,228 @@
+"""All metrics of a model in one pass: scores come in chunks, a few numbers a sample stay, a :class:`Evaluation` comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.decisions.rules import RULES
+from hace.decisions.scores import as_nodes, as_scores, row_blocks, subset_mask
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.columns import score_columns
+from hace.metrics import measures
+from hace.metrics.curves import THRESHOLDS, operating_columns
+from hace.metrics.evaluation import Evaluation
+from hace.metrics.measures import Measure, mean_of
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
+from hace.metrics.sample_statistics import SampleStatistics
+
+RANKS = (1, 5, 20)
+CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
+
+
+@dataclass
+class Evaluator:
+    """Takes scores chunk by chunk; :meth:`report` gives all metrics of what it has seen.
+
+    Args:
+        hierarchy: the hierarchy. On a DAG, what needs levels is left out.
+        kind, outputs, labels, subset: see :func:`hace.metrics.metric_batch.as_metric_batch`. A truth outside the
+            subset stays in: it is a mistake, whatever the answer.
+        distance: the distance of severity, HD@k and least cost.
+        rules: more decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` among them.
+        bins: of the calibration.
+        thresholds: of the operating curve.
+    """
+
+    hierarchy: Hierarchy
+    kind: str = "logits"
+    outputs: str = "auto"
+    labels: str = "leaves"
+    subset: Sequence[Any] | None = None
+    distance: str = "lca_height"
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bins: int = 15
+    thresholds: Sequence[float] = THRESHOLDS
+
+    def __post_init__(self) -> None:
+        for title, options in self.rules.items():
+            if options.get("rule") not in RULES:
+                raise ConfigError(
+                    f"rules[{title!r}] must name a rule, one of {', '.join(RULES)}. Got {dict(options)}."
+                )
+        h = self.hierarchy
+        choices = h.num_leaves
+        if self.subset is not None:
+            choices = int(subset_mask(h, self.subset)[h.leaf_nodes].sum())
+        self._measures = standard_measures(h, self.distance, choices)
+        costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
+        self._rules = {**costs, **self.rules}
+        self._parts: list[SampleStatistics] = []
+        self._rows = 0
+
+    def add(self, scores: Any, target: Any) -> None:
+        """Add a chunk of scores and truths."""
+        if len(scores) != len(target):
+            raise DataError(
+                f"scores and target must have one row a sample. Got {len(scores)} and {len(target)} rows."
+            )
+        h = self.hierarchy
+        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._rows)
+        truth = as_nodes(target, h, "target", of=self.labels)
+        self._rows += len(truth)
+        for rows in row_blocks(len(truth), h.num_nodes):
+            self._parts.append(self._table(z[rows], truth[rows]))
+
+    def _table(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
+        h = self.hierarchy
+        kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
+        batch = as_metric_batch(
+            scores, truth, h, labels="nodes", kind=kind, outputs=self.outputs, subset=self.subset
+        )
+        named: list[tuple[str, str, float]] = []
+        columns: list[tuple[np.ndarray, np.ndarray]] = []
+        for group, measure in self._measures:
+            columns.append(measure.columns(batch))
+            named += [(group, name, measure.empty) for name in measure.names]
+        answers = {}
+        for title, options in self._rules.items():
+            told = dict(options)
+            decided = RULES[told.pop("rule")][0](batch.log_q, h, **told)
+            answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
+            measure = answer_measure(h, self.distance)
+            columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
+            named += [(title, name, measure.empty) for name in measure.names]
+        tree = h.is_tree
+        specific, true = operating_columns(batch, self.thresholds)
+        return SampleStatistics(
+            names=tuple(named),
+            numerator=np.concatenate([c[0] for c in columns], axis=1),
+            denominator=np.concatenate([c[1] for c in columns], axis=1),
+            truth=batch.truth,
+            answers=batch.answers,
+            confidence=batch.confidence,
+            distance=batch.distance(self.distance),
+            level_confidence=batch.levels.probabilities.float().cpu().numpy()
+            if tree
+            else np.empty((len(batch), 0)),
+            level_correct=batch.correct_at_levels if tree else np.empty((len(batch), 0), dtype=bool),
+            specific=specific.astype(np.float32),
+            true=true.astype(np.float32),
+            decided=answers,
+        )
+
+    def report(self) -> Evaluation:
+        """The metrics of all chunks so far."""
+        if not self._parts:
+            empty = torch.zeros(0, self.hierarchy.num_nodes)
+            self._parts.append(replace(self, outputs="nodes")._table(empty, torch.zeros(0, dtype=torch.long)))
+        self._parts = [SampleStatistics.joined(self._parts)]
+        return Evaluation(
+            self.hierarchy,
+            self._parts[0],
+            bins=self.bins,
+            thresholds=tuple(self.thresholds),
+            distance=self.distance,
+        )
+
+
+def evaluate(scores: Any, target: Any, hierarchy: Hierarchy, **options: Any) -> Evaluation:
+    """All metrics of a model.
+
+    Args:
+        scores: (S, n) or (S, N), or an iterable of chunks of them.
+        target: (S,) the truths.
+        hierarchy: the hierarchy.
+        **options: see :class:`Evaluator`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> report = evaluate(np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), [0, 1], h)
+        >>> report.values["leaves", "top-1"], report.values["leaves", "severity"]
+        (0.5, 1.0)
+    """
+    evaluator = Evaluator(hierarchy, **options)
+    truth = as_nodes(target, hierarchy, "target", of=evaluator.labels)
+    evaluator = replace(evaluator, labels="nodes")
+    start = 0
+    chunks: Iterable[Any] = scores
+    if hasattr(scores, "shape"):
+        score_columns(
+            tuple(scores.shape),
+            hierarchy,
+            evaluator.outputs if evaluator.kind != "node_log_probs" else "nodes",
+        )
+        chunks = (scores[rows] for rows in row_blocks(len(scores), hierarchy.num_nodes))
+    for chunk in chunks:
+        evaluator.add(chunk, truth[start : start + len(chunk)])
+        start += len(chunk)
+    if start != len(truth):
+        raise DataError(f"scores and target must have one row a sample. Got {start} and {len(truth)} rows.")
+    return evaluator.report()
+
+
+def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
+    """The measures of the leaf answer and the levels, each with the heading it stands under."""
+    ranks = [k for k in RANKS if k <= choices]
+    found = [("leaves", measures.top_k_measure(h, k)) for k in ranks if k != 20]
+    found.append(("leaves", measures.severity_measure(h, distance)))
+    found += [("leaves", measures.distance_measure(h, k, distance)) for k in ranks]
+    if h.is_tree:
+        found += [
+            ("accuracy by level, answer carried up", measures.level_accuracy_measure(h)),
+            ("accuracy by level, best node of the level", measures.level_choice_measure(h)),
+        ]
+    for average in measures.AVERAGES:
+        found.append(("ancestors and information", measures.hierarchical_prf_measure(h, average)))
+    for average in measures.AVERAGES:
+        found.append(("ancestors and information", measures.information_prf_measure(h, average)))
+    if h.is_tree:
+        found += [
+            ("levels together", measures.full_path_measure(h)),
+            ("levels together", measures.inconsistency_measure(h)),
+        ]
+    return found
+
+
+def answer_measure(h: Hierarchy, distance: str) -> Measure:
+    """What is said of any rule's answers, which may be inner nodes or none."""
+
+    def columns(batch: MetricBatch) -> tuple[np.ndarray, np.ndarray]:
+        relations, answers, truth = batch.relations, batch.answers, batch.truth
+        most = np.log2(h.num_leaves)
+        below = (answers >= 0) & (
+            h.depths[answers] > 0
+        )  # -1 is the virtual root; a root of its own has depth 0
+        specific = relations.information[answers] / most if most else np.ones(len(answers))
+        means = mean_of(
+            np.stack(
+                [
+                    answers == truth,
+                    relations.is_above(answers, truth),
+                    below,
+                    specific,
+                    batch.distance(distance),
+                ],
+                axis=1,
+            )
+        )
+        f1 = measures.hierarchical_prf_measure(h, "micro").columns(batch)
+        return np.concatenate([means[0], f1[0]], axis=1), np.concatenate([means[1], f1[1]], axis=1)
+
+    names = (
+        "exactly right",
+        "true (right or above)",
+        "answered below the root",
+        "specificity",
+        "distance",
+        "hPrecision",
+        "hRecall",
+        "hF1",
+    )
+    return Measure(names, columns, empty=1.0)
