@@ -42,21 +42,7 @@ LAYERS = (
 # Imports against the order that are still to go: (importing module, imported module).
 OWED = {
     ("lab.probe.grid", "lab.study.protocol"),
-    ("lab.probe.grid", "paper.recipes"),
-    ("lab.report.cells", "paper"),
-    ("lab.report.document", "paper.family_bars"),
-    ("lab.report.document", "paper.first_figure"),
-    ("lab.report.document", "paper.report_setup"),
-    ("lab.report.document", "paper.report_tables"),
-    ("lab.report.document", "paper.text"),
-    ("lab.report.tables", "paper.claims"),
-    ("lab.runs.train_config", "lab.study.methods"),
     ("lab.runs.train_config", "lab.train.models"),
-    ("lab.runs.train_config", "paper"),
-    ("lab.study.cost", "paper"),
-    ("lab.study.plans", "paper"),
-    ("lab.study.presets", "paper"),
-    ("lab.study.start", "paper"),
 }
 
 PUBLIC = {

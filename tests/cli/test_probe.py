@@ -13,9 +13,10 @@ import pytest
 from hace.cli import main
 from hace.cli.probe import notes
 from hace.errors import ConfigError
-from hace.lab.probe.grid import Chosen, fair_probes, loss_grid, paper_probes, summary
+from hace.lab.probe.grid import Chosen, fair_probes, fixed_probes, loss_grid, summary
 from hace.lab.runs.config import LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, scan_runs
+from hace.paper.recipes import fixed_runs
 
 SMALL = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=12", "-o", "dim=8"]
 QUICK = [*SMALL, "--epochs", "2", "--batch-size", "32"]
@@ -177,9 +178,8 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
 
 def test_the_papers_protocol(tmp_path: Path) -> None:
     base = ProbeConfig(data=ProbeConfig().data, epochs=1, lr=2.0)
-    chosen = paper_probes(
-        base, {"sce": LossConfig("cross_entropy"), "hace": LossConfig("hace")}, [0], tmp_path
-    )
+    losses = {"sce": LossConfig("cross_entropy"), "hace": LossConfig("hace")}
+    chosen = fixed_probes(base, losses, fixed_runs, [0], tmp_path)
     sce, ours = chosen
     assert sorted(r.config.lr for r in sce.search) == pytest.approx([0.4, 1.0, 1.4, 2.0])
     tried = np.array(sorted((r.config.loss.options["dilution"], r.config.lr) for r in ours.search))

@@ -13,9 +13,9 @@ import pytest
 from hace import cli
 from hace.errors import DataError
 from hace.lab.runs.run import read_run
-from hace.lab.runs.train_config import PRESETS
 from hace.lab.train import train
 from hace.lab.train.learning_curves import plot_log
+from hace.paper import TRAIN_PRESETS
 from tests.train_cases import arguments
 
 
@@ -45,7 +45,7 @@ def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
 def test_presets_and_the_printed_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--presets") == 0
     shown = capsys.readouterr().out
-    assert all(f"{name}\n" in shown for name in PRESETS)
+    assert all(f"{name}\n" in shown for name in TRAIN_PRESETS)
     assert "methods, as in cifar100/resnet18/sce: sce, sce_smooth," in shown
     assert run("--preset", "aircraft/swin_tiny/sce", "seed=4", "--print_config") == 0
     printed = capsys.readouterr().out

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError
-from hace.paper import Cell, PaperTable, errata, paper_names, paper_tables
+from hace.paper import PaperTable, PrintedCell, errata, paper_names, paper_tables
 from hace.paper.checks import misplaced_marks, whole_count
-from hace.paper.claims import claims, gains
-from hace.paper.text import claims_markdown, claims_text, errata_markdown, summary
+from hace.paper.claims import gains, paper_claims
+from hace.paper.text import assumptions_markdown, claims_markdown, claims_text, errata_markdown, summary
 
 TABLES = paper_tables()
 RESULTS = {name: table for name, table in TABLES.items() if table.metric in ("top-1", "top-5")}
@@ -35,7 +35,7 @@ CHECKS = {
     "probe_top5": (30, 277370, 4260924, 3, 6),
 }
 
-# printed, recomputed, verdict; in the order of claims()
+# printed, recomputed, verdict; in the order of paper_claims()
 CLAIMS = """
     15 of 18 ; 15 of 18 ; recomputes
     4.66 ; 4.66 ; recomputes
@@ -73,7 +73,7 @@ CLAIMS = """
 """
 
 
-def number(cell: Cell) -> float:
+def number(cell: PrintedCell) -> float:
     assert cell.value is not None
     return cell.value
 
@@ -141,7 +141,7 @@ def test_the_table_of_architectures_reads_as_numbers() -> None:
 
 def test_claims_are_as_listed() -> None:
     listed = [tuple(part.strip() for part in line.split(";")) for line in CLAIMS.strip().splitlines()]
-    found = [(c.printed, c.recomputed.replace(";", ","), c.status) for c in claims()]
+    found = [(c.printed, c.recomputed.replace(";", ","), c.status) for c in paper_claims()]
     assert found == listed
 
 
@@ -199,7 +199,7 @@ def test_bold_is_the_best_and_underlined_the_second() -> None:
 
 def test_a_misplaced_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ("77.93", "bold"), ("76.52", "underline"), ("70.00", "bold")
-    cells = tuple(Cell("t", text, mark, method=text, metric="top-1") for text, mark in row)
+    cells = tuple(PrintedCell("t", text, mark, method=text, metric="top-1") for text, mark in row)
     table = PaperTable("t", "", "", (), (), cells)
     monkeypatch.setattr("hace.paper.checks.paper_tables", lambda: {"t": table})
     assert misplaced_marks() == [cells[2]]
@@ -328,7 +328,7 @@ def test_a_cell_without_a_number_says_so() -> None:
 
 def test_the_page_shows_what_the_code_computes() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for text in (summary(), claims_markdown(), errata_markdown()):
+    for text in (summary(), claims_markdown(), errata_markdown(), assumptions_markdown()):
         assert text in page, f"docs/paper.md must hold:\n{text}"
 
 
@@ -337,7 +337,7 @@ def test_the_terminal_shows_every_claim_within_its_width() -> None:
     lines = text.splitlines()
     assert max(map(len, lines)) <= 90
     verdicts = ("recomputes ", "within rounding ", "differs ", "cannot ")
-    assert sum(line.startswith(verdicts) for line in lines) == len(claims())
+    assert sum(line.startswith(verdicts) for line in lines) == len(paper_claims())
     assert "2.18 -> 2.19" in text
 
 

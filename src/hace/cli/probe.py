@@ -119,14 +119,15 @@ def run(args: argparse.Namespace) -> None:
 
     from hace.lab.probe.grid import (
         fair_probes,
+        fixed_probes,
         loss_grid,
-        paper_probes,
         single_probes,
         summary,
         summary_text,
     )
     from hace.lab.runs.progress import progress
     from hace.lab.study.protocol import FAIR_RATES
+    from hace.paper.recipes import fixed_runs
 
     if args.threads < 1:
         raise ConfigError(f"--threads must be at least 1, got {args.threads}.")
@@ -148,7 +149,7 @@ def run(args: argparse.Namespace) -> None:
     with progress("probes", "epochs") as start:
         step = start(heads * count * base.epochs, 0)
         if args.protocol == "paper":
-            chosen = paper_probes(replace(base, lr=rates[0]), losses, seeds, args.out, step)
+            chosen = fixed_probes(replace(base, lr=rates[0]), losses, fixed_runs, seeds, args.out, step)
         else:
             chosen = (fair_probes if fair else single_probes)(base, losses, rates, seeds, args.out, step)
     rows = summary(chosen)

@@ -47,11 +47,12 @@ def show_report(
     from hace.lab.report.results import Results
     from hace.lab.report.text import results_text
     from hace.lab.study.study import read_study
+    from hace.paper import report_sections
 
     opened = read_study(study)
     about = about_study(opened)
     results = Results(opened.records(), compare)
-    page = write_records(results, about, Path(out) if out else opened.folder / "report")
+    page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
         print(f"left out: {line}", file=sys.stderr)
     for line in shortened(failures(results.records), 20):

@@ -15,6 +15,7 @@ SHOWN = 5  # errors at the end
 
 if TYPE_CHECKING:
     from hace.lab.study.plans import Choices, Plan
+    from hace.lab.study.presets import Preset
     from hace.lab.study.scheduler import Tally
     from hace.lab.study.start import Survey
     from hace.lab.study.study import Study
@@ -151,15 +152,16 @@ def run(args: argparse.Namespace) -> None:
 def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace) -> Tally | None:
     """Start or continue a study; a dry run shows what would be done."""
     from hace.lab.study.plans import make_plan
+    from hace.lab.study.presets import find_presets
     from hace.lab.study.start import Survey, started_study
 
     check(args)
-    plan = make_plan(presets, choices, absent=args.dry_run)
+    plan = make_plan(find_presets(presets, studies()), choices, absent=args.dry_run)
     survey = Survey(plan.data)
     if plan.missing:
         here = any(config.root is not None for config in plan.data.values())
-        how = "left out" if here or not args.dry_run else "counted in the paper's size"
-        print(f"{how}, for nobody said where they lie: {', '.join(plan.missing)}", file=sys.stderr)
+        how = "skipped" if here or not args.dry_run else "counted at their published size"
+        print(f"{how}: no path given for {', '.join(plan.missing)}", file=sys.stderr)
     if args.dry_run:
         return show_plan(plan, choices, survey, args)
     with started_study(args.out, plan, choices, survey, runs=args.runs, update=args.update) as study:
@@ -235,16 +237,24 @@ def show_plan(plan: Plan, choices: Choices, survey: Survey, args: argparse.Names
         print(f"rough: {RULE}; runs that share a pass are faster")
 
 
+def studies() -> dict[str, Preset]:
+    """The studies of this command: the paper's, and those that need nothing but hace."""
+    from hace.lab.study.presets import PRESETS
+    from hace.paper.studies import STUDIES
+
+    return {**STUDIES, **PRESETS}
+
+
 def print_presets() -> None:
     """The studies, and what they assume where the paper says nothing."""
-    from hace.lab.study.presets import ASSUMPTIONS, PRESETS
+    from hace.paper import ASSUMPTIONS
 
-    for name, preset in PRESETS.items():
+    for name, preset in studies().items():
         print(f"{name:<18} {preset.title}")
         print(
             f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
         )
-    print("\nassumptions:")
+    print("\nAssumptions where the paper says nothing:")
     for assumption in ASSUMPTIONS:
         print(f"- {assumption}")
 

@@ -83,9 +83,10 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
     """
     from hace.lab.runs.config_files import merged, overrides, read_document
     from hace.lab.runs.settings import from_dict, listed, unlisted
-    from hace.lab.runs.train_config import TrainConfig, preset
+    from hace.lab.runs.train_config import TrainConfig
+    from hace.paper.train_presets import train_preset
 
-    document: Mapping[str, Any] = preset(preset_name).to_dict() if preset_name else {}
+    document: Mapping[str, Any] = train_preset(preset_name).to_dict() if preset_name else {}
     if file is not None:
         document = merged(document, read_document(file))
     over, problems = overrides(settings)
@@ -153,12 +154,12 @@ def as_yaml(config: TrainConfig) -> str:
 
 def preset_list() -> str:
     """The presets, with the words of their recipes."""
-    from hace.lab.runs.train_config import PRESETS
     from hace.lab.study.methods import METHODS
     from hace.paper.recipes import describe
+    from hace.paper.train_presets import TRAIN_PRESETS
 
     parts = []
-    for name in PRESETS:
+    for name in TRAIN_PRESETS:
         dataset, model = name.split("/")
         parts.append(f"{name}\n" + "\n".join(f"  {line}" for line in describe(model, dataset).splitlines()))
     parts.append("methods, as in cifar100/resnet18/sce: " + ", ".join(METHODS))

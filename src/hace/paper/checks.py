@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from hace.paper.printed import Cell, paper_tables
+from hace.paper.printed import PrintedCell, paper_tables
 
 
-def misplaced_marks() -> list[Cell]:
+def misplaced_marks() -> list[PrintedCell]:
     """Cells whose bold or underline does not match the numbers; equal numbers share a mark.
 
     Example:

@@ -14,7 +14,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
 from typing import Literal
 
-from hace.paper.printed import Cell, PaperTable, paper_names, paper_tables
+from hace.paper.printed import PaperTable, PrintedCell, paper_names, paper_tables
 
 Status = Literal["recomputes", "within rounding", "differs", "cannot be recomputed"]
 Scores = dict[str, Decimal]  # what each method scored in one contest
@@ -37,11 +37,11 @@ class Claim:
     note: str = ""
 
 
-def claims() -> list[Claim]:
+def paper_claims() -> list[Claim]:
     """All claims that rest on numbers, by table.
 
     Example:
-        >>> wins = claims()[0]
+        >>> wins = paper_claims()[0]
         >>> wins.printed, wins.recomputed, wins.status
         ('15 of 18', '15 of 18', 'recomputes')
     """
@@ -58,7 +58,7 @@ def claims() -> list[Claim]:
     return [claim for group in groups for claim in group()]
 
 
-def gains(table: PaperTable, ours: str = "hace", theirs: str = "sce") -> dict[Cell, Decimal]:
+def gains(table: PaperTable, ours: str = "hace", theirs: str = "sce") -> dict[PrintedCell, Decimal]:
     """What a method gains over another wherever a table has both: our cell, and the difference in points.
 
     Example:

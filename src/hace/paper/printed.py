@@ -21,12 +21,12 @@ from typing import Any, Literal
 
 from hace.errors import ConfigError, nearest
 
-KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
+CELL_KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
 Key = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PrintedCell:
     """A cell of a printed table."""
 
     table: str
@@ -41,8 +41,8 @@ class Cell:
 
     @property
     def key(self) -> tuple[str | float | None, ...]:
-        """What the cell was measured on, in the order of `KEYS`."""
-        return tuple(getattr(self, name) for name in KEYS)
+        """What the cell was measured on, in the order of `CELL_KEYS`."""
+        return tuple(getattr(self, name) for name in CELL_KEYS)
 
     @property
     def value(self) -> float | None:
@@ -61,7 +61,7 @@ class Erratum:
     id: str
     where: str  # the paper's section
     text: str
-    cells: tuple[Cell, ...]  # the cells it is about; none where it is about the text alone
+    cells: tuple[PrintedCell, ...]  # the cells it is about; none where it is about the text alone
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Footnote:
 
     mark: str
     erratum: Erratum
-    cells: tuple[Cell, ...]  # those of this table
+    cells: tuple[PrintedCell, ...]  # those of this table
 
     @property
     def text(self) -> str:
@@ -90,7 +90,7 @@ class PaperTable:
     label: str  # the LaTeX label
     rows: tuple[Key, ...]
     columns: tuple[Key, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[PrintedCell, ...]
     footnotes: tuple[Footnote, ...] = ()
 
     @property
@@ -99,7 +99,7 @@ class PaperTable:
         metrics = {cell.metric for cell in self.cells}
         return metrics.pop() if len(metrics) == 1 else None
 
-    def select(self, **key: str | float | None) -> tuple[Cell, ...]:
+    def select(self, **key: str | float | None) -> tuple[PrintedCell, ...]:
         """The cells with these keys; what is left out may be anything.
 
         Example:
@@ -107,13 +107,13 @@ class PaperTable:
             ['58.97']
         """
         for name in key:
-            if name not in KEYS:
+            if name not in CELL_KEYS:
                 raise ConfigError(
-                    f"a key must be one of {', '.join(KEYS)}, got {name!r}.{nearest(name, KEYS)}"
+                    f"a key must be one of {', '.join(CELL_KEYS)}, got {name!r}.{nearest(name, CELL_KEYS)}"
                 )
         return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
 
-    def cell(self, **key: str | float | None) -> Cell:
+    def cell(self, **key: str | float | None) -> PrintedCell:
         """The one cell with these keys.
 
         Raises:
@@ -123,7 +123,7 @@ class PaperTable:
         if len(found) != 1:
             said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
             if found:
-                differ = [name for name in KEYS if len({getattr(c, name) for c in found}) > 1]
+                differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in found}) > 1]
                 remedy = f" Say also {' and '.join(differ)}."
             else:
                 remedy = "".join(self._known(name, value) for name, value in key.items())
@@ -146,15 +146,17 @@ class PaperTable:
             )
         return cell.value
 
-    def contests(self) -> Iterator[tuple[Cell, ...]]:
+    def contests(self) -> Iterator[tuple[PrintedCell, ...]]:
         """The cells that compete with each other: those that differ in the method alone."""
-        groups: dict[tuple[Any, ...], list[Cell]] = {}
+        groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
         for cell in self.cells:
             if cell.method is not None and cell.value is not None:
-                groups.setdefault(tuple(getattr(cell, n) for n in KEYS if n != "method"), []).append(cell)
+                groups.setdefault(tuple(getattr(cell, n) for n in CELL_KEYS if n != "method"), []).append(
+                    cell
+                )
         yield from (tuple(group) for group in groups.values())
 
-    def marks(self, cell: Cell) -> tuple[str, ...]:
+    def marks(self, cell: PrintedCell) -> tuple[str, ...]:
         """The footnotes of a cell, but not those of the whole table."""
         return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
 
@@ -242,6 +244,6 @@ def _table(entry: Mapping[str, Any]) -> PaperTable:
     return PaperTable(entry["id"], entry["title"], entry["label"], rows, tuple(columns), tuple(cells))
 
 
-def _cell(table: str, text: str, key: Mapping[str, Any]) -> Cell:
+def _cell(table: str, text: str, key: Mapping[str, Any]) -> PrintedCell:
     mark = "bold" if text.startswith("**") else "underline" if text.startswith("_") else ""
-    return Cell(table, text.strip("*_"), mark, **key)
+    return PrintedCell(table, text.strip("*_"), mark, **key)

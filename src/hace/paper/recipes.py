@@ -1,10 +1,10 @@
-"""The paper's recipes for end-to-end training: its table of hyperparameters, its learning rates, and what it leaves open.
+"""The paper's recipes for end-to-end training: its table of hyperparameters, its learning rates and its run rule.
 
 recipe("resnet18")                        the row of the table (appendix "Models")
 print(describe("resnet18", "cifar100"))   the same in words, with the cost and the accuracy to expect
-paper_runs("cifar100", "resnet18")        the ten runs of a model on a data set (appendix "Learning Rates")
+fixed_runs(True, 0.1)                     the six runs of a method with a dilution (appendix "Learning Rates")
 
-The values stand here as the paper prints them. Where it says nothing, `ASSUMPTIONS` says what was assumed.
+Values are as printed. Where the paper says nothing, `hace.paper.ASSUMPTIONS` says what we assume.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 from hace.errors import ConfigError, nearest
-from hace.lab.train import models
+from hace.lab.study.cost import GMACS, SUSTAINED
+from hace.lab.study.presets import FixedRun
+from hace.lab.study.start import SIZES
 from hace.lab.train.models import ARCHITECTURES
-from hace.paper import paper_tables
+from hace.paper.printed import paper_tables
 
-DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC
+PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC
 IMAGE_SIZES: Mapping[str, int] = MappingProxyType({"cifar100": 32, "aircraft": 224, "nabirds": 224})
 DILUTIONS = (0.2, 0.5, 0.7)
 PAIRINGS = ("standard", "adjusted")
@@ -56,17 +57,8 @@ class Recipe:
     optimizer: str
 
 
-class PaperRun(NamedTuple):
-    """One of the ten runs of a model on a data set; SCE at the base rate belongs to no dilution."""
-
-    loss: str
-    dilution: float | None
-    pairing: str
-    lr: float
-
-
 def _epochs(*values: int) -> Mapping[str, int]:
-    return MappingProxyType(dict(zip(DATASETS, values, strict=True)))
+    return MappingProxyType(dict(zip(PAPER_DATASETS, values, strict=True)))
 
 
 # fmt: off
@@ -81,43 +73,6 @@ _ROWS = (
 )
 # fmt: on
 RECIPES: Mapping[str, Recipe] = MappingProxyType({row.model: row for row in _ROWS})
-
-# Billions of multiplications and additions for one image, forwards, as counted by torch: (at 32 px, at 224 px).
-GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "resnet18": (0.556, 1.81),
-        "resnet34": (1.16, 3.66),
-        "resnet50": (1.30, 4.09),
-        "convnext_tiny": (0.364, 4.46),
-        "swin_tiny": (0.359, 4.49),
-        "vit_base": (5.60, 17.6),
-    }
-)
-TRAINING_IMAGES: Mapping[str, int] = MappingProxyType(
-    {"cifar100": 50_000, "aircraft": 6_667, "nabirds": 23_929}
-)
-SUSTAINED = 50e12  # operations a second, for the hours of `describe`
-
-ASSUMPTIONS = (
-    *models.ASSUMPTIONS,
-    "Image sizes: 32 px for CIFAR-100 and 224 px for FGVC-Aircraft and NABirds, as the table of data sets says.",
-    "Augmentation: at 32 px a random crop of the image with 4 px of zeros around it, and a flip; at 224 px a random part of "
-    "8 to 100 % of the area, and a flip. Tests see the whole image at 32 px, and at 224 px the middle of the image with "
-    "its shorter side at 256. No mixup, CutMix, RandAugment or erasing, which the authors of ConvNeXt and Swin use.",
-    "The scheduler 'Lambda' (Swin-T, ViT-B/16) is a linear warm-up to the base rate and a cosine to 0 after it.",
-    "Warm-up: 20 epochs for Swin-T, as its authors have; 32 for ViT-B/16, whose authors' 10,000 steps of 4,096 images are "
-    "32 epochs of ImageNet. None with CosineAnnealing.",
-    "The cosine ends at a rate of 0 and moves with every step, not every epoch.",
-    "'Momentum 0.9' of AdamW is its first beta; the second is 0.999.",
-    "Weight decay: of every parameter with SGD, as ResNets have it; with AdamW not of biases, norms, positions, class "
-    "token, layer scales and biases of relative positions, as the authors of ConvNeXt and Swin do.",
-    "Selection: the weights after the last epoch count. The paper does not say whether it takes the last or the best epoch, "
-    "nor on what it chooses; its best-of tables choose among runs by the test set.",
-    "Early stopping: none; every run has all its epochs.",
-    "Seeds: the paper has one run of each kind and names no seed. Ours is 0 where none is given.",
-    "SCE's rate in the HACE-anchored pairing: l times d, as the table of learning rates says; one sentence says l / d.",
-    "Label smoothing (but for the methods that have it in their name), gradient clipping, averaging of weights: none.",
-)
 
 
 def recipe(model: str) -> Recipe:
@@ -159,36 +114,36 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     return base_lr / dilution if loss == "hace" else base_lr
 
 
-def paper_runs(dataset: str, model: str) -> tuple[PaperRun, ...]:
-    """The ten runs of a model on a data set: six of HACE, four of SCE. The rates are the same on every data set.
+def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
+    """The paper's run rule: six runs of a method with a dilution, four of any other, on every data set.
+
+    A method without a dilution carries that of the HACE run it is paired with; its run at the base rate is paired with all.
+
+    Args:
+        diluted: Whether the method has a dilution.
+        base_lr: l, the recipe's rate.
 
     Example:
-        >>> runs = paper_runs("aircraft", "resnet18")
+        >>> runs = fixed_runs(True, 0.1) + fixed_runs(False, 0.1)
         >>> len(runs), runs[0], runs[-1]
-        (10, PaperRun(loss='hace', dilution=0.2, pairing='standard', lr=0.1),
-             PaperRun(loss='sce', dilution=None, pairing='adjusted', lr=0.1))
+        (10, FixedRun(dilution=0.2, pairing='standard', lr=0.1), FixedRun(dilution=None, pairing='adjusted', lr=0.1))
     """
-    _checked("dataset", dataset, DATASETS)
-    base = recipe(model).lr
-    runs = [
-        PaperRun(loss, d, pairing, learning_rates(loss, base, d, pairing))
-        for loss, pairing in (("hace", "standard"), ("hace", "adjusted"), ("sce", "standard"))
-        for d in DILUTIONS
-    ]
-    return (*runs, PaperRun("sce", None, "adjusted", base))
+    loss, pairings = ("hace", PAIRINGS) if diluted else ("sce", PAIRINGS[:1])
+    runs = [FixedRun(d, p, learning_rates(loss, base_lr, d, p)) for p in pairings for d in DILUTIONS]
+    return tuple(runs) if diluted else (*runs, FixedRun(None, PAIRINGS[1], base_lr))
 
 
 def training_cost(dataset: str, model: str) -> float:
-    """Floating-point operations of one run: 2 for each multiplication with its addition, and 3 passes' worth of them.
+    """Floating-point operations of one run: 2 per multiply-add, 3 passes per image and epoch.
 
     Example:
         >>> f"{training_cost('cifar100', 'resnet18'):.1e}"
         '7.5e+16'
     """
-    _checked("dataset", dataset, DATASETS)
+    _checked("dataset", dataset, PAPER_DATASETS)
     epochs = recipe(model).epochs[dataset]
     gmacs = GMACS[model][0 if IMAGE_SIZES[dataset] == 32 else 1]
-    return 6 * gmacs * 1e9 * TRAINING_IMAGES[dataset] * epochs
+    return 6 * gmacs * 1e9 * SIZES[dataset].train * epochs
 
 
 def describe(model: str, dataset: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from hace.lab.report.cells import method_title, shown
-from hace.lab.report.render import Entry, Table
+from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.study.records import Record
-from hace.paper import Cell, PaperTable, paper_tables
+from hace.paper.printed import PaperTable, PrintedCell, paper_tables
 
 TITLES = {
     "train_images": "training images", "test_images": "test images", "image_size": "image size", "batch_size": "batch",
@@ -17,7 +17,7 @@ TITLES = {
 }  # fmt: skip
 
 
-def setup_tables(results: Results) -> list[Table]:
+def setup_tables(results: Results) -> list[ReportTable]:
     """The set-up tables whose data sets or models the study has finished runs of."""
     finished = [r for r in results.records if r.stage == "final" and r.status == "finished"]
     tables = paper_tables()
@@ -30,8 +30,8 @@ def setup_tables(results: Results) -> list[Table]:
 
 
 def _table(
-    table: PaperTable, axis: str, records: list[Record], ours: Callable[[Cell, list[Record]], str]
-) -> Table | None:
+    table: PaperTable, axis: str, records: list[Record], ours: Callable[[PrintedCell, list[Record]], str]
+) -> ReportTable | None:
     rows, blocks = [], []
     for key in table.rows:
         name = str(key[axis])
@@ -52,7 +52,9 @@ def _table(
     heads = ({"dataset": "data set"}.get(axis, axis), "numbers", *map(_head, table.columns))
     notes = tuple((note.mark, note.text) for note in table.footnotes)
     remark = "Ours are what the final runs of this study had; several values are those of several runs."
-    return Table(f"paper-{table.id}", table.title, (heads,), tuple(rows), 2, notes, (remark,), tuple(blocks))
+    return ReportTable(
+        f"paper-{table.id}", table.title, (heads,), tuple(rows), 2, notes, (remark,), tuple(blocks)
+    )
 
 
 def _head(column: Any) -> str:
@@ -62,7 +64,7 @@ def _head(column: Any) -> str:
     return f"{metric}, {shown(column['dataset'])}" if "dataset" in column else str(metric)
 
 
-def _data(results: Results, cell: Cell, runs: list[Record]) -> str:
+def _data(results: Results, cell: PrintedCell, runs: list[Record]) -> str:
     metric = str(cell.metric)
     if metric in ("train_images", "test_images"):
         found = [_result(r) for r in runs]
@@ -87,7 +89,7 @@ def _data(results: Results, cell: Cell, runs: list[Record]) -> str:
     return _several(answers[metric](h) for h in trees)
 
 
-def _architecture(cell: Cell, runs: list[Record]) -> str:
+def _architecture(cell: PrintedCell, runs: list[Record]) -> str:
     names = {"learning_rate": "lr", "scheduler": "schedule"}
     metric = str(cell.metric)
     if cell.dataset is not None:
@@ -99,7 +101,7 @@ def _architecture(cell: Cell, runs: list[Record]) -> str:
     return _several(sorted(texts, key=lambda t: (isinstance(texts[t], str), texts[t])))
 
 
-def _rates(cell: Cell, runs: list[Record]) -> str:
+def _rates(cell: PrintedCell, runs: list[Record]) -> str:
     rates = sorted({r.lr for r in runs if r.key.method == cell.method})
     return _several(f"{rate:g}" for rate in rates)
 

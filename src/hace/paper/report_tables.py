@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hace.lab.report.cells import HEADLINES, PROTOCOLS, Place, method_title, shown
-from hace.lab.report.render import Entry, Table
+from hace.lab.report.cells import HEADLINES, PROTOCOLS, Arena, method_title, shown
+from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results, matched_key, tally
 from hace.lab.report.scores import Arrays, Score
 from hace.lab.report.tables import score_entry, with_marks
-from hace.paper import Cell, PaperTable, paper_tables
+from hace.paper.printed import PaperTable, PrintedCell, paper_tables
 
 METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
@@ -26,7 +26,7 @@ def touched(results: Results, table: PaperTable) -> bool:
     return any((cell.dataset, cell.model) in places for cell in table.cells)
 
 
-def paper_table(results: Results, table: PaperTable) -> Table:
+def paper_table(results: Results, table: PaperTable) -> ReportTable:
     """A table of the paper: for each of its rows the printed numbers, then ours under both protocols."""
     is_matched = any(cell.pairing for cell in table.cells)
     sources = SOURCES[:2] if is_matched else SOURCES
@@ -46,7 +46,7 @@ def paper_table(results: Results, table: PaperTable) -> Table:
     whole = [note.mark for note in table.footnotes if len(note.cells) == len(table.cells)]
     remarks = [*_about(is_matched), *_tallies(results, table, sources)]
     remarks += [f"Of the whole table: note {', '.join(whole)}."] if whole else []
-    return Table(
+    return ReportTable(
         f"paper-{table.id}",
         table.title,
         tuple(map(tuple, heads)),
@@ -69,12 +69,12 @@ def _about(is_matched: bool) -> list[str]:
     ]
 
 
-def _printed(table: PaperTable, cell: Cell) -> Entry:
+def _printed(table: PaperTable, cell: PrintedCell) -> Entry:
     mark = {"bold": "best", "underline": "second"}.get(cell.mark, "")
     return Entry(cell.printed, mark=mark, notes=table.marks(cell))  # type: ignore[arg-type]
 
 
-def _ours(results: Results, cells: Sequence[Cell], source: str) -> list[Entry]:
+def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
     protocol = "paper" if source == SOURCES[1] else "fair"
     found = [measured(results, cell, protocol) for cell in cells]
     entries = [
@@ -94,9 +94,9 @@ def _ours(results: Results, cells: Sequence[Cell], source: str) -> list[Entry]:
     return entries
 
 
-def measured(results: Results, cell: Cell, protocol: str) -> tuple[Score, str]:
+def measured(results: Results, cell: PrintedCell, protocol: str) -> tuple[Score, str]:
     """Our number for a cell of the paper; and what is to be said of it, or instead of it."""
-    place = Place(protocol, str(cell.dataset), str(cell.model))
+    place = Arena(protocol, str(cell.dataset), str(cell.model))
     arrays: Arrays | None = (results.matched if cell.pairing else results.arrays).get(place)
     name = str(cell.method)
     if arrays is not None and cell.pairing:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 
-from hace.paper.claims import claims
+from hace.paper.assumptions import ASSUMPTIONS
+from hace.paper.claims import paper_claims
 from hace.paper.printed import errata
 
 HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
@@ -24,7 +25,7 @@ def claims_text(width: int = 100) -> str:
         recomputes      15 of 18
     """
     lines = ["The paper's claims, recomputed from its printed tables", ""]
-    for claim in claims():
+    for claim in paper_claims():
         said = claim.printed
         if claim.recomputed and claim.recomputed != claim.printed:
             said += f" -> {claim.recomputed}"
@@ -43,7 +44,7 @@ def summary() -> str:
         >>> summary()
         'Of 33 claims 23 recompute, 1 is within rounding, 5 differ and 4 cannot be recomputed.'
     """
-    count = Counter(claim.status for claim in claims())
+    count = Counter(claim.status for claim in paper_claims())
     return (
         f"Of {count.total()} claims {count['recomputes']} recompute, {count['within rounding']} is within rounding, "
         f"{count['differs']} differ and {count['cannot be recomputed']} cannot be recomputed."
@@ -52,7 +53,7 @@ def summary() -> str:
 
 def claims_markdown() -> str:
     """The claims as a Markdown table."""
-    rows = [(c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note) for c in claims()]
+    rows = [(c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note) for c in paper_claims()]
     lines = [HEADS, ("---",) * len(HEADS), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -60,3 +61,8 @@ def claims_markdown() -> str:
 def errata_markdown() -> str:
     """The errata as a Markdown list."""
     return "\n".join(f"- **{erratum.id}** ({erratum.where}): {erratum.text}" for erratum in errata())
+
+
+def assumptions_markdown() -> str:
+    """The assumptions as a Markdown list."""
+    return "\n".join(f"- {assumption}" for assumption in ASSUMPTIONS)

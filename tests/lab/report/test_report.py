@@ -22,6 +22,7 @@ from hace.lab.report.page import command_of, thinned
 from hace.lab.report.results import Results
 from hace.lab.study.records import Record
 from hace.lab.study.study import read_study
+from hace.paper import report_sections
 from hace.paper.first_figure import toy_values
 from tests.report_studies import animals, fair_records, paper_records, write_study
 
@@ -39,7 +40,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(study, tmp_path_factory.mktemp("out") / "new" / "folder")
+    return write_report(study, tmp_path_factory.mktemp("out") / "new" / "folder", sections=[report_sections])
 
 
 class Outline(HTMLParser):
@@ -125,7 +126,7 @@ def test_all_files_are_there_and_whole(page: Path) -> None:
 
 
 def test_two_reports_have_the_same_bytes(study: Path, page: Path, tmp_path: Path) -> None:
-    again = write_report(study, tmp_path).parent
+    again = write_report(study, tmp_path, sections=[report_sections]).parent
     for path in page.parent.rglob("*"):
         if path.is_file():
             assert (again / path.relative_to(page.parent)).read_bytes() == path.read_bytes(), path.name

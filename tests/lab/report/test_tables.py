@@ -17,11 +17,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from hace.errors import ConfigError, DataError
-from hace.lab.report.cells import HEADLINES, Place, choose
+from hace.lab.report.cells import HEADLINES, Arena, choose
 from hace.lab.report.latex import latex, to_latex
 from hace.lab.report.render import (
     Entry,
-    Table,
+    ReportTable,
     head_line,
     marked,
     to_csv,
@@ -32,7 +32,6 @@ from hace.lab.report.render import (
 from hace.lab.report.results import Results
 from hace.lab.report.tables import (
     against_table,
-    claims_table,
     levels_table,
     methods_table,
     pair_table,
@@ -44,10 +43,11 @@ from hace.metrics.intervals import interval, paired_interval
 from hace.paper import paper_tables
 from hace.paper.report_setup import setup_tables
 from hace.paper.report_tables import comparable, paper_table, touched
+from hace.paper.sections import claims_table
 from tests.report_studies import animals, fair_records, paper_records
 
-FAIR = Place("fair", "pets", "backbone")
-PAPER = Place("paper", "aircraft", "dinov2_large")
+FAIR = Arena("fair", "pets", "backbone")
+PAPER = Arena("paper", "aircraft", "dinov2_large")
 SKILLS = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5, "hxe_0.2": 1.9}
 
 
@@ -62,7 +62,7 @@ def results(records: list[Record]) -> Results:
     return Results(records)
 
 
-def all_tables(results: Results) -> Iterator[Table]:
+def all_tables(results: Results) -> Iterator[ReportTable]:
     for place, arrays in results.arrays.items():
         yield methods_table(place, arrays)
         levels = levels_table(place, arrays)
@@ -77,7 +77,7 @@ def all_tables(results: Results) -> Iterator[Table]:
     yield claims_table()
 
 
-def row(table: Table, *names: str) -> dict[str, Entry]:
+def row(table: ReportTable, *names: str) -> dict[str, Entry]:
     found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
     assert len(found) == 1
     return dict(zip(head_line(table), found[0], strict=True))
@@ -292,7 +292,7 @@ def test_latex_compiles(results: Results, tmp_path: Path) -> None:
 
 def test_hostile_names_stay_text() -> None:
     name = "</script><b>|*_[x](y)_*\n&\"'$"
-    table = Table("t", name, (("method", name),), ((Entry(name), Entry("1.0", name)),), remarks=(name,))
+    table = ReportTable("t", name, (("method", name),), ((Entry(name), Entry("1.0", name)),), remarks=(name,))
     page = to_html(table)
     assert "<b>" not in page
     assert "</script" not in page

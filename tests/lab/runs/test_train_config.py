@@ -10,11 +10,10 @@ import pytest
 
 from hace.cli.train import as_yaml, build_config
 from hace.errors import ConfigError, FormatError
-from hace.lab.runs.config import DataConfig
 from hace.lab.runs.config_files import merged, overrides, read_document
 from hace.lab.runs.settings import from_dict
-from hace.lab.runs.train_config import PRESETS, TrainConfig, paper_config, preset
-from hace.paper import recipes
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.study.methods import METHODS
 from tests.train_cases import tiny
 
 
@@ -101,7 +100,7 @@ def test_layers_go_over_each_other(tmp_path: Path) -> None:
 
 
 def test_a_configuration_runs_again_as_it_was_saved(tmp_path: Path) -> None:
-    config = tiny(loss=preset("cifar100/resnet18/hace_smooth").loss, clip_norm=0.5, per_class=2)
+    config = tiny(loss=METHODS["hace_smooth"].loss, clip_norm=0.5, per_class=2)
     assert from_dict(TrainConfig, json.loads(json.dumps(config.to_dict()))) == config
     path = tmp_path / "again.yaml"
     path.write_text(as_yaml(config))
@@ -144,49 +143,3 @@ def test_what_decides_the_result_is_in_the_id_and_the_rest_is_not() -> None:
     }
     ids = {config.identity("f"), *(replace(config, **{k: v}).identity("f") for k, v in changes.items())}
     assert len(ids) == len(changes) + 1
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_the_papers_recipes(name: str) -> None:
-    dataset, model = name.split("/")
-    row = recipes.recipe(model)
-    config = PRESETS[name]()
-    assert config == preset(name) == preset(f"{name}/hace")
-    assert config.data == DataConfig(dataset)
-    for key in "model batch_size lr weight_decay momentum dropout schedule warmup_epochs optimizer".split():
-        assert getattr(config, key) == getattr(row, key), key
-    assert config.epochs == row.epochs[dataset]
-    words = PRESETS[name].__doc__ or ""
-    assert "as the paper's table of hyperparameters has it" in words
-    assert "Cost:" in words
-    assert "Expect: top-1" in words
-
-
-def test_the_guide_has_every_assumption() -> None:
-    guide = " ".join((Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8").split())
-    assert [a for a in recipes.ASSUMPTIONS if " ".join(a.split()) not in guide] == []
-
-
-def test_the_four_rates_of_the_papers_pairs() -> None:
-    base = recipes.recipe("resnet18").lr
-    found = {
-        (method, pairing): paper_config("cifar100", "resnet18", method, dilution=0.2, pairing=pairing).lr
-        for method in ("hace", "sce")
-        for pairing in ("standard", "adjusted")
-    }
-    assert found == {
-        ("hace", "standard"): base,
-        ("hace", "adjusted"): base / 0.2,
-        ("sce", "standard"): base * 0.2,
-        ("sce", "adjusted"): base,
-    }
-    assert paper_config("cifar100", "resnet18", "hace_shuffled", seed=3).data.shuffle == 3
-    for call, words in (
-        (lambda: preset("cifar100/resnet19"), "Did you mean 'cifar100/resnet18'"),
-        (lambda: preset("cifar100/resnet18/hacee"), "method must be one of sce,"),
-        (lambda: paper_config("cifar10", "resnet18"), "dataset must be one of cifar100, aircraft, nabirds"),
-        (lambda: paper_config("cifar100", "resnet18", "sce", dilution=0.2), "'sce' has no dilution"),
-        (lambda: paper_config("cifar100", "resnet18", "hxe_0.2", pairing="standard"), "loss must be one of"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            call()

@@ -21,23 +21,25 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.grid import Place
 from hace.lab.study.methods import METHODS, PAPER_METHODS
 from hace.lab.study.plans import Choices, Plan, make_plan
-from hace.lab.study.presets import ASSUMPTIONS, PRESETS
+from hace.lab.study.presets import PRESETS, find_presets
 from hace.lab.study.protocol import FAIR_RATES
 from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Row, Tally
 from hace.lab.study.start import Survey, start_study
 from hace.lab.study.study import chosen, read_study
 from hace.lab.study.view import watching
-from hace.paper.recipes import DATASETS, RECIPES, paper_runs
+from hace.paper import ASSUMPTIONS, STUDIES
+from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
 from tests.data_layouts import write_image
 from tests.report_studies import animals, make_run
 from tests.study_files import PATHS, outcomes, plants_study, write_features
 
-SOMEWHERE = Place(dict.fromkeys(DATASETS, "f.npz"), dict.fromkeys(DATASETS, "data"))
+ALL = {**STUDIES, **PRESETS}
+SOMEWHERE = Place(dict.fromkeys(PAPER_DATASETS, "f.npz"), dict.fromkeys(PAPER_DATASETS, "data"))
 
 
 def plan(name: str | list[str], **choices) -> Plan:
-    return make_plan(name, Choices(SOMEWHERE, **choices))
+    return make_plan(find_presets(name, ALL), Choices(SOMEWHERE, **choices))
 
 
 def small(folder: Path, *more: str) -> list[str]:
@@ -61,7 +63,12 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
             for c in cells
             if (c.key.dataset, c.key.model) == (dataset, model)
         ]
-        assert sorted(map(str, found)) == sorted(str(tuple(run)) for run in paper_runs(dataset, model))
+        runs = [
+            (method, *run)
+            for method, diluted in (("hace", True), ("sce", False))
+            for run in fixed_runs(diluted, RECIPES[model].lr)
+        ]
+        assert sorted(map(str, found)) == sorted(map(str, runs))
     assert all(c.search() == [] and c.final(c.rates[0]).evaluate == "test" for c in cells)
 
 
@@ -86,7 +93,7 @@ def test_studies_share_their_runs() -> None:
         assert {c.final(c.rates[0]).identity("data") for c in plan(part).cells} <= whole
 
 
-@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.protocol == "fair"])
+@pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
 def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> None:
     cells = plan(name).cells
     by_model: dict[tuple[str, str], set] = {}
@@ -96,8 +103,8 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
         assert cell.final(1.0).validation == 0
     assert all(len(rates) == 1 for rates in by_model.values())
     seeds = {m: {c.key.seed for c in cells if c.key.method == m} for m in {c.key.method for c in cells}}
-    assert all(found == set(range(PRESETS[name].seeds)) for found in seeds.values())
-    if PRESETS[name].kind == "probe":
+    assert all(found == set(range(ALL[name].seeds)) for found in seeds.values())
+    if ALL[name].kind == "probe":
         assert {cell.rates for cell in cells} == {FAIR_RATES}
 
 
@@ -120,11 +127,15 @@ def test_choices_shrink_a_study() -> None:
 
 
 def test_data_of_ones_own_need_an_option_only() -> None:
-    found = make_plan("fair-probe", Choices(Place({"birds": "b.npz"}, {}, {"birds": "t.csv"})))
+    found = make_plan(
+        find_presets("fair-probe", ALL), Choices(Place({"birds": "b.npz"}, {}, {"birds": "t.csv"}))
+    )
     assert {c.key.dataset for c in found.cells} == {"birds"}
-    assert found.missing == tuple(f"--features {name}=" for name in DATASETS)
+    assert found.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
     assert found.data["birds", "probe"].name == "features"
-    images = make_plan("fair-end-to-end", Choices(Place({}, {"birds": "/"}), only={"model": "resnet18"}))
+    images = make_plan(
+        find_presets("fair-end-to-end", ALL), Choices(Place({}, {"birds": "/"}), only={"model": "resnet18"})
+    )
     assert images.data["birds", "train"].name == "folders"
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
 
@@ -156,7 +167,7 @@ def test_any_setting_of_all_runs() -> None:
             r"'metod' is no part of a cell\. .* Did you mean 'method'",
         ),
         ("fair-probe", {"only": {"method": "sc"}}, r"there is no method 'sc'\. .* Did you mean 'sce'"),
-        ("paper-probe", {"rates": (1.0,)}, "paper-probe has the paper's rates"),
+        ("paper-probe", {"rates": (1.0,)}, "paper-probe has fixed rates"),
         ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0, got 1, -1"),
         ("fair-probe", {"settings": {"lr": 1}}, "--set lr: that is the grid's own business"),
         ("fair-probe", {"settings": {"bath_size": 1}}, "bath_size is no setting.* Did you mean 'batch_size'"),
@@ -172,7 +183,7 @@ def test_any_setting_of_all_runs() -> None:
 )
 def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_plan(name, Choices(**{"place": SOMEWHERE, **choices}))
+        make_plan(find_presets(name, ALL), Choices(**{"place": SOMEWHERE, **choices}))
 
 
 # Studies on the disk.
@@ -299,7 +310,7 @@ def test_no_study_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_list_names_every_study_and_assumption(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", "--list"]) == 0
     out = capsys.readouterr().out
-    assert all(f"\n{name} " in f"\n{out}" for name in PRESETS)
+    assert all(f"\n{name} " in f"\n{out}" for name in ALL)
     assert all(assumption in out for assumption in ASSUMPTIONS)
 
 
@@ -383,7 +394,7 @@ def test_a_damaged_run_is_reported_not_believed(tmp_path: Path) -> None:
 
 
 def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
-    (cell,) = make_plan("demo", Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)).cells
+    (cell,) = make_plan(PRESETS, Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)).cells
     searched = []
     for config in cell.search():
         assert isinstance(config, ProbeConfig)
@@ -449,7 +460,7 @@ def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> Non
             write_image(tmp_path / "images" / split / name / f"{split}.png")
     place = Place({"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)})
     choices = Choices(place, {"method": "sce", "model": "features,resnet18"}, seeds=1)
-    both = make_plan(["fair-probe", "fair-end-to-end"], choices)
+    both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), choices)
     study = start_study(tmp_path / "study", both, choices, Survey(both.data))
     prints = {kind: study.sets["plants", kind]["fingerprint"] for kind in ("probe", "train")}
     assert prints["probe"] != prints["train"]
@@ -489,7 +500,7 @@ def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.
     assert " 324 runs, 0 done" in out  # 18 pairs of ten, and 3 x (4 x 6 + 6 x 4) probes
     assert not (tmp_path / "s").exists()
     with pytest.raises(ConfigError, match="has no data"):
-        make_plan("paper-end-to-end")
+        make_plan(find_presets("paper-end-to-end", ALL))
 
 
 def seconds(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -17,8 +17,8 @@ from hace.lab.runs.run import Run
 from hace.lab.study.protocol import FAIR_RATES, FAIR_VALIDATION, final_config, search_configs, select
 from hace.losses.registry import loss_parameters
 from hace.metrics.intervals import Interval, interval, paired_interval, stacked
-from hace.paper.recipes import DILUTIONS, PAIRINGS, learning_rates
 
+Rule = Callable[[bool, float], Iterable[tuple[float | None, str | None, float]]]
 Epochs = Callable[[int], None]
 METRICS = ("top-1", "top-5", "severity", "HD@1")
 
@@ -141,28 +141,32 @@ def fair_probes(
     ]
 
 
-def paper_probes(
+def fixed_probes(
     base: ProbeConfig,
     losses: Mapping[str, LossConfig],
+    rule: Rule,
     seeds: Sequence[int],
     out: str | Path,
     on_epoch: Epochs | None = None,
 ) -> list[Chosen]:
-    """The paper's protocol: fixed rates around `base.lr`, and the best run *on the test set* stands in the table.
+    """Fixed rates around `base.lr`; the best run *on the test set* counts.
 
-    A loss with a dilution d runs at d = 0.2, 0.5 and 0.7 with the rates l and l/d (six runs), the others at l and at l d for
-    each of these d (four runs). The unequal number and the choice on the test set are the paper's; see the fair protocol.
+    Args:
+        base: Everything but loss, rate and seed; its rate is the base rate.
+        losses: By title.
+        rule: From whether a loss has a dilution and the base rate to its runs: dilution, pairing and rate of each. That of
+            the paper is `hace.paper.recipes.fixed_runs`.
+        seeds: Each a replicate.
+        out: The folder of run directories.
+        on_epoch: As of `run_probes`.
     """
     cells: list[tuple[str, ProbeConfig]] = []
     for title, loss in losses.items():
         diluted = "dilution" in loss.options
-        tries: dict[tuple[float, float | None], ProbeConfig] = {}
-        for d, pairing in product(DILUTIONS, PAIRINGS):
-            rate = learning_rates("hace" if diluted else "sce", base.lr, d, pairing)
+        for d, _, rate in rule(diluted, base.lr):
             own = LossConfig(loss.name, {**loss.options, "dilution": d}) if diluted else loss
             config = replace(base, loss=own, lr=rate, evaluate="test")
-            tries.setdefault((rate, d if diluted else None), config)
-        cells += [(title, replace(config, seed=seed)) for config in tries.values() for seed in seeds]
+            cells += [(title, replace(config, seed=seed)) for seed in seeds]
     runs = run_probes([config for _, config in cells], out, on_epoch=on_epoch)
     found = []
     for title in losses:

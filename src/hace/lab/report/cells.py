@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from hace.data import DATASETS
 from hace.hierarchy import Hierarchy
 from hace.lab.study.methods import METHODS
+from hace.lab.study.plans import DINOV2
 from hace.lab.study.records import Record
-from hace.paper import paper_names
+from hace.lab.train.models import ARCHITECTURES
 
 Key = tuple[str, str]  # heading and name of a metric
 BY_LEVEL = "accuracy by level, best node of the level"
@@ -61,7 +63,7 @@ HEADLINES = (
 )
 
 
-class Place(NamedTuple):
+class Arena(NamedTuple):
     """Where methods compete: a protocol, a data set and a model."""
 
     protocol: str
@@ -86,7 +88,7 @@ class Place(NamedTuple):
 class Choice:
     """The runs that stand for a method at a place: one a seed."""
 
-    place: Place
+    place: Arena
     method: str
     records: tuple[Record, ...]
 
@@ -119,9 +121,9 @@ class Choice:
         return [v for v in found if v is not None]
 
 
-def choose(records: Iterable[Record]) -> dict[Place, dict[str, Choice]]:
+def choose(records: Iterable[Record]) -> dict[Arena, dict[str, Choice]]:
     """For each place and method, the run of each seed that tables show; places and methods in the order of the records."""
-    found: dict[Place, dict[str, dict[int, list[Record]]]] = {}
+    found: dict[Arena, dict[str, dict[int, list[Record]]]] = {}
     validation: dict[tuple[object, ...], float] = {}
     for record in records:
         key = record.key
@@ -130,10 +132,10 @@ def choose(records: Iterable[Record]) -> dict[Place, dict[str, Choice]]:
                 cell = (key.protocol, key.dataset, key.model, key.method, key.seed, key.dilution)
                 validation[cell] = max(validation.get(cell, 0.0), record.top1)
             continue
-        place = Place(key.protocol, key.dataset, key.model)
+        place = Arena(key.protocol, key.dataset, key.model)
         found.setdefault(place, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
     order = {method: i for i, method in enumerate(METHODS)}
-    chosen: dict[Place, dict[str, Choice]] = {}
+    chosen: dict[Arena, dict[str, Choice]] = {}
     first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
     in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
     for place in in_order:
@@ -163,8 +165,8 @@ def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], flo
     return max(records, key=merit)
 
 
-def _place(record: Record) -> Place:
-    return Place(record.key.protocol, record.key.dataset, record.key.model)
+def _place(record: Record) -> Arena:
+    return Arena(record.key.protocol, record.key.dataset, record.key.model)
 
 
 def level_names(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -181,7 +183,11 @@ def method_title(key: str) -> str:
 
 def shown(key: str) -> str:
     """A data set or model for people."""
-    return paper_names().get(key, key)
+    if key in ARCHITECTURES:
+        return ARCHITECTURES[key].title
+    if key in DATASETS and DATASETS[key].official:
+        return DATASETS[key].title
+    return "DINOv2-Large" if key == DINOV2 else key
 
 
 def _range(values: Sequence[float]) -> str:

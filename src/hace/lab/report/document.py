@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hace.errors import ConfigError
-from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, Place, level_names, method_title, shown
+from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, Arena, level_names, method_title, shown
 from hace.lab.report.nodes import level_accuracy, place_data
-from hace.lab.report.render import Table
+from hace.lab.report.render import ReportTable
 from hace.lab.report.results import Results, tally
 from hace.lab.report.tables import (
     against_table,
-    claims_table,
     dilutions_table,
     levels_table,
     methods_table,
     pair_table,
 )
 from hace.lab.study.records import Record
-from hace.paper.report_setup import setup_tables
-from hace.paper.report_tables import comparable, paper_table, touched
-from hace.paper.text import summary
 
 LEVELS_DRAWN = 6
 
@@ -53,14 +49,18 @@ class Document:
     sections: list[Section] = field(default_factory=list)
     places: list[dict[str, Any]] = field(default_factory=list)
 
-    def tables(self) -> Iterator[Table]:
+    def tables(self) -> Iterator[ReportTable]:
         """All tables."""
-        return (block for section in self.sections for block in section.blocks if isinstance(block, Table))
+        return (
+            block for section in self.sections for block in section.blocks if isinstance(block, ReportTable)
+        )
 
     def pictures(self) -> Iterator[Any]:
         """All figures."""
         return (block for section in self.sections for block in section.blocks if hasattr(block, "svg"))
 
+
+SectionBuilder = Callable[[Results, bool], Sequence[Section]]  # from results and whether to draw
 
 READING = (
     "A number is the mean over seeds; in brackets stands its 95 % interval, from a bootstrap that draws seeds and test samples "
@@ -80,15 +80,21 @@ READING = (
 
 
 def build(
-    results: Results, title: str, facts: list[tuple[str, str]], problems: Sequence[str], draw: bool = True
+    results: Results,
+    title: str,
+    facts: list[tuple[str, str]],
+    problems: Sequence[str],
+    sections: Sequence[SectionBuilder] = (),
+    draw: bool = True,
 ) -> Document:
-    """Compute everything, place by place, so that each run's predictions are read once.
+    """Compute everything, arena by arena, so that each run's predictions are read once.
 
     Args:
         results: The study's results.
         title: Of the page.
         facts: What was run.
         problems: What was skipped, with the reason.
+        sections: More sections, each built from the results; they come before that of the runs.
         draw: Whether to draw figures; they need matplotlib.
     """
     document = Document(title, facts)
@@ -96,12 +102,12 @@ def build(
     document.sections += [_short(results), Section("reading", "How to read this", READING)]
     document.sections += [Section("results", "Results", ()), *by_place.values()]
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
-    document.sections += [_idea(draw), *_paper(results)]
+    document.sections += [section for more in sections for section in more(results, draw)]
     document.sections.append(_runs(results, problems))
     return document
 
 
-def _place_section(results: Results, place: Place, document: Document, draw: bool) -> Section:
+def _place_section(results: Results, place: Arena, document: Document, draw: bool) -> Section:
     arrays = results.arrays[place]
     blocks: list[Any] = [
         methods_table(place, arrays),
@@ -124,10 +130,10 @@ def _place_section(results: Results, place: Place, document: Document, draw: boo
     return Section(f"place-{place.slug}", place.title, tuple(b for b in blocks if b is not None), level=3)
 
 
-def _pictures(results: Results, place: Place) -> list[Any]:
+def _pictures(results: Results, place: Arena) -> list[Any]:
     try:
         from hace.lab.report import figures
-        from hace.paper.family_bars import level_picture
+        from hace.lab.report.level_bars import level_picture
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[place], dict(results.choices[place])
@@ -182,40 +188,6 @@ def _verdict(first: str, second: str, gap: Any) -> str:
         return f"{said}, without an interval."
     end = "which leaves out 0" if gap.excludes_zero else "which includes 0: no difference is shown"
     return f"{said}, 95 % interval {100 * gap.low:+.2f} to {100 * gap.high:+.2f}, {end}."
-
-
-def _idea(draw: bool) -> Section:
-    blocks: list[Any] = ["HACE in one figure, after figure 1 of the paper, with numbers from this library."]
-    if draw:
-        from hace.paper.first_figure import toy_picture
-
-        blocks.append(toy_picture())
-    return Section("idea", "The loss", tuple(blocks))
-
-
-def _paper(results: Results) -> list[Section]:
-    ours = [t for t in comparable() if touched(results, t)]
-    rest = [t.title for t in comparable() if t not in ours]
-    blocks: list[Any] = [
-        "Every table of the paper that this study has runs for: the printed numbers as they stand there, with what is known to "
-        "be wrong with them as footnotes, and ours in the same cells.",
-        *(paper_table(results, t) for t in ours),
-        *setup_tables(results),
-    ]
-    if not ours:
-        blocks[0] = (
-            "This study has no runs on the paper's data sets with the paper's models, so its printed numbers stand alone."
-        )
-    if rest:
-        blocks += ["Tables that this study does not touch (all their cells: not run):", rest]
-    return [
-        Section("paper", "The paper's tables", tuple(blocks)),
-        Section(
-            "claims",
-            "The paper's claims",
-            (f"{summary()} From the printed numbers alone, without a run.", claims_table()),
-        ),
-    ]
 
 
 def _runs(results: Results, problems: Sequence[str]) -> Section:

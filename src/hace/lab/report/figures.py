@@ -9,7 +9,7 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 
-from hace.lab.report.cells import HEADLINES, TOP1, Choice, Place, method_title
+from hace.lab.report.cells import HEADLINES, TOP1, Arena, Choice, method_title
 from hace.lab.report.drawing import (
     SETTINGS,
     WIDTH,
@@ -25,7 +25,7 @@ from hace.lab.study.methods import METHODS
 from hace.lab.study.records import Record
 
 
-def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:
+def rates_picture(place: Arena, records: Sequence[Record]) -> Picture | None:
     """Accuracy against the learning rate: on held-out samples, from the search; of the paper's protocol on the test set."""
     stage = "search" if place.protocol == "fair" else "final"
     found = _rate_curves(place, records, stage)
@@ -54,7 +54,7 @@ def rates_picture(place: Place, records: Sequence[Record]) -> Picture | None:
 
 
 def _rate_curves(
-    place: Place, records: Sequence[Record], stage: str
+    place: Arena, records: Sequence[Record], stage: str
 ) -> dict[str, tuple[float | None, dict[float, float]]]:
     """For each method its curve, rate -> mean accuracy over seeds; of several dilutions that with the highest point."""
     found: dict[str, dict[float | None, dict[float, list[float]]]] = {}
@@ -74,7 +74,7 @@ def _rate_curves(
     return best
 
 
-def tradeoff_picture(place: Place, arrays: Arrays) -> Picture | None:
+def tradeoff_picture(place: Arena, arrays: Arrays) -> Picture | None:
     """Accuracy against the severity of mistakes, with both intervals."""
     severity = HEADLINES[2].key
     points = {m: (arrays.score(m, TOP1), arrays.score(m, severity)) for m in arrays.choices}
@@ -106,7 +106,7 @@ def tradeoff_picture(place: Place, arrays: Arrays) -> Picture | None:
     return picture(figure, f"tradeoff-{place.slug}", text, alt)
 
 
-def operating_picture(place: Place, choices: dict[str, Choice]) -> Picture | None:
+def operating_picture(place: Arena, choices: dict[str, Choice]) -> Picture | None:
     """Precision against specificity as the threshold moves, averaged over seeds."""
     curves = {m: _mean_curve(c, "operating_curve", ("specificity", "precision")) for m, c in choices.items()}
     curves = {m: c for m, c in curves.items() if c is not None}
@@ -125,7 +125,7 @@ def operating_picture(place: Place, choices: dict[str, Choice]) -> Picture | Non
     return picture(figure, f"operating-{place.slug}", text, alt)
 
 
-def reliability_picture(place: Place, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
+def reliability_picture(place: Arena, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
     """Accuracy against confidence at each level, over the samples of all seeds."""
     found = {m: _bins(choices[m]) for m in methods if m in choices}
     found = {m: levels for m, levels in found.items() if levels}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from hace.lab.report.render import Entry, Table, spans
+from hace.lab.report.render import Entry, ReportTable, spans
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: ReportTable) -> str:
     """A `table` environment for booktabs (and graphicx, to fit wide ones): best bold, second underlined."""
     width = len(table.heads[-1])
     prose = table.stub == width
@@ -47,7 +47,7 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, *tabular, *below, r"\end{table}"]) + "\n"
 
 
-def _paragraphs(table: Table) -> str:
+def _paragraphs(table: ReportTable) -> str:
     """Columns of text, as wide as their longest entry asks for, within a line."""
     columns = zip(table.heads[-1], *([e.text for e in row] for row in table.rows), strict=True)
     longest = [max(map(len, texts)) for texts in columns]

@@ -12,7 +12,7 @@ from hace.draw.drawing import asset, json_for_page, page_data
 from hace.lab.report.cells import method_title
 from hace.lab.report.document import Document, Section
 from hace.lab.report.latex import to_latex
-from hace.lab.report.render import Table, code, markdown, to_csv, to_html, to_markdown
+from hace.lab.report.render import ReportTable, code, markdown, to_csv, to_html, to_markdown
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
 FOOTER = "Made by hace {version}. Tables lie as CSV and LaTeX in tables/, figures as PNG and SVG in figures/, runs in runs.csv."
@@ -84,7 +84,7 @@ def _section(section: Section, drawn: bool) -> str:
     for block in section.blocks:
         if hasattr(block, "svg"):
             pictures.append(_picture(block))
-        elif isinstance(block, Table):
+        elif isinstance(block, ReportTable):
             lines.append(to_html(block))
         elif isinstance(block, str):
             lines.append(f"<p>{code(block)}</p>")
@@ -131,7 +131,7 @@ def to_report_markdown(document: Document) -> str:
                     markdown(block.caption),
                     "",
                 ]
-            elif isinstance(block, Table):
+            elif isinstance(block, ReportTable):
                 lines += [to_markdown(block)]
             elif isinstance(block, str):
                 lines += [markdown(block), ""]

@@ -34,7 +34,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table.
 
     Attributes:
@@ -74,7 +74,7 @@ def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
     return ["" if v is None else names.get(v, "") for v in values]
 
 
-def head_line(table: Table) -> list[str]:
+def head_line(table: ReportTable) -> list[str]:
     """One heading a column: the lines of headings, joined."""
     columns = zip(*table.heads, strict=True)
     return [" ".join(dict.fromkeys(part for part in column if part)) for column in columns]
@@ -83,7 +83,7 @@ def head_line(table: Table) -> list[str]:
 # ---------------------------------------------------------------------- Markdown, CSV, plain text
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ReportTable) -> str:
     """A Markdown table with its title above and its notes below."""
     lines = [f"**{markdown(table.title)}**", ""]
     lines.append("| " + " | ".join(markdown(head) or " " for head in head_line(table)) + " |")
@@ -117,7 +117,7 @@ def markdown(text: str) -> str:
     return "`".join(parts) if whole else "`".join(parts[:-1]) + "\\`" + parts[-1]
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ReportTable) -> str:
     """A line a row; details have columns of their own, and the marks are left out."""
     detailed = [any(row[c].detail for row in table.rows) for c in range(len(table.heads[-1]))]
     out = io.StringIO()
@@ -130,7 +130,7 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def to_text(table: Table) -> str:
+def to_text(table: ReportTable) -> str:
     """For the terminal: * marks the best, + the second."""
     heads = head_line(table)
     cells = [[_plain(e) for e in row] for row in table.rows]
@@ -162,7 +162,7 @@ def spans(line: Iterable[str]) -> Iterator[tuple[str, int, int]]:
 # ---------------------------------------------------------------------- HTML
 
 
-def to_html(table: Table) -> str:
+def to_html(table: ReportTable) -> str:
     """A figure with the table, its caption and its notes; wide tables scroll by themselves."""
     e = html.escape
     prose = " prose" if table.stub == len(table.heads[-1]) else ""

@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.cells import TOP1, Choice, Key, Place, choose, method_title
+from hace.lab.report.cells import TOP1, Arena, Choice, Key, choose, method_title
 from hace.lab.report.scores import Arrays, Store
 from hace.lab.study.records import Record
 from hace.metrics.intervals import Interval
@@ -18,12 +18,12 @@ DEFAULT_PAIR = ("hace", "sce")
 class Gap(NamedTuple):
     """A difference of two methods at a place."""
 
-    place: Place
+    place: Arena
     interval: Interval
     seeds: int
 
 
-class Tally(NamedTuple):
+class Wins(NamedTuple):
     """Differences over several places, in short."""
 
     won: int
@@ -63,11 +63,11 @@ class Results:
         """What could not be read of finished runs."""
         return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
 
-    def places(self, protocol: str) -> list[Place]:
+    def places(self, protocol: str) -> list[Arena]:
         """The places of a protocol."""
         return [place for place in self.choices if place.protocol == protocol]
 
-    def gap(self, place: Place, first: str, second: str, key: Key = TOP1) -> Gap | None:
+    def gap(self, place: Arena, first: str, second: str, key: Key = TOP1) -> Gap | None:
         """The difference of two methods at a place; None where it does not have both."""
         difference = self.arrays[place].difference(first, second, key)
         return None if difference is None else Gap(place, *difference)
@@ -78,30 +78,30 @@ class Results:
         return [gap for gap in found if gap is not None]
 
 
-def tally(values: Sequence[float], higher: bool = True) -> Tally | None:
+def tally(values: Sequence[float], higher: bool = True) -> Wins | None:
     """Wins, mean and median of differences.
 
     Example:
         >>> tally([2.0, -1.0, 0.5])
-        Tally(won=2, of=3, mean=0.5, median=0.5)
+        Wins(won=2, of=3, mean=0.5, median=0.5)
     """
     if not values:
         return None
     won = sum(v > 0 if higher else v < 0 for v in values)
-    return Tally(won, len(values), mean(values), median(values))
+    return Wins(won, len(values), mean(values), median(values))
 
 
-def _matched(records: Iterable[Record], place: Place) -> dict[str, Choice]:
+def _matched(records: Iterable[Record], place: Arena) -> dict[str, Choice]:
     """Runs of the paper's pairs, by :func:`matched_key`; a rate that several pairs share stands in each of them."""
     found: dict[str, dict[int, Record]] = {}
     for record in records:
         key = record.key
-        if record.stage == "final" and key.pairing and Place(key.protocol, key.dataset, key.model) == place:
+        if record.stage == "final" and key.pairing and Arena(key.protocol, key.dataset, key.model) == place:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
     return {name: Choice(place, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
 
 
-def _by_dilution(records: Iterable[Record], place: Place) -> dict[str, Choice]:
+def _by_dilution(records: Iterable[Record], place: Arena) -> dict[str, Choice]:
     """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
     found: dict[str, dict[float, dict[int, Record]]] = {}
     for record in records:
@@ -109,7 +109,7 @@ def _by_dilution(records: Iterable[Record], place: Place) -> dict[str, Choice]:
         if (
             record.stage == "final"
             and key.dilution is not None
-            and Place(key.protocol, key.dataset, key.model) == place
+            and Arena(key.protocol, key.dataset, key.model) == place
         ):
             found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
     return {

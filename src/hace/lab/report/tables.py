@@ -11,18 +11,17 @@ from hace.lab.report.cells import (
     ECE_BY_LEVEL,
     HEADLINES,
     PROTOCOLS,
+    Arena,
     Metric,
-    Place,
     level_names,
     method_title,
     shown,
 )
-from hace.lab.report.render import Entry, Table, marked
+from hace.lab.report.render import Entry, ReportTable, marked
 from hace.lab.report.results import Gap, Results, tally
 from hace.lab.report.scores import Arrays, Score
 from hace.lab.study.methods import METHODS
 from hace.lab.study.records import Record
-from hace.paper.claims import claims
 
 CHOSEN = {
     "fair": "Every method has the same learning rates; for each seed the best on held-out training samples is chosen, and the "
@@ -56,7 +55,7 @@ def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric:
     return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
 
 
-def methods_table(place: Place, arrays: Arrays) -> Table:
+def methods_table(place: Arena, arrays: Arrays) -> ReportTable:
     """All methods at a place with the headline metrics."""
     deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
@@ -76,7 +75,7 @@ def methods_table(place: Place, arrays: Arrays) -> Table:
     return _metric_table(f"methods-{place.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
-def dilutions_table(results: Results, place: Place) -> Table | None:
+def dilutions_table(results: Results, place: Arena) -> ReportTable | None:
     """Every dilution of a method as a row of its own, where there are several under the fair protocol."""
     arrays = results.dilutions.get(place)
     if arrays is None or not arrays.choices:
@@ -87,7 +86,7 @@ def dilutions_table(results: Results, place: Place) -> Table | None:
     return _metric_table(f"dilutions-{place.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
 
 
-def levels_table(place: Place, arrays: Arrays) -> Table | None:
+def levels_table(place: Arena, arrays: Arrays) -> ReportTable | None:
     """Accuracy and calibration error of the best node of each level; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
@@ -107,7 +106,7 @@ def _metric_table(
     remarks: tuple[str, ...],
     settings: bool = False,
     arrows: bool = True,
-) -> Table:
+) -> ReportTable:
     columns = []
     for metric in metrics:
         scores = [arrays.score(method, metric.key) for method in arrays.choices]
@@ -124,7 +123,7 @@ def _metric_table(
         extra = [Entry(choice.settings or "-")] if settings else []
         rows.append((Entry(method_title(method)), *(column[i] for column in columns), seeds, *extra))
     heads = [f"{m.title} {'↑' if m.higher else '↓'}" if arrows else m.title for m in metrics]
-    return Table(
+    return ReportTable(
         name,
         title,
         (("method", *heads, "seeds", *(["chosen"] if settings else [])),),
@@ -133,7 +132,7 @@ def _metric_table(
     )
 
 
-def pair_table(results: Results, protocol: str) -> Table | None:
+def pair_table(results: Results, protocol: str) -> ReportTable | None:
     """First minus second at every place of a protocol, with wins, mean and median over the places."""
     first, second = results.first, results.second
     metrics = HEADLINES[:4]
@@ -160,11 +159,11 @@ def pair_table(results: Results, protocol: str) -> Table | None:
     title = f"{method_title(first)} minus {method_title(second)}, {PROTOCOLS[protocol]}"
     remarks = ("Differences paired over seeds and test samples, with 95 % intervals; * marks intervals without 0. Points of "
                "percent for accuracies; a place is won where the mean is better.",)  # fmt: skip
-    return Table(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
+    return ReportTable(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
                  remarks=remarks, blocks=(block,))  # fmt: skip
 
 
-def against_table(results: Results, protocol: str) -> Table | None:
+def against_table(results: Results, protocol: str) -> ReportTable | None:
     """Every method minus the reference, in top-1 accuracy, at every place."""
     reference, metric = results.second, HEADLINES[0]
     places = [p for p in results.places(protocol) if reference in results.choices[p]]
@@ -198,10 +197,10 @@ def against_table(results: Results, protocol: str) -> Table | None:
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
     remarks = ("Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",)
-    return Table(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
+    return ReportTable(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
 
 
-def state(results: Results, place: Place, method: str) -> str:
+def state(results: Results, place: Arena, method: str) -> str:
     """What is said of a method at a place: "not run", "diverged", "1 of 3 failed", or nothing."""
     choice = results.choices[place].get(method)
     return "not run" if choice is None else choice.state
@@ -221,18 +220,6 @@ def _seeds_won(arrays: Arrays, first: str, second: str) -> str:
     theirs = {r.key.seed: r.top1 for r in arrays.choices[second].finished}
     both = [(ours[s], theirs[s]) for s in ours if ours[s] is not None and theirs.get(s) is not None]
     return f"{sum(a > b for a, b in both)} of {len(both)}"  # type: ignore[operator]
-
-
-def claims_table() -> Table:
-    """The paper's claims, recomputed from its own printed tables."""
-    rows = tuple(
-        tuple(Entry(text) for text in (c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note))
-        for c in claims()
-    )
-    heads = (("claim", "section", "printed", "recomputed", "verdict", "note"),)
-    return Table(
-        "claims", "The paper's claims, recomputed from the numbers that it prints", heads, rows, stub=6
-    )
 
 
 RUN_COLUMNS = (

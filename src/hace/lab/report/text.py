@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hace.lab.report.cells import HEADLINES, Place, method_title
-from hace.lab.report.render import Entry, Table, to_text
+from hace.lab.report.cells import HEADLINES, Arena, method_title
+from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
@@ -48,7 +48,7 @@ def counts_text(records: Sequence[Record]) -> str:
     return f"{total}: {', '.join([*finished, *missing])}" if records else total
 
 
-def _table(results: Results, place: Place) -> Table:
+def _table(results: Results, place: Arena) -> ReportTable:
     """Methods with top-1, the difference to the reference, and three more."""
     arrays, reference = results.arrays[place], results.second
     methods = list(arrays.choices)
@@ -80,10 +80,10 @@ def _table(results: Results, place: Place) -> Table:
     heads = ("method", "top-1", f"minus {method_title(reference)}", "top-5", "severity", "HD@1", "seeds")
     if not any(gap.text for gap in gaps):
         heads, rows = heads[:2] + heads[3:], tuple(row[:2] + row[3:] for row in rows)
-    return Table("summary", place.title, (heads,), rows)
+    return ReportTable("summary", place.title, (heads,), rows)
 
 
-def _seeds(results: Results, place: Place, method: str) -> str:
+def _seeds(results: Results, place: Arena, method: str) -> str:
     choice = results.choices[place][method]
     done, all_of_them = len(choice.finished), len(choice.records)
     return str(done) if done == all_of_them else f"{done} of {all_of_them}"

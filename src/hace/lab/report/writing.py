@@ -11,7 +11,7 @@ from hace import environment
 from hace.errors import ConfigError
 from hace.files.writing import write_whole, writing
 from hace.lab.report.cells import PROTOCOLS, method_title, shown
-from hace.lab.report.document import build
+from hace.lab.report.document import SectionBuilder, build
 from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
 from hace.lab.report.results import Results
 from hace.lab.report.tables import runs_csv
@@ -55,6 +55,7 @@ def write_report(
     out: str | Path | None = None,
     *,
     compare: Sequence[str] | None = None,
+    sections: Sequence[SectionBuilder] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Write the report of a study.
@@ -63,6 +64,7 @@ def write_report(
         study_folder: The study.
         out: Where to; by default the folder `report` within the study. Files of an older report are replaced.
         compare: Two methods whose difference is shown, by default ("hace", "sce").
+        sections: More sections, such as `hace.paper.report_sections`.
         tell: Called with a line for each run that had to be left out.
 
     Returns:
@@ -78,16 +80,15 @@ def write_report(
     about = about_study(study)
     for problem in about.problems:
         tell(problem)
-    return write_records(
-        Results(records, compare), about, Path(out) if out is not None else study.folder / "report"
-    )
+    target = Path(out) if out is not None else study.folder / "report"
+    return write_records(Results(records, compare), about, target, sections)
 
 
-def write_records(results: Results, about: About, out: Path) -> Path:
+def write_records(results: Results, about: About, out: Path, sections: Sequence[SectionBuilder] = ()) -> Path:
     """Write the report of any records; see :func:`write_report`."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder, and {out} is a file. Give another name.")
-    document = build(results, about.title, facts(results.records, about), about.problems)
+    document = build(results, about.title, facts(results.records, about), about.problems, sections)
     compared = (results.first, results.second)
     with writing(out):
         for folder in (out / "tables", out / "figures"):

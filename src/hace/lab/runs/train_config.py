@@ -1,26 +1,17 @@
-"""The configuration of end-to-end training, and presets: the paper's recipes as functions that return one.
-
-TrainConfig(model="resnet18", lr=0.1)          everything else has a default
-PRESETS["cifar100/resnet18"](method="hace")    the paper's recipe; help() on the function says what to expect of it
-preset("cifar100/resnet18/hace")               the same by one name, as the command line has it
-"""
+"""The configuration of end-to-end training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from hace.data import DATASETS
-from hace.errors import ConfigError, HaceError, nearest
+from hace.errors import ConfigError, HaceError
 from hace.files.writing import sha256
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, SHARE, setting
-from hace.lab.study.methods import METHODS
 from hace.lab.train.models import check_model_name
-from hace.paper import recipes
 
 
 @dataclass(frozen=True)
@@ -130,98 +121,3 @@ class TrainConfig(RunConfig):
         if self.init_from is not None and self.init_hash is None and not Path(self.init_from).is_file():
             problems.append(f"init_from must be a file of weights, and {self.init_from} is not one.")
         return problems
-
-
-def paper_config(
-    dataset: str,
-    model: str,
-    method: str = "hace",
-    *,
-    dilution: float | None = None,
-    pairing: str | None = None,
-    root: str | None = None,
-    seed: int = 0,
-) -> TrainConfig:
-    """A cell of the paper's end-to-end tables.
-
-    Args:
-        dataset: "cifar100", "aircraft" or "nabirds".
-        model: One of the paper's six.
-        method: A key of `hace.lab.study.methods.METHODS`.
-        dilution: d, of a method that has one; by default 0.5.
-        pairing: "standard" or "adjusted", for the rates of the paper's pairs; by default the recipe's base rate.
-        root: Where the data set lies.
-        seed: Of the run.
-
-    Raises:
-        ConfigError: An unknown name, or a pairing for a method that is neither HACE nor SCE.
-
-    Example:
-        >>> config = paper_config("cifar100", "resnet18", "hace", dilution=0.2, pairing="adjusted")
-        >>> config.lr, config.epochs, config.loss.options["dilution"]
-        (0.5, 450, 0.2)
-    """
-    row = recipes.recipe(model)
-    for option, value, known in (("dataset", dataset, recipes.DATASETS), ("method", method, METHODS)):
-        if value not in known:
-            raise ConfigError(
-                f"{option} must be one of {', '.join(known)}, got {value!r}.{nearest(value, known)}"
-            )
-    chosen = METHODS[method]
-    if dilution is not None and not chosen.diluted and pairing is None:
-        raise ConfigError(f"The method {method!r} has no dilution, got {dilution}.")
-    lr = row.lr
-    if pairing is not None:  # SCE's rate follows from the dilution of the HACE run it is paired with
-        lr = recipes.learning_rates(method, row.lr, 0.5 if dilution is None else dilution, pairing)
-    return TrainConfig(
-        data=DataConfig(dataset, root, shuffle=seed if chosen.shuffled else None),
-        loss=chosen.loss_at(dilution) if chosen.diluted else chosen.loss,
-        seed=seed,
-        epochs=row.epochs[dataset],
-        batch_size=row.batch_size,
-        lr=lr,
-        weight_decay=row.weight_decay,
-        momentum=row.momentum,
-        model=row.model,
-        dropout=row.dropout,
-        optimizer=row.optimizer,  # pyright: ignore[reportArgumentType]
-        schedule=row.schedule,  # pyright: ignore[reportArgumentType]
-        warmup_epochs=row.warmup_epochs,
-    )
-
-
-def _recipe(dataset: str, model: str) -> Callable[..., TrainConfig]:
-    def build(method: str = "hace", **options: Any) -> TrainConfig:
-        return paper_config(dataset, model, method, **options)
-
-    build.__name__ = build.__qualname__ = f"{dataset}_{model}"
-    build.__doc__ = (
-        recipes.describe(model, dataset)
-        + "\n\nArguments: method, dilution, pairing, root, seed, as of `paper_config`.\n"
-    )
-    return build
-
-
-PRESETS: Mapping[str, Callable[..., TrainConfig]] = MappingProxyType(
-    {f"{d}/{m}": _recipe(d, m) for d in recipes.DATASETS for m in recipes.RECIPES}
-)
-"""The paper's 18 recipes by data set and model; each function's docstring states its table, its cost and what to expect."""
-
-
-def preset(name: str, root: str | None = None) -> TrainConfig:
-    """A preset by one name: "cifar100/resnet18/hace", or without the method, which is then HACE.
-
-    Raises:
-        ConfigError: With the nearest known name.
-
-    Example:
-        >>> preset("nabirds/vit_base/sce").warmup_epochs
-        32
-    """
-    recipe, method = (name, "hace") if name.count("/") < 2 else name.rsplit("/", 1)
-    if recipe not in PRESETS:
-        raise ConfigError(
-            f"preset must be one of {', '.join(PRESETS)}, each with a method behind it or without, got {name!r}."
-            f"{nearest(recipe, PRESETS)}"
-        )
-    return PRESETS[recipe](method, root=root)

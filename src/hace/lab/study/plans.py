@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
-from hace.lab.runs.train_config import paper_config
 from hace.lab.study.grid import Cell, Place, only
 from hace.lab.study.methods import Method, methods
-from hace.lab.study.presets import DINOV2, PAPER_PROBE_RATE, Preset, find_preset
+from hace.lab.study.presets import Preset
 from hace.lab.study.records import CellKey
-from hace.paper.recipes import DATASETS, PAIRINGS, learning_rates
 
+DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = ("data", "loss", "seed", "lr", "epochs", "validation", "evaluate", "model", "keep")
 
@@ -64,31 +63,34 @@ class Plan(NamedTuple):
     missing: tuple[str, ...]
 
 
-def make_plan(names: str | Sequence[str], choices: Choices | None = None, *, absent: bool = False) -> Plan:
+def make_plan(presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False) -> Plan:
     """The cells of a preset, or of several in one study.
 
     Args:
-        names: Keys of PRESETS.
-        choices: What to change of them, and where the data lie.
-        absent: Whether a preset without any data is planned for its data sets all the same, to see what they would cost.
+        presets: By name: `PRESETS`, `hace.paper.STUDIES`, parts of them, or your own.
+        choices: What to change, and where the data are.
+        absent: Whether to plan a preset without data all the same, to see what it would cost.
 
     Raises:
-        ConfigError: There is no such preset, method or part, or no data.
+        ConfigError: No such method or part, or no data.
 
     Example:
-        >>> plan = make_plan("demo", Choices(only={"method": "hace,sce"}, seeds=2))
+        >>> from hace.lab.study.presets import PRESETS
+        >>> plan = make_plan(PRESETS, Choices(only={"method": "hace,sce"}, seeds=2))
         >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
         (4, 'sce', 8)
     """
-    names, choices = [names] if isinstance(names, str) else list(names), choices or Choices()
-    presets = {name: find_preset(name) for name in names}
-    if choices.rates is not None and all(preset.protocol == "paper" for preset in presets.values()):
-        raise ConfigError(f"--rates: {names[0]} has the paper's rates. Take a fair study to choose others.")
+    choices = choices or Choices()
+    if choices.rates is not None and all(preset.fixed is not None for preset in presets.values()):
+        raise ConfigError(
+            f"--rates: {next(iter(presets))} has fixed rates. Use a fair study to choose others."
+        )
     found: dict[CellKey, Cell] = {}
     data: dict[tuple[str, str], DataConfig] = {}
     missing: list[str] = []
+    named = {dataset for preset in presets.values() for dataset in (*preset.datasets, *preset.reserved)}
     for name, preset in presets.items():
-        there, lacking = _data(name, preset, choices.place, absent)
+        there, lacking = _data(name, preset, choices.place, named, absent)
         missing += lacking
         for dataset, source in there.items():
             data[dataset, preset.kind] = source
@@ -111,11 +113,15 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
                 yield from _cells(preset, choices, dataset, model, method, seed, base)
 
 
-def _data(name: str, preset: Preset, place: Place, absent: bool) -> tuple[dict[str, DataConfig], list[str]]:
-    """The data sets of a preset and of the user for which there is a place; and the options that would give the others."""
+def _data(
+    name: str, preset: Preset, place: Place, named: Collection[str], absent: bool
+) -> tuple[dict[str, DataConfig], list[str]]:
+    """The data sets of a preset and of the user that have a path; and the options that would give the others.
+
+    Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset.
+    """
     option = OPTIONS[preset.kind]
-    # The paper's other data sets are not this preset's, whoever says where they lie.
-    own = [d for d in place.given(preset.kind) if d not in DATASETS]
+    own = [d for d in place.given(preset.kind) if d not in named]
     found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in [*preset.datasets, *own]}
     lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
     there = {d: source for d, source in found.items() if source is not None}
@@ -152,10 +158,13 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     """The configuration that all runs of a data set and model share; its rate is the base rate."""
     scale = choices.epochs_scale
     if preset.kind == "probe":
-        rate = PAPER_PROBE_RATE if preset.protocol == "paper" else 1.0
-        base = ProbeConfig(data=data, lr=rate, epochs=_scaled(preset.epochs, scale))
+        base = ProbeConfig(data=data, lr=preset.lr, epochs=_scaled(preset.epochs, scale))
     else:
-        base = paper_config(dataset if dataset in DATASETS else "nabirds", model, "sce")
+        if preset.recipe is None:
+            raise ConfigError(
+                f"a preset of end-to-end training must have a recipe. Got none for {preset.title!r}."
+            )
+        base = preset.recipe(dataset, model)
         epochs = _scaled(base.epochs, scale)
         warmup = min(round(base.warmup_epochs * scale), epochs - 1)
         base = replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
@@ -176,29 +185,13 @@ def _cells(
     base: RunConfig,
 ) -> Iterator[Cell]:
     """The cells of a method and a seed."""
-    if preset.protocol == "fair":
+    if preset.fixed is None:
         grid = choices.rates or tuple(rate * base.lr for rate in preset.rates)
         rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
     else:
-        rows = _paper_rows(method, preset.dilutions, base.lr)
+        rows = [(run.dilution, run.pairing, (run.lr,)) for run in preset.fixed(method.diluted, base.lr)]
     for dilution, pairing, rates in rows:
         key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed)
         loss = method.loss_at(dilution if method.diluted else None)
         data = replace(base.data, shuffle=seed) if method.shuffled else base.data
         yield Cell(key, replace(base, data=data, loss=loss, seed=seed), tuple(rates))
-
-
-def _paper_rows(
-    method: Method, dilutions: Sequence[float], base: float
-) -> list[tuple[float | None, str | None, tuple[float, ...]]]:
-    """Dilution, pairing and rate of the paper's runs: six of a method with a dilution, four of others.
-
-    Where a method has none, the dilution is that of the HACE run it is paired with; the run at the base rate belongs to all.
-    """
-    like = "hace" if method.diluted else "sce"
-    rows: list[tuple[float | None, str | None, tuple[float, ...]]] = [
-        (d, pairing, (learning_rates(like, base, d, pairing),))
-        for pairing in (PAIRINGS if method.diluted else PAIRINGS[:1])
-        for d in dilutions
-    ]
-    return rows if method.diluted else [*rows, (None, "adjusted", (base,))]

@@ -1,36 +1,28 @@
-"""The studies that `hace study` knows, as data: which methods, data sets, models, seeds and rates.
+"""What a study compares, as data: methods, data sets, models, seeds and rates.
 
-To add a study, add a row to `PRESETS`; to add a method, an entry to `hace.lab.study.methods.METHODS`; to add an architecture,
-its row in `hace.paper.recipes`; to add a data set, `--features NAME=PATH` or `--data-root NAME=PATH`.
+`PRESETS` holds the studies that need nothing but hace. Others are values of the same class, kept where they belong and
+passed to :func:`hace.lab.study.plans.make_plan`; the command line offers those of `hace.paper` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig
+from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.methods import CONTROLS, PAPER_METHODS
 from hace.lab.study.protocol import FAIR_RATES
-from hace.paper.recipes import DATASETS, DILUTIONS, RECIPES
 
-NABIRDS_METHODS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
-TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
-PAPER_PROBE_RATE = 8.0
-DINOV2 = "dinov2_large"  # as the paper's printed numbers call it
 
-ASSUMPTIONS = (
-    "Linear probes: the paper gives neither optimiser nor base rate nor epochs. Assumed: SGD with momentum 0.9, a cosine to "
-    f"0, 30 epochs in batches of 256, and a base rate of {PAPER_PROBE_RATE:g}, where cross-entropy on unit vectors does well.",
-    "Methods other than plain HACE and SCE: the paper does not say at which rates they ran. Assumed: every HACE variant has "
-    "HACE's six runs (three dilutions, two pairings), every other method SCE's four.",
-    "Fair protocol: each dilution is a row of its own with the full grid of rates; the report says which one was best on "
-    "held-out samples.",
-    "Shuffled tree: every seed has a permutation of its own.",
-    "End-to-end training on data sets that the paper does not have takes the paper's recipe for NABirds.",
-)
+class FixedRun(NamedTuple):
+    """A run whose rate is given, not searched."""
+
+    dilution: float | None
+    pairing: str | None
+    lr: float
 
 
 @dataclass(frozen=True)
@@ -40,104 +32,75 @@ class Preset:
     Attributes:
         title: What it is about, for `hace study --list`.
         kind: "probe" on frozen features, or "train" end to end.
-        protocol: "paper" or "fair".
         methods: Keys of METHODS.
-        datasets: Data sets; others come by `--features` and `--data-root`.
+        datasets: Data sets it is about; users add others with `--features` and `--data-root`.
+        reserved: Data sets of related studies, which are never taken as the user's own.
         models: Architectures of end-to-end training.
         seeds: How many: 0, 1, ...
         dilutions: Of methods that have one.
-        rates: Of the fair protocol; times the recipe's in end-to-end training.
-        data: Data sets that need no place, because they are made up.
+        rates: Searched by the fair protocol; times the recipe's rate in end-to-end training.
+        data: Data sets that need no path because they are synthetic.
         epochs: Of probes.
+        lr: The base rate of probes.
+        recipe: From data set and model to the configuration of a training run; required for "train".
+        fixed: The runs of a method, from whether it has a dilution and the base rate. Without it every method searches
+            `rates` on held-out samples: the fair protocol. With it nothing is searched, and the best run on the test set
+            counts: the paper's protocol.
     """
 
     title: str
     kind: Literal["probe", "train"]
-    protocol: Literal["paper", "fair"]
     methods: tuple[str, ...]
-    datasets: tuple[str, ...] = DATASETS
-    models: tuple[str, ...] = tuple(RECIPES)
+    datasets: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     seeds: int = 1
-    dilutions: tuple[float, ...] = DILUTIONS
+    dilutions: tuple[float, ...] = (0.5,)
     rates: tuple[float, ...] = FAIR_RATES
     data: Mapping[str, DataConfig] = field(default_factory=dict)
     epochs: int = 30
+    lr: float = 1.0
+    recipe: Callable[[str, str], TrainConfig] | None = None
+    fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
+
+    @property
+    def protocol(self) -> Literal["paper", "fair"]:
+        """What results call the way its rates are chosen."""
+        return "fair" if self.fixed is None else "paper"
 
 
-_DEMO = DataConfig("synthetic-features", options={"classes": 60, "signal": 0.8, "train": 20, "test": 30})
-_PAIR = ("hace", "sce")
-
-PRESETS: dict[str, Preset] = {
-    "paper-end-to-end": Preset(
-        "end to end, best to best: ten runs for each of 18 pairs of model and data set",
-        "train",
-        "paper",
-        _PAIR,
-    ),
-    "paper-fgvc": Preset(
-        "end to end on FGVC-Aircraft: HACE against SCE at each dilution and pairing of rates",
-        "train",
-        "paper",
-        _PAIR,
-        ("aircraft",),
-    ),
-    "paper-family": Preset(
-        "families and manufacturers: ResNet-50 on FGVC-Aircraft, ten runs",
-        "train",
-        "paper",
-        _PAIR,
-        ("aircraft",),
-        ("resnet50",),
-    ),
-    "paper-nabirds": Preset(
-        "end to end on NABirds: eight methods", "train", "paper", NABIRDS_METHODS, ("nabirds",)
-    ),
-    "paper-probe": Preset(
-        "linear probes: ten methods at each dilution and pairing of rates", "probe", "paper", PAPER_METHODS
-    ),
-    "fair-end-to-end": Preset(
-        "end to end, fairly: HACE and SCE, the same rates, chosen on held-out samples",
-        "train",
-        "fair",
-        _PAIR,
-        seeds=3,
-        rates=TRAIN_RATES,
-    ),
-    "fair-nabirds": Preset(
-        "end to end on NABirds, fairly: eight methods",
-        "train",
-        "fair",
-        NABIRDS_METHODS,
-        ("nabirds",),
-        seeds=3,
-        rates=TRAIN_RATES,
-    ),
-    "fair-probe": Preset("linear probes, fairly: ten methods", "probe", "fair", PAPER_METHODS, seeds=5),
-    "controls": Preset(
-        "linear probes, fairly: HACE, SCE and the controls", "probe", "fair", (*_PAIR, *CONTROLS), seeds=5
-    ),
+PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
-        "made-up features, fairly: the paper's methods and the controls, in two minutes",
+        "synthetic features, fairly: the paper's methods and the controls, in two minutes",
         "probe",
-        "fair",
         (*PAPER_METHODS, *CONTROLS),
         ("synthetic",),
         seeds=3,
-        dilutions=(0.5,),
-        data={"synthetic": _DEMO},
+        data={
+            "synthetic": DataConfig(
+                "synthetic-features", options={"classes": 60, "signal": 0.8, "train": 20, "test": 30}
+            )
+        },
         epochs=15,
     ),
 }
 
 
-def find_preset(name: str) -> Preset:
-    """A preset by name.
+def find_presets(names: str | Iterable[str], known: Mapping[str, Preset] = PRESETS) -> dict[str, Preset]:
+    """Presets by name.
+
+    Args:
+        names: One name or several.
+        known: Where to look.
 
     Raises:
-        ConfigError: With the nearest one.
+        ConfigError: An unknown name, with the nearest known one.
     """
-    if name not in PRESETS:
-        raise ConfigError(
-            f"There is no study {name!r}. There are {', '.join(PRESETS)}.{nearest(name, PRESETS)}"
-        )
-    return PRESETS[name]
+    found = {}
+    for name in [names] if isinstance(names, str) else names:
+        if name not in known:
+            raise ConfigError(
+                f"There is no study {name!r}. There are {', '.join(known)}.{nearest(name, known)}"
+            )
+        found[name] = known[name]
+    return found

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hace import environment
 from hace.data import Dataset, Features
@@ -20,11 +20,24 @@ from hace.lab.runs.settings import differences
 from hace.lab.study.grid import Cell, name_of
 from hace.lab.study.plans import Choices, Plan
 from hace.lab.study.study import FORMAT, RUNS, STUDY, Study, read_study
-from hace.paper.recipes import TRAINING_IMAGES
 
 _SHOWN = 8  # differences
-SIZES = {"cifar100": (100, 120), "aircraft": (100, 201), "nabirds": (555, 1011)}  # classes and nodes
 DINOV2_FEATURES = 1024
+
+
+class DataSize(NamedTuple):
+    """How large a public data set is: enough to say what a study of it would cost."""
+
+    classes: int
+    nodes: int
+    train: int
+
+
+SIZES = {
+    "cifar100": DataSize(100, 120, 50_000),
+    "aircraft": DataSize(100, 201, 6_667),
+    "nabirds": DataSize(555, 1_011, 23_929),
+}
 
 
 class Survey:
@@ -76,16 +89,16 @@ class Survey:
 
 
 def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
-    """What is known of one of the paper's data sets that is not here: enough to say what a study of it would cost."""
-    classes, nodes = SIZES[name]
+    """What study.json would say of a public data set that is not here."""
+    size = SIZES[name]
     return {
         "kind": kind,
         "config": config.to_dict(),
         "fingerprint": "",
         "hierarchy": "",
-        "classes": classes,
-        "nodes": nodes,
-        "samples": {"train": TRAINING_IMAGES[name]},
+        "classes": size.classes,
+        "nodes": size.nodes,
+        "samples": {"train": size.train},
         "features": DINOV2_FEATURES if kind == "probe" else None,
     }
 

@@ -4,7 +4,7 @@ model = build_model("resnet18", loss.num_outputs, image_size=32, seed=0)
 print(load_weights(model, "other_head.safetensors", head="drop"))       # fine-tuning
 
 The paper prints one line of a table for each model and no word on how a 32 px image enters it. What was chosen for that
-stands in `ARCHITECTURES` as data and in `ASSUMPTIONS` as text.
+is in `ARCHITECTURES`; `hace.paper.ASSUMPTIONS` gives the reasons.
 """
 
 from __future__ import annotations
@@ -89,24 +89,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     }
 )
 
-ASSUMPTIONS = (
-    f"Small images: up to {SMALL_IMAGE} px each of the six models takes a form of its own, given below; above that its "
-    "standard form. Other timm models keep theirs at every size.",
-    "ResNets at 32 px: a 3x3 convolution of stride 1 instead of 7x7 of stride 2, and no max-pooling, so that the stages "
-    "see 32, 16, 8 and 4 px. The standard stem would leave 8 px to the first stage and 1 to the last.",
-    "ConvNeXt-T at 32 px: patches of 2x2 instead of 4x4, so that the stages see 16, 8, 4 and 2 px. With the standard stem "
-    "the 7x7 kernels of the last stage would stand on a single position.",
-    "Swin-T at 32 px: patches of 2x2 and windows of 4x4, so that the stages see 16, 8, 4 and 2 positions a side and the "
-    "shifted windows of the first two have something to shift. Patches of 4 would fit into one window of 7 from the second "
-    "stage on.",
-    "ViT-B/16 at 32 px: patches of 4x4, which are 64 tokens. Patches of 16 would be 4 tokens of 768 numbers each.",
-    "Dropout 0.1 of ViT-B/16: after the sum with the positions and after every linear layer but those of queries, keys and "
-    "values, as its authors say; none before the classifier. Elsewhere a dropout would stand before the classifier.",
-    "Stochastic depth: none. The table has no column for it; the authors of ConvNeXt-T and Swin-T use 0.1 and 0.2.",
-    "Initialisation: timm's defaults. For ResNets the last batch norm of a block starts at weight 0, for ViT-B/16 linear "
-    "layers at a truncated normal of 0.02; both differ from the models' own papers.",
-)
-
 
 def build_model(
     name: str,
@@ -123,7 +105,7 @@ def build_model(
         name: A key of `ARCHITECTURES`, or any name of timm's.
         num_outputs: The size of the head: `loss.num_outputs`.
         image_size: The side of the images, in pixels.
-        dropout: The dropout rate; where it acts is said in `ASSUMPTIONS`.
+        dropout: The dropout rate; `Architecture.dropout` says where it acts.
         drop_path: The rate of stochastic depth.
         seed: Of the weights; torch's global generator is then left alone. None: the weights are drawn from it.
 

@@ -1,4 +1,4 @@
-"""The paper's figures of families and manufacturers: accuracy of every node of a level, of two methods."""
+"""Accuracy of two methods at every node of a level, as bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from hace.lab.report.cells import Place, method_title
+from hace.lab.report.cells import Arena, method_title
 from hace.lab.report.drawing import SETTINGS, WIDTH, Picture, finish, new_figure, picture
 from hace.lab.report.nodes import LevelAccuracy
 
@@ -16,8 +16,8 @@ GREY, GAIN, LOSS = "#9aa0a6", "#00897b", "#e0679b"
 _NAMES_SHOWN = 90  # classes that have room for their names below the bars
 
 
-def level_picture(place: Place, found: LevelAccuracy, first: str, second: str) -> Picture:
-    """The paper's bars: the second method in grey, what the first gains or loses on top of it."""
+def level_picture(place: Arena, found: LevelAccuracy, first: str, second: str) -> Picture:
+    """The second method in grey, what the first gains or loses on top of it."""
     count = len(found.names)
     width = float(np.clip(0.17 * count, WIDTH, 24))
     longest = max(map(len, found.names), default=0) if count <= _NAMES_SHOWN else 0
