@@ -426,15 +426,15 @@ def test_scores_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "floating-point numbers. Got int64" in refused(capsys, scores="ints.npy")
     np.save("objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
     message = refused(capsys, scores="objects.npy")
-    assert "arrays of Python objects are not loaded" in message
+    assert "arrays of Python objects would have to be unpickled" in message
     assert ".." not in message
     Path("broken.npy").write_bytes(b"not numpy")
-    assert "not a readable .npy file" in refused(capsys, scores="broken.npy")
+    assert "Got other content" in refused(capsys, scores="broken.npy")
     Path("broken.npz").write_bytes(b"PK\x03\x04broken")
-    assert "not a readable .npz file" in refused(capsys, scores="broken.npz")
+    assert "Got a damaged one" in refused(capsys, scores="broken.npz")
     np.savez("two.npz", a=z, b=z)
-    assert "which array? It holds a, b" in refused(capsys, scores="two.npz")
-    assert "no such file" in refused(capsys, scores="missing.npy")
+    assert "which array? It holds 'a', 'b'" in refused(capsys, scores="two.npz")
+    assert "No such file" in refused(capsys, scores="missing.npy")
     Path("z.txt").write_text("1 2 3 4")
     assert ".npy, .npz, .csv or .parquet" in refused(capsys, scores="z.txt")
     Path("empty.csv").write_text("")
@@ -452,10 +452,10 @@ def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
     assert "Nodes without a column" in header(*LEAVES, "dog")
     assert "two columns stand for 'husky'" in header(*LEAVES, "husky")
     Path("text.csv").write_text(",".join(LEAVES) + "\n" + "1,2,three,4\n" * 40)
-    assert "Every cell must be a number" in refused(capsys, scores="text.csv")
+    assert "every cell must be a number" in refused(capsys, scores="text.csv")
     assert "no column 'image' to ignore" in refused(capsys, "--ignore-column", "image", scores="text.csv")
     Path("broken.parquet").write_bytes(b"PAR1 not really")
-    assert "not a parquet file" in refused(capsys, scores="broken.parquet")
+    assert "must be a parquet file. Got a damaged one" in refused(capsys, scores="broken.parquet")
 
 
 def test_bad_values(
@@ -492,10 +492,12 @@ def test_bad_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the first is 'huskey' in row 0. Did you mean 'husky'?" in message
     assert "must be integers" in refused(capsys, "--label-kind", "index", labels="y.csv")
     Path("two.csv").write_text("image,species\n" + "a,husky\n" * 40)
-    assert "Say --label-column NAME. The columns: image, species" in refused(capsys, labels="two.csv")
+    assert "Say --label-column NAME. The columns: 'image', 'species'" in refused(capsys, labels="two.csv")
     assert "no column 'x'" in refused(capsys, "--label-column", "x", labels="two.csv")
     Path("ragged.csv").write_text("image,label\na,husky\nb\n")
-    assert "row 3 has 1 cells" in refused(capsys, labels="ragged.csv")
+    assert "ragged.csv, line 3: every row must have 2 cells, as the header has. Got 1" in refused(
+        capsys, labels="ragged.csv"
+    )
     Path("empty.csv").write_text("")
     assert "empty" in refused(capsys, labels="empty.csv")
     Path("y.dat").write_text("0")

@@ -55,7 +55,7 @@ class Job:
 def file_job(args: argparse.Namespace) -> Job:
     """Scores and labels from files."""
     from hace.formats import read_hierarchy
-    from hace.formats.score_files import read_values
+    from hace.formats.label_files import read_values
     from hace.hierarchy.names import label_nodes
 
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]

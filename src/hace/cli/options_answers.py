@@ -41,7 +41,7 @@ def level_index_of(text: str, h: Hierarchy) -> int:
 
 def subset_of(text: str, h: Hierarchy) -> list[str]:
     """The classes of --subset: the lines of a file, or words with commas."""
-    from hace.formats.score_files import read_list
+    from hace.formats.label_files import read_list
     from hace.hierarchy.names import known_names, subset_ids
 
     words = read_list(text)

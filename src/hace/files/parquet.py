@@ -31,9 +31,9 @@ class Parquet:
         parquet = optional("pyarrow.parquet", "Reading .parquet")
         self.path = path
         with _damaged(path):
-            file = open_regular(path)
-            stored = os.fstat(file.fileno()).st_size
-            self._file: Any = parquet.ParquetFile(file)
+            with open_regular(path) as file:
+                stored = os.fstat(file.fileno()).st_size
+            self._file: Any = parquet.ParquetFile(os.fspath(path))
             about = self._file.metadata
             self.names: list[str] = list(self._file.schema_arrow.names)
             self.rows: int = about.num_rows
