@@ -18,6 +18,7 @@ import pytest
 import hace
 from hace.data import cifar100
 from hace.errors import DataError, FormatError
+from hace.files import archives
 from hace.files.archives import Archive, extract, fetch
 from tests.data_layouts import cifar_python, small_cifar
 
@@ -68,7 +69,7 @@ def test_unpacks_tar_and_zip(tmp_path: Path) -> None:
         (member("evil", tarfile.LNKTYPE, "top/good"), "'evil' is a link or device"),
         (member("evil", tarfile.FIFOTYPE), "'evil' is a link or device"),
         (member("evil", tarfile.CHRTYPE), "'evil' is a link or device"),
-        (member("top/good"), "'top/good' stands in it twice"),
+        (member("top/good"), "'top/good' is in it twice"),
     ],
     ids=lambda value: value.name + value.linkname if isinstance(value, tarfile.TarInfo) else "",
 )
@@ -238,5 +239,61 @@ def test_the_published_archives_are_the_ones_of_torchvision() -> None:
 def test_gzip_alone_is_no_archive(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"text"))
-    with pytest.raises(FormatError, match="no archive"):
+    with pytest.raises(FormatError, match="not an archive"):
         extract(path, tmp_path / "out")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "ALWAYS_ALLOWED", 1 << 16)
+    large = b"\0" * (1 << 22)
+    tar = tar_with(tmp_path / "a.tar.gz", (member("train"), large))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("train", large)
+    with (tmp_path / "tail.tar.gz").open("wb") as file:
+        file.write(gzip.compress(b"\0" * 1024 + large))
+    for path in (tar, tmp_path / "a.zip", tmp_path / "tail.tar.gz"):
+        with pytest.raises(FormatError, match=r"an archive must unpack to at most 20 times its size"):
+            extract(path, tmp_path / "out")
+        assert names(tmp_path / "out") == []
+
+
+def test_a_member_is_measured_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cifar100, "MAX_FILE", 1000)
+    tar = tar_with(tmp_path / "a.tar.gz", (member("top/train"), b"\0" * 1001))
+    with pytest.raises(FormatError, match=r"top/train must have at most 1,000 bytes\. Got 1,001"):
+        hace.load_dataset("cifar100", tar)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
+    info = member("header", kind)
+    info.size = 1 << 32
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024))
+    with pytest.raises(FormatError, match=r"a header must have at most 1,048,576 bytes\. Got 4,294,967,296"):
+        extract(path, tmp_path / "out")
+
+
+def test_encrypted_and_oddly_compressed_zips(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("train", b"hello")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"'train' is encrypted"):
+        extract(path, tmp_path / "out")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as packed:
+        packed.writestr("train", b"hello")
+    with pytest.raises(FormatError, match=r"'train' is compressed in a way that is not read"):
+        extract(path, tmp_path / "out")
+
+
+def test_a_pipe_in_place_of_an_archive(tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("the system has no pipes in the file system")
+    os.mkfifo(tmp_path / "a.tar")
+    with pytest.raises(FormatError, match=r"must be a file\. Got a pipe or a device"):
+        extract(tmp_path / "a.tar", tmp_path / "out")

@@ -174,11 +174,12 @@ def run(args: argparse.Namespace) -> None:
 
 def base_config(args: argparse.Namespace) -> ProbeConfig:
     """The configuration that all runs of a command share: a file's, with the options on top."""
+    from hace.files.documents import read_mapping
     from hace.lab.runs.config import ProbeConfig
-    from hace.lab.runs.config_files import merged, read_document
+    from hace.lab.runs.config_files import merged
     from hace.lab.runs.settings import from_dict
 
-    document: dict[str, Any] = {"lr": 8.0, **(read_document(args.config) if args.config else {})}
+    document: dict[str, Any] = {"lr": 8.0, **(read_mapping(args.config) if args.config else {})}
     data: dict[str, Any] = {}
     if args.features and args.data:
         raise ConfigError("--features and --data are two ways to name the data: give one.")

@@ -81,14 +81,15 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
     Raises:
         ConfigError: All problems at once.
     """
-    from hace.lab.runs.config_files import merged, overrides, read_document
+    from hace.files.documents import read_mapping
+    from hace.lab.runs.config_files import merged, overrides
     from hace.lab.runs.settings import from_dict, listed, unlisted
     from hace.lab.runs.train_config import TrainConfig
     from hace.paper.train_presets import train_preset
 
     document: Mapping[str, Any] = train_preset(preset_name).to_dict() if preset_name else {}
     if file is not None:
-        document = merged(document, read_document(file))
+        document = merged(document, read_mapping(file))
     over, problems = overrides(settings)
     try:
         config = from_dict(TrainConfig, merged(document, over))

@@ -15,6 +15,7 @@ from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, extract, fetch, members, understood
 from hace.files.cifar_pickles import read_cifar_pickle
+from hace.files.reading import read_bytes
 from hace.formats import cifar100_hierarchy
 
 ARCHIVE = Archive(
@@ -22,6 +23,7 @@ ARCHIVE = Archive(
 )
 COUNTS = {"train": 50_000, "test": 10_000}
 PIXELS = 3 * 32 * 32
+MAX_FILE = 1 << 28  # bytes; the largest has 155 million
 # Where each version keeps its splits and the names of its classes.
 VERSIONS = {
     "python": {"train": "train", "test": "test", "names": "meta"},
@@ -85,27 +87,22 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
         for folder in (root, root / f"cifar-100-{version}"):
             if all((folder / parts[split]).is_file() for split in COUNTS):
                 return version, {
-                    name: _content(folder / name) for name in parts.values() if (folder / name).is_file()
+                    name: read_bytes(folder / name, MAX_FILE)
+                    for name in parts.values()
+                    if (folder / name).is_file()
                 }
     archives = [root] if root.is_file() else [root / f"cifar-100-{v}.tar.gz" for v in VERSIONS]
     for archive in archives:
         if archive.is_file():
             wanted = {name for parts in VERSIONS.values() for name in parts.values()}
             with understood(archive):
-                contents = ((Path(name).name, content) for name, content in members(archive))
-                files = {name: content.read() for name, content in contents if name in wanted}
+                found = ((Path(member.name).name, member) for member in members(archive))
+                files = {name: member.read(MAX_FILE) for name, member in found if name in wanted}
             for version, parts in VERSIONS.items():
                 if all(parts[split] in files for split in COUNTS):
                     return version, files
             raise DataError(f"{archive}: the archive has no files train and test. {REMEDY}")
     return None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
 def _read_pickle(data: bytes, source: str) -> Records:

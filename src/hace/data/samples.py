@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from hace.errors import DataError
+from hace.files.images import read_image
 from hace.files.optional import optional
 from hace.hierarchy import Hierarchy
 
@@ -230,24 +231,6 @@ class Features(Split):
 
     def _at(self, indices: np.ndarray) -> dict[str, Any]:
         return super()._at(indices) | {"x": self.x[indices]}
-
-
-def read_image(path: Path) -> Image:
-    """A whole image file as RGB.
-
-    Raises:
-        DataError: If it is missing, truncated or no image, with its path.
-    """
-    pillow = optional("PIL.Image", "Reading images")
-    try:
-        with pillow.open(path) as opened:
-            return opened.convert("RGB")  # decodes all of it, so that a truncated file shows here
-    except Exception as error:  # decoders raise whatever they like about broken bytes
-        if isinstance(error, FileNotFoundError):
-            raise DataError(f"{path}: the image does not exist. Is the data set complete?") from error
-        raise DataError(
-            f"{path}: the image cannot be read ({error}). It may be truncated: fetch it again, or leave it out."
-        ) from error
 
 
 def inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, int, int, int]:

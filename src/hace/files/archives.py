@@ -1,4 +1,4 @@
-"""Archives from elsewhere: fetched whole or not at all, unpacked whole or not at all, and never outside their folder."""
+"""Archives from outside: fetched whole or not at all, unpacked whole or not at all, and never outside their folder."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any, NamedTuple
 
-from hace.errors import DataError, FormatError
+from hace.errors import DataError, FormatError, HaceError
 from hace.files.optional import optional
+from hace.files.reading import open_regular
+from hace.files.writing import TEMPORARY
 
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
+EXPANSION = 20  # an archive of images unpacks to little more than its size
+ALWAYS_ALLOWED = 1 << 26
+MAX_HEADER = 1 << 20
 _BLOCK = 1 << 20
 
 
@@ -52,6 +55,9 @@ def fetch(archive: Archive, folder: Path) -> Path:
     Raises:
         DataError: If it cannot be reached or is damaged.
     """
+    place = folder / archive.name
+    if os.path.lexists(place) and not place.is_file():
+        raise DataError(f"{place}: must be a file. Move away what is there.")
     pooch = optional("pooch", "Downloading data sets")
     pooch.get_logger().setLevel(logging.WARNING)
     make_folder(folder)
@@ -83,24 +89,24 @@ def extract(archive: Path, folder: Path) -> list[Path]:
         folder: Where its content goes; made if it does not exist.
 
     Returns:
-        The paths of what stands at the archive's top.
+        The paths of what is at the archive's top.
 
     Raises:
-        FormatError: If it is no archive or a damaged one.
-        DataError: If it holds what it must not, or would replace something.
+        FormatError: It is not an archive, is damaged, or unpacks to far more than its size.
+        DataError: It holds what it must not, or would replace something.
     """
     make_folder(folder)
-    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary, understood(archive):
-        for name, content in members(archive):
-            target = Path(temporary, *safe_parts(name, archive))
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary, understood(archive):
+        for member in members(archive):
+            target = Path(temporary, *safe_parts(member.name, archive))
             if target.exists():
                 raise DataError(
-                    f"{archive}: the file {name!r} stands in it twice. Is this the official archive?"
+                    f"{archive}: the file {member.name!r} is in it twice. Is this the official archive?"
                 )
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("xb") as file:
-                    shutil.copyfileobj(content, file, _BLOCK)
+                    shutil.copyfileobj(member.content, file, _BLOCK)
             except OSError as error:
                 if error.errno is None:  # of gzip, about the archive
                     raise
@@ -114,37 +120,105 @@ def extract(archive: Path, folder: Path) -> list[Path]:
     return [folder / top.name for top in tops]
 
 
-def members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """(name, content) of every file of an archive, in its order; the whole archive is read, checksums included.
+class Member(NamedTuple):
+    """A file in an archive."""
+
+    name: str
+    size: int  # as declared; reading `content` never gives more
+    content: IO[bytes]
+
+    def read(self, limit: int) -> bytes:
+        """Its bytes.
+
+        Raises:
+            FormatError: It declares more than `limit`.
+        """
+        if self.size > limit:
+            raise FormatError(f"{self.name} must have at most {limit:,} bytes. Got {self.size:,}.")
+        return self.content.read()
+
+
+def members(archive: Path) -> Iterator[Member]:
+    """Every file of an archive, in its order; the whole archive is read, checksums included.
 
     Use it within `understood`: a damaged archive shows while its contents are read.
 
     Raises:
-        DataError: If it holds links or devices.
+        DataError: It holds links or devices.
+        FormatError: It declares more than `EXPANSION` times its size.
     """
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed:
-            for info in packed.infolist():
-                kind = info.external_attr >> 28  # of a Unix mode: 0 not given, 4 folder, 8 file, 10 link
-                if kind not in (0, 4, 8):
-                    raise DataError(
-                        f"{archive}: {info.filename!r} is a link or device, which is not unpacked."
-                    )
-                if not info.is_dir():
-                    with packed.open(info) as content:
-                        yield info.filename, content
-        return
-    with tarfile.open(archive, "r:*") as packed:
+    with open_regular(archive) as file:
+        allowed = EXPANSION * os.fstat(file.fileno()).st_size + ALWAYS_ALLOWED
+        zipped = zipfile.is_zipfile(file)
+        file.seek(0)
+        yield from _budgeted(
+            _zip_members(file, archive) if zipped else _tar_members(file, archive), allowed, archive
+        )
+
+
+def _budgeted(found: Iterator[Member | int], allowed: int, archive: Path) -> Iterator[Member]:
+    """The members, as long as what they and the gaps between them unpack to is not out of proportion."""
+    for member in found:
+        allowed -= member if isinstance(member, int) else member.size + tarfile.BLOCKSIZE
+        if allowed < 0:
+            raise FormatError(
+                f"{archive}: an archive must unpack to at most {EXPANSION} times its size. Got more. "
+                "Is this the official archive?"
+            )
+        if not isinstance(member, int):
+            yield member
+
+
+def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(file) as packed:
+        for info in packed.infolist():
+            mode = info.external_attr >> 28  # of Unix: 0 not given, 4 folder, 8 file, 10 link
+            if mode not in (0, 4, 8):
+                raise DataError(f"{archive}: {info.filename!r} is a link or device, which is not unpacked.")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise FormatError(f"{archive}: {info.filename!r} is compressed in a way that is not read.")
+            if info.flag_bits & 1:
+                raise FormatError(
+                    f"{archive}: {info.filename!r} is encrypted. Give an archive without a password."
+                )
+            if not info.is_dir():
+                with packed.open(info) as content:
+                    yield Member(info.filename, info.file_size, content)
+
+
+def _tar_members(file: IO[bytes], archive: Path) -> Iterator[Member | int]:
+    """The files of a tar, and the sizes of blocks behind its end."""
+    gzipped = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    with tarfile.open(fileobj=file, mode="r:gz" if gzipped else "r:", tarinfo=_BoundedInfo) as packed:
         for member in packed:
+            packed.members = []  # it would keep them all  # pyright: ignore[reportAttributeAccessIssue]
             if member.isdir():
                 safe_parts(member.name, archive)
+                yield tarfile.BLOCKSIZE
                 continue
             content = packed.extractfile(member) if member.isreg() else None
             if content is None:
                 raise DataError(f"{archive}: {member.name!r} is a link or device, which is not unpacked.")
-            yield member.name, content
-        while packed.fileobj is not None and packed.fileobj.read(_BLOCK):
-            pass  # only at its very end does gzip compare the checksum
+            yield Member(member.name, member.size, content)
+        while packed.fileobj is not None and (block := packed.fileobj.read(_BLOCK)):
+            yield len(block)  # only at its very end does gzip compare the checksum
+
+
+class _BoundedInfo(tarfile.TarInfo):
+    """A header of a tar whose extended part, which tarfile reads into memory, is bounded."""
+
+    def _proc_member(self, tarfile_: tarfile.TarFile) -> Any:
+        extended = (
+            tarfile.XHDTYPE,
+            tarfile.XGLTYPE,
+            tarfile.SOLARIS_XHDTYPE,
+            tarfile.GNUTYPE_LONGNAME,
+            tarfile.GNUTYPE_LONGLINK,
+        )
+        if self.type in extended and self.size > MAX_HEADER:
+            raise FormatError(f"a header must have at most {MAX_HEADER:,} bytes. Got {self.size:,}")
+        return super()._proc_member(tarfile_)  # type: ignore[misc]
 
 
 def safe_parts(name: str, archive: Path) -> tuple[str, ...]:
@@ -187,11 +261,13 @@ def understood(archive: Path) -> Iterator[None]:
     """Turns what reading a damaged archive raises into a FormatError."""
     try:
         yield
-    except _DAMAGED as error:
-        words = str(error).partition("\n")[0].rstrip(":")
-        raise FormatError(
-            f"{archive}: damaged or cut off, or no archive ({words}). Fetch it again."
-        ) from error
+    except HaceError:
+        raise
     except OSError as error:
         words = error.strerror or str(error)  # gzip words its checksum errors as OSErrors without a number
         raise FormatError(f"{archive}: cannot be read: {words}. Fetch it again.") from error
+    except Exception as error:  # the libraries raise many kinds about damaged headers
+        words = str(error).partition("\n")[0].rstrip(":")[:200]
+        raise FormatError(
+            f"{archive}: damaged or cut off, or not an archive ({words}). Fetch it again."
+        ) from error

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -61,6 +62,21 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
             return tensors, dict(file.metadata() or {})
     except Exception as error:  # safetensors raises its own kind, and torch about types it does not know
         raise FormatError(f"{path} is not a .safetensors file, or is damaged: {first_line(error)}") from error
+
+
+def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The same as arrays, those of bfloat16 as float32.
+
+    Raises:
+        FormatError: The file is missing or damaged, or has a type that numpy does not know.
+    """
+    tensors, metadata = read_safetensors(path)
+    try:
+        return {
+            k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()
+        }, metadata
+    except TypeError as error:
+        raise FormatError(f"{path} must hold arrays of numbers: {first_line(error)}") from error
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:

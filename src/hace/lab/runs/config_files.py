@@ -1,38 +1,13 @@
-"""Configurations from files and from the command line: plain values only, merged in layers, checked as a whole.
-
-A document holds text, numbers, lists and mappings. Nothing in it can name code to run: YAML is read by its safe loader, and
-a setting that expects text gets text.
-"""
+"""Configurations in layers: documents of plain values, overridden by name=value from the command line."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from hace.errors import ConfigError, FormatError
-
-
-def read_document(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file.
-
-    Raises:
-        FormatError: The file cannot be read, is neither format, or holds something else than a mapping.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise FormatError(f"{path} cannot be read: {reason}.") from error
-    document = _json(text, path) if path.suffix == ".json" else _yaml(text, str(path))
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise FormatError(f"{path} must hold settings, name and value, got {type(document).__name__}.")
-    return document
+from hace.errors import FormatError
+from hace.files.documents import parse_yaml
 
 
 def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
@@ -56,7 +31,7 @@ def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
             problems.append(f"{pair!r} is no setting: give name=value, such as lr=0.1 or loss.name=hace.")
             continue
         try:
-            value = _number(_yaml(text, pair))
+            value = _number(parse_yaml(text, pair))
         except FormatError as error:
             problems.append(str(error))
             continue
@@ -91,27 +66,6 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         else:
             out[key] = value
     return out
-
-
-def _json(text: str, path: Path) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is no JSON: {error}.") from error
-
-
-def _yaml(text: str, where: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise ConfigError(
-            "Reading YAML needs PyYAML: pip install 'hace[train]'. JSON works without."
-        ) from None
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        first = " ".join(str(error).split())
-        raise FormatError(f"{where} is no YAML of plain values: {first}.") from error
 
 
 def _number(value: Any) -> Any:

@@ -26,7 +26,10 @@ from torch import Tensor
 
 from hace import environment
 from hace.errors import ConfigError, FormatError, HaceError
+from hace.files.documents import parse_json, read_json
 from hace.files.locks import only_process
+from hace.files.reading import read_text
+from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.files.writing import TEMPORARY, json_bytes, write_whole, writing
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
@@ -98,11 +101,11 @@ class Run:
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log; a last line that was cut off is left out."""
         path = self.folder / LOG
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise FormatError(f"{path} is damaged: {error}.") from error
+        lines = read_text(path).split("\n")[:-1] if path.is_file() else []
+        entries = [parse_json(line, f"{path}, line {i}") for i, line in enumerate(lines, 1)]
+        if not all(isinstance(entry, dict) for entry in entries):
+            raise FormatError(f"{path} must hold one JSON object per line.")
+        return entries
 
     def weights(self) -> dict[str, Tensor]:
         """The model's tensors.
@@ -110,12 +113,8 @@ class Run:
         Raises:
             FormatError: There are none, they are damaged, or were trained on another hierarchy than the run's.
         """
-        from safetensors import safe_open
-        from safetensors.torch import load_file
-
-        tensors = self._load(WEIGHTS, load_file)
-        with safe_open(self.folder / WEIGHTS, framework="pt") as file:
-            found = (file.metadata() or {}).get("hierarchy")
+        tensors, metadata = self._load(WEIGHTS, read_safetensors)
+        found = metadata.get("hierarchy")
         if found != self.about["data"]["hierarchy"]:
             raise FormatError(
                 f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {str(found)[:12]}, the run's "
@@ -125,9 +124,7 @@ class Run:
 
     def predictions(self) -> dict[str, np.ndarray]:
         """A few numbers a sample of the evaluated split, see :func:`hace.lab.runs.result.predictions_of`."""
-        from safetensors.numpy import load_file
-
-        return self._load(PREDICTIONS, load_file)
+        return self._load(PREDICTIONS, read_safetensors_arrays)[0]
 
     def _load(self, name: str, load: Any) -> Any:
         path = self.folder / name
@@ -136,8 +133,8 @@ class Run:
             raise FormatError(f"{self.folder} has no {name}: {state}.")
         try:
             return load(path)
-        except Exception as error:  # safetensors raises its own kind
-            raise FormatError(f"{path} is damaged ({error}). Delete the folder and run it again.") from error
+        except FormatError as error:
+            raise FormatError(f"{error} Delete the folder and run it again.") from error
 
 
 def read_run(folder: str | Path) -> Run:
@@ -310,12 +307,7 @@ def _lines(entries: list[Mapping[str, Any]]) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is damaged: {error}.") from error
+    document = read_json(path)
     if not isinstance(document, dict):
-        raise FormatError(f"{path} is damaged: it should hold an object.")
+        raise FormatError(f"{path} must hold a JSON object. Got a {type(document).__name__}.")
     return document

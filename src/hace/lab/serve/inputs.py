@@ -19,8 +19,8 @@ from torch.utils import data as torch_data
 
 from hace.data.feature_files import read_arrays
 from hace.data.files import image_files
-from hace.data.samples import read_image
 from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.files.images import read_image
 from hace.files.optional import optional
 from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore

@@ -1,0 +1,174 @@
+"""JSON and YAML from outside: plain values only, no key twice, bounded in size, depth and expansion."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from typing import Any
+
+from hace.errors import FormatError
+from hace.files.limits import check_memory
+from hace.files.optional import optional
+from hace.files.reading import decode, read_bytes
+
+MAX_YAML = 1 << 20  # bytes; the parser takes seconds for a megabyte
+MAX_VALUES = 100_000  # of a YAML document, aliases written out
+_SHOWN = 200
+
+_PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        FormatError: The file cannot be read, is not JSON, or has a key twice in one object.
+    """
+    name = os.fsdecode(path)
+    data = read_bytes(path)
+    # A list takes two bytes of text and 56 of memory.
+    brackets, commas = data.count(b"[") + data.count(b"{"), data.count(b",")
+    check_memory(name, 4 * len(data) + 64 * (brackets + commas))
+    return parse_json(decode(data, name), name)
+
+
+def parse_json(text: str, name: str) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: The text.
+        name: What messages call it.
+
+    Raises:
+        FormatError: It is not JSON, or has a key twice in one object.
+
+    Example:
+        >>> parse_json('{"a": 1, "a": 2}', "x.json")
+        Traceback (most recent call last):
+        hace.errors.FormatError: x.json is not valid JSON: the key 'a' must occur once in an object. Got it twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise FormatError(f"{name} is not valid JSON: it nests too deep.") from error
+    except ValueError as error:
+        raise FormatError(f"{name} is not valid JSON: {_end(error)}") from error
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    r"""The value of a YAML text: null, booleans, numbers, text, lists and mappings. Dates stay text.
+
+    Args:
+        text: The text.
+        name: What messages call it.
+
+    Raises:
+        FormatError: It is not YAML, holds other types, has a key twice in one mapping, or aliases that expand without end.
+        ConfigError: PyYAML is not installed.
+
+    Example:
+        >>> parse_yaml("lr: 0.1\nsince: 2024-02-30", "a.yaml")
+        {'lr': 0.1, 'since': '2024-02-30'}
+    """
+    yaml = optional("yaml", "Reading YAML (JSON works without)", "train")
+    if len(text) > MAX_YAML:
+        raise FormatError(f"{name} must have at most {MAX_YAML:,} characters of YAML. Got {len(text):,}.")
+    try:
+        loader = _loader()(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _check_nodes(node, yaml)
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except RecursionError as error:
+        raise FormatError(f"{name} is not YAML of plain values: it nests too deep.") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise FormatError(f"{name} is not YAML of plain values: {_end(error)}") from error
+
+
+def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file; empty where the file holds nothing.
+
+    Raises:
+        FormatError: The file cannot be read, is not in its format, or holds something else.
+    """
+    name = os.fsdecode(path)
+    if name.endswith(".json"):
+        value = read_json(path)
+    else:
+        value = parse_yaml(decode(read_bytes(path, MAX_YAML), name), name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise FormatError(f"{name} must hold names and values. Got a {type(value).__name__}.")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _check_once([key for key, _ in pairs], "an object")
+    return dict(pairs)
+
+
+def _check_once(keys: list[Any], what: str) -> None:
+    if len(set(keys)) < len(keys):
+        seen: set[Any] = set()
+        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        shown = twice if isinstance(twice, str) else twice[-1]
+        raise ValueError(f"the key {shown[:60]!r} must occur once in {what}. Got it twice")
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"numbers must be finite. Got {word}")
+
+
+@cache
+def _loader() -> Any:
+    """PyYAML's safe loader without the types that are not plain; dates, which it may fail to make, stay text."""
+    yaml = optional("yaml", "Reading YAML (JSON works without)", "train")
+    tags = {f"tag:yaml.org,2002:{word}" for word in _PLAIN_TAGS}
+
+    known = yaml.SafeLoader
+    constructors = {tag: make for tag, make in known.yaml_constructors.items() if tag in tags or tag is None}
+    resolvers = {
+        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+        for first, pairs in known.yaml_implicit_resolvers.items()
+    }
+    names = {"yaml_constructors": constructors, "yaml_implicit_resolvers": resolvers}
+    return type("PlainLoader", (known,), names)
+
+
+def _check_nodes(root: Any, yaml: Any) -> None:
+    """Refuse keys that occur twice, cycles, and aliases that expand to more values than a document may have."""
+    sizes: dict[int, int | None] = {}  # None: not finished, so that meeting it again is a cycle
+
+    def size(node: Any) -> int:
+        if id(node) in sizes:
+            found = sizes[id(node)]
+            if found is None:
+                raise ValueError("an alias must not refer to what holds it")
+            return found
+        sizes[id(node)] = None
+        below: list[Any] = []
+        if isinstance(node, yaml.MappingNode):
+            scalars = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _check_once([(key.tag, key.value) for key in scalars], "a mapping")
+            below = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
+        total = 1 + sum(map(size, below))
+        if total > MAX_VALUES:
+            raise ValueError(f"it must have at most {MAX_VALUES:,} values. Got more, aliases written out")
+        sizes[id(node)] = total
+        return total
+
+    size(root)
+
+
+def _end(error: Exception) -> str:
+    """The end of a message: one line, bounded, as a sentence."""
+    words = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
+    return words if words.endswith(".") else f"{words}."
