@@ -314,8 +314,8 @@ def test_a_damaged_configuration_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert probe("--config", str(tmp_path / "e.yaml")) == 2
     shown = capsys.readouterr().err
     for words in (
-        "c.json is no JSON",
-        "c.yaml is no YAML of plain values",
+        "c.json is not valid JSON",
+        "c.yaml is not YAML of plain values",
         "d.yaml must hold settings",
         "data must be a mapping",
     ):

@@ -137,11 +137,11 @@ def change(name: str, **values: object) -> Callable[[Path], object]:
     [
         (lambda folder: (folder / "run.json").unlink(), "is no run"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
-        (break_json("run.json"), "damaged"),
-        (break_json("config.json"), "damaged"),
-        (break_json("result.json"), "damaged"),
-        (lambda folder: (folder / "run.json").write_text("[]"), "should hold an object"),
-        (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "damaged"),
+        (break_json("run.json"), "is not valid JSON"),
+        (break_json("config.json"), "is not valid JSON"),
+        (break_json("result.json"), "is not valid JSON"),
+        (lambda folder: (folder / "run.json").write_text("[]"), "must hold a JSON object. Got a list."),
+        (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "is not valid JSON"),
         (change("run.json", format=99), "not of this version"),
         (change("run.json", kind="unheard"), "not of this version"),
         (change("run.json", data=None), "does not say which data"),
@@ -213,5 +213,5 @@ def test_of_three_leaves_all_are_among_the_five_best() -> None:
 def test_nests_deeper_than_python_goes_are_damage(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run")
     (folder / "result.json").write_text("[" * 100_000)
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="it nests too deep"):
         read_run(folder)
