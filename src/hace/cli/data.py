@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> None:
         download=args.download,
         **numbers(reader_options(args.option)),
     )
-    print(table_text(data, DATASETS[args.name]))
+    print(table_text(data, args.name))
     if args.check:
         print(f"\n{check(data, DATASETS[args.name].official)}")
 

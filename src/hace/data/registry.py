@@ -1,4 +1,4 @@
-"""The data sets by name: what loads them, what the paper says of them, and where it errs."""
+"""The data sets by name, and what loads them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,6 @@ from hace.errors import ConfigError, DataError, nearest
 
 
 @dataclass(frozen=True)
-class PaperRow:
-    """A row of the paper's table of data sets, as printed; a figure may end in the mark of a footnote, such as "*"."""
-
-    train: str
-    test: str
-    leaves: str
-    nodes: str
-    depth: str
-    size: str
-    footnotes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class DatasetKind:
     """A data set that `load_dataset` knows."""
 
@@ -42,7 +29,6 @@ class DatasetKind:
     load: Callable[..., Dataset[Any]]
     size: int | None = None  # side of the images that models see
     official: bool = False  # published by others: what is odd in it is noted, not refused
-    paper: PaperRow | None = None
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -56,59 +42,9 @@ class DatasetKind:
 
 
 DATASETS: dict[str, DatasetKind] = {
-    "cifar100": DatasetKind(
-        "CIFAR-100",
-        load_cifar100,
-        32,
-        True,
-        PaperRow(
-            "50,000",
-            "10,000",
-            "100",
-            "120",
-            "2",
-            "32 x 32",
-            ("120 = 20 + 100: the paper counts CIFAR-100 without a root, and the other two with one.",),
-        ),
-    ),
-    "aircraft": DatasetKind(
-        "FGVC-Aircraft",
-        load_aircraft,
-        224,
-        True,
-        PaperRow(
-            "6,800*",
-            "3,400*",
-            "102*",
-            "201+",
-            "3",
-            "224 x 224",
-            (
-                "* 102 variants, 6,800 and 3,400 images stand in an outdated README. The released files have 100 variants, "
-                "3,334 train + 3,333 val = 6,667 training and 3,333 test images.",
-                "+ 201 = 1 + 30 + 70 + 100. The paper says 214 before 13 inner nodes were removed; the 13 are 11 "
-                "manufacturers and 2 variants.",
-            ),
-        ),
-    ),
-    "nabirds": DatasetKind(
-        "NABirds",
-        load_nabirds,
-        224,
-        True,
-        PaperRow(
-            "23,929",
-            "24,633",
-            "555",
-            "1,011",
-            "3 or 4",
-            "224 x 224",
-            (
-                "The paper says that Passeriformes hold over 60 % of all species; they hold 265 of 555 classes and 205 of "
-                "404 species.",
-            ),
-        ),
-    ),
+    "cifar100": DatasetKind("CIFAR-100", load_cifar100, 32, official=True),
+    "aircraft": DatasetKind("FGVC-Aircraft", load_aircraft, 224, official=True),
+    "nabirds": DatasetKind("NABirds", load_nabirds, 224, official=True),
     "folders": DatasetKind("your images, a folder for each class", load_folders, 224),
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
     "features": DatasetKind("your features, from a file", load_features),

@@ -1,4 +1,4 @@
-"""The paper's table of data sets, from the files themselves."""
+"""A data set's figures from its files, beside those that the paper prints."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from hace.data import DATASETS
 from hace.data.dataset import Dataset
-from hace.data.registry import DatasetKind
 from hace.data.samples import Features
+from hace.paper.printed import errata, paper_tables
 
 HEADINGS = {
-    "train": "training samples",
-    "test": "test samples",
+    "train_images": "training samples",
+    "test_images": "test samples",
     "leaves": "leaf classes",
     "nodes": "nodes",
     "depth": "hierarchical depth",
-    "size": "cropped image size",
+    "image_size": "cropped image size",
     "features": "features",
 }
+NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a data set
 
 
 def figures(data: Dataset[Any], size: int | None) -> dict[str, str]:
-    """What the paper's table says of a data set, from the data set; depth is counted below the root."""
+    """What the paper's table says of a data set, from the data set; depth is counted below the root.
+
+    Args:
+        data: The data set.
+        size: The side of its images, for models.
+    """
     h = data.hierarchy
     depths = np.unique(h.depths[h.leaf_nodes]).tolist()
     first = next(iter(data.splits.values()))
@@ -30,36 +37,45 @@ def figures(data: Dataset[Any], size: int | None) -> dict[str, str]:
     shape = f"{first.num_features:,}" if features else f"{size} x {size}"
     counts = {split: f"{len(samples):,}" for split, samples in data.splits.items()}
     return {
-        "train": counts.get("train", "-"),
-        "test": counts.get("test", "-"),
-        **{split: count for split, count in counts.items() if split not in ("train", "test")},
+        "train_images": counts.pop("train", "-"),
+        "test_images": counts.pop("test", "-"),
+        **counts,
         "leaves": f"{h.num_leaves:,}",
         "nodes": f"{h.num_nodes:,}",
         "depth": " or ".join(map(str, depths)) if len(depths) < 3 else f"{depths[0]} to {depths[-1]}",
-        "features" if features else "size": shape,
+        "features" if features else "image_size": shape,
     }
 
 
-def table_text(data: Dataset[Any], kind: DatasetKind) -> str:
-    """The table, with the paper's figures beside those of the files where there are any, and footnotes."""
-    found = figures(data, kind.size)
-    rows = [(HEADINGS.get(key, f"{key} samples"), value, _printed(kind, key)) for key, value in found.items()]
-    if kind.paper is not None:
-        rows.insert(0, ("", "files", "paper"))
+def table_text(data: Dataset[Any], name: str) -> str:
+    """The figures, with those that the paper prints beside them where it has any, and its errata below.
+
+    Args:
+        data: The data set.
+        name: Its name in `hace.DATASETS`.
+    """
+    kind, table = DATASETS[name], paper_tables()["datasets"]
+    printed = {str(cell.metric): cell for cell in table.select(dataset=name)}
+    marks = {metric: ",".join(table.marks(cell)) for metric, cell in printed.items()}
+    rows = [
+        (
+            HEADINGS.get(key, f"{key} samples"),
+            value,
+            printed[key].printed if key in printed else "",
+            marks.get(key, ""),
+        )
+        for key, value in figures(data, kind.size).items()
+    ]
+    if printed:
+        rows.insert(0, ("", "files", "paper", ""))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [kind.title if kind.paper is not None else f"{data.name} ({kind.title})", ""]
-    for name, here, paper in rows:
-        mark = paper[len(paper.rstrip("*+")) :]  # marks stand outside the column
-        bare = paper.removesuffix(mark)
-        lines.append(f"  {name:<{widths[0]}}  {here:>{widths[1]}}  {bare:>{widths[2]}}{mark}".rstrip())
-    lines += ["", *_details(data)]
-    if kind.paper is not None and kind.paper.footnotes:
-        lines += ["", *kind.paper.footnotes]
-    return "\n".join(lines)
-
-
-def _printed(kind: DatasetKind, key: str) -> str:
-    return getattr(kind.paper, key, "") if kind.paper is not None else ""
+    lines = [kind.title if printed else f"{data.name} ({kind.title})", ""]
+    for heading, here, paper, mark in rows:
+        note = f" {mark}" if mark else ""
+        lines.append(f"  {heading:<{widths[0]}}  {here:>{widths[1]}}  {paper:>{widths[2]}}{note}".rstrip())
+    notes = [f"{note.mark} {note.text}" for note in table.footnotes if note.mark in ",".join(marks.values())]
+    notes += [erratum.text for erratum in errata() if erratum.id in NOTES.get(name, ())]
+    return "\n".join([*lines, "", *_details(data), *(["", *notes] if notes else [])])
 
 
 def _details(data: Dataset[Any]) -> list[str]:
