@@ -14,9 +14,8 @@ from hace import Hierarchy, build_loss
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run, start_run
-from hace.lab.study.grid import Cell
+from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
 from hace.lab.study.methods import METHODS
-from hace.lab.study.records import CellKey, Record
 
 ANIMALS = {
     "husky": ("animal", "dog"),
@@ -143,7 +142,9 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
             finals[record.key] = config
         else:
             rates.setdefault(record.key, []).append(record.lr)
-    cells = [Cell(key, config, tuple(rates.get(key, [config.lr]))) for key, config in finals.items()]
+    cells = [
+        Cell(key, config, rate_candidates(rates.get(key, [config.lr]))) for key, config in finals.items()
+    ]
     known = {
         name: {
             "config": DataConfig().to_dict(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,16 @@ from hace.errors import ConfigError
 from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
-    from hace.lab.probe.grid import Chosen
-    from hace.lab.runs.config import ProbeConfig
+    from hace.lab.report.scores import Arrays
+    from hace.lab.runs.config import LossConfig, ProbeConfig
+    from hace.lab.runs.progress import Start, Step
+    from hace.lab.study.cells import Record
+    from hace.lab.study.scheduler import Tally
+
+FAIR_SEEDS = 5
 
 DESCRIPTION = """\
-Train linear layers on frozen features: one, or a whole grid of losses, parameters, rates and seeds side by side. Every head
+Train linear layers on frozen features: one, or a grid of losses, parameters, rates and seeds side by side. Every head
 becomes a run directory with its configuration, log, weights, predictions and all metrics; finished runs are not repeated.
 """
 
@@ -34,38 +39,60 @@ examples:
 
 F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
 classes). Losses: cross_entropy, soft_label, hxe, hce, hace, ancestral_smoothing, hace_leaves, conditional_softmax, simloss,
-expected_distance; parameters that a loss does not have are not its business.
+expected_distance; parameters a loss does not take are ignored.
 
 protocols:
   single  every loss, parameter, rate and seed as given, judged on the test samples
-  fair    the same rates (default 0.25 to 32) for every loss; each seed holds out 10 % of the training samples, chooses its
-          rate on them and trains again on all; 5 seeds; the test samples are used once
+  fair    the same rates (default 0.25 to 32) for every loss; each seed chooses its rate on the data's own validation split
+          if there is one, else on 10 % of the training samples, and trains again on all; 5 seeds; the test samples are
+          used once
   paper   the paper's rates around --lr (l, l/d, l*d; d = 0.2, 0.5, 0.7), the best run chosen on the test samples
+
+`hace study` runs the same protocols over many data sets, models and methods, on several processes or a cluster.
 """
 
+RATES = {
+    "single": "as given",
+    "fair": "each seed's rate chosen on {}, then trained on all",
+    "paper": "the best run chosen on the test samples, as the paper does",
+}
+
 PARAMETERS = {
-    "dilution": "d of HACE: the share that a node keeps; default 0.5",
+    "dilution": "d of HACE: the share that a node keeps (default: 0.5)",
     "label_smoothing": "mass spread evenly over the classes",
-    "soft_label_beta": "soft labels below HACE: their sharpness",
+    "soft_label_beta": "sharpness of HACE's soft labels",
     "beta": "sharpness of soft labels",
     "alpha": "decay of HXE",
 }
+
+SETTINGS = (
+    "normalize",
+    "optimizer",
+    "schedule",
+    "epochs",
+    "batch_size",
+    "momentum",
+    "weight_decay",
+    "bias",
+    "seed",
+    "validation",
+    "evaluate",
+    "patience",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     data = parser.add_argument_group("data")
     data.add_argument("--features", metavar="F", help="a folder of `hace features`, or a file of features")
-    data.add_argument(
-        "--data", metavar="NAME", help="a data set with features instead, such as synthetic-features"
-    )
+    data.add_argument("--data", metavar="NAME", help="a data set of features, such as synthetic-features")
     data.add_argument("--hierarchy", metavar="H", help="the classes, where F is a file")
     data.add_argument("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
     data.add_argument(
         "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="of the data set"
     )
     data.add_argument(
-        "--normalize", choices=("unit", "standard", "none"), help="of the features (default: unit)"
+        "--normalize", choices=("unit", "standard", "none"), help="how to scale features (default: unit)"
     )
     data.add_argument("--shuffle", metavar="SEED", type=int, help="the control: train on a shuffled tree")
 
@@ -94,21 +121,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_argument("--momentum", metavar="M", type=float, help="of SGD (default: 0.9)")
     fit.add_argument("--weight-decay", metavar="W", type=float, help="default: 0")
     fit.add_argument("--bias", action=argparse.BooleanOptionalAction, help="a bias (default: yes)")
-    fit.add_argument("--validation", metavar="SHARE", type=float, help="of the training samples, held out")
-    fit.add_argument("--evaluate", choices=("test", "val"), help="what the result speaks of (default: test)")
     fit.add_argument(
-        "--patience", metavar="N", type=int, help="stop early after N epochs without a better validation"
+        "--validation",
+        metavar="SHARE",
+        help="hold out this share of the training samples, or 'split': the data's own validation split",
+    )
+    fit.add_argument("--evaluate", choices=("test", "val"), help="samples to judge by (default: test)")
+    fit.add_argument(
+        "--patience", metavar="N", type=int, help="stop after N epochs without a better validation accuracy"
     )
     fit.add_argument(
         "--threads", metavar="N", type=int, default=1, help="1 makes runs repeat bit by bit (default: 1)"
     )
     fit.add_argument(
-        "--config", metavar="FILE", help="a configuration, as a run directory holds it; options come on top"
+        "--config", metavar="FILE", help="start from the configuration of a run; options override it"
     )
 
     out = parser.add_argument_group("results")
     out.add_argument(
-        "--out", metavar="FOLDER", default="runs", help="where run directories go (default: runs)"
+        "--out", metavar="FOLDER", default="runs", help="folder of run directories (default: runs)"
     )
     out.add_argument("--json", action="store_true", help="print the table as JSON")
 
@@ -117,63 +148,111 @@ def run(args: argparse.Namespace) -> None:
     """Train, and print the table."""
     import torch
 
-    from hace.lab.probe.grid import (
-        fair_probes,
-        fixed_probes,
-        loss_grid,
-        single_probes,
-        summary,
-        summary_text,
-    )
-    from hace.lab.runs.progress import progress
-    from hace.lab.study.protocol import FAIR_RATES
-    from hace.paper.recipes import fixed_runs
+    from hace.lab.report.cells import choose
+    from hace.lab.report.scores import Arrays
+    from hace.lab.report.text import notes
+    from hace.lab.study.ad_hoc import loss_grid
 
     if args.threads < 1:
-        raise ConfigError(f"--threads must be at least 1, got {args.threads}.")
+        raise ConfigError(f"--threads must be at least 1. Got {args.threads}.")
     torch.set_num_threads(args.threads)
     base = base_config(args)
-    fair = args.protocol == "fair"
-    count = args.seeds if args.seeds is not None else 5 if fair else 1
+    count = args.seeds if args.seeds is not None else FAIR_SEEDS if args.protocol == "fair" else 1
     if count < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {count}.")
+        raise ConfigError(f"--seeds must be at least 1. Got {count}.")
     seeds = range(base.seed, base.seed + count)
-    given = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
-    loss_options = numbers(reader_options(args.loss_option, "--loss-option"))
-    more = {name: [value] for name, value in loss_options.items()}
-    losses = loss_grid(args.loss or [base.loss.name], {**given, **more}, base.loss)
-    rates = list(dict.fromkeys(args.lr or ([] if fair else [base.lr])))
-    check_protocol(args, base, rates, {**given, **more})
-    tries = {"single": len(rates), "fair": len(rates or FAIR_RATES) + 1}
-    heads = sum(tries.get(args.protocol, 6 if "dilution" in loss.options else 4) for loss in losses.values())
-    with progress("probes", "epochs") as start:
-        step = start(heads * count * base.epochs, 0)
-        if args.protocol == "paper":
-            chosen = fixed_probes(replace(base, lr=rates[0]), losses, fixed_runs, seeds, args.out, step)
-        else:
-            chosen = (fair_probes if fair else single_probes)(base, losses, rates, seeds, args.out, step)
-    rows = summary(chosen)
-    for note in notes(chosen):
+    parameters = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
+    others = numbers(reader_options(args.loss_option, "--loss-option"))
+    parameters |= {name: [value] for name, value in others.items()}
+    losses = loss_grid(args.loss or [base.loss.name], parameters, base.loss)
+    rates = list(dict.fromkeys(args.lr or ()))
+    check_protocol(args, base, rates, parameters)
+    records = make_runs(args, base, losses, rates, seeds)
+    (choices,) = choose(records).values()
+    titles = dict.fromkeys(record.key.method for record in records)  # in the order of the command line
+    arrays = Arrays({title: choices[title] for title in titles})
+    for note in notes(records):
         print(f"hace: {note}", file=sys.stderr)
     if args.json:
-        print(json.dumps(without_nan([_document(row, chosen) for row in rows]), indent=1, allow_nan=False))
-        return
-    print(summary_text(rows))
-    about = {
-        "single": "as given",
-        "fair": "each seed's rate chosen on held-out training samples, then trained on all",
-        "paper": "the best run chosen on the test samples, as the paper does",
-    }[args.protocol]
-    split = chosen[0].run.config.evaluate
-    first = next((row.method for row in rows if row.values), rows[0].method)
-    print(f"\n95 % intervals over seeds and {split} samples; Δ is the difference to {first}, paired.")
-    print(f"Rates: {about}. Runs are in {args.out}:")
-    for one in chosen:
-        print(f"  {Path(args.out) / one.run.id}  {one.method}, seed {one.run.config.seed}, {one.run.status}")
+        print(json.dumps(without_nan(documents(arrays)), indent=1, allow_nan=False))
+    else:
+        print_table(args, arrays, records)
+
+
+def make_runs(
+    args: argparse.Namespace,
+    base: ProbeConfig,
+    losses: Mapping[str, LossConfig],
+    rates: Sequence[float],
+    seeds: Sequence[int],
+) -> list[Record]:
+    """The runs of a protocol, made or read: all of the searches, and the final ones."""
+    from hace.lab.runs.progress import progress
+    from hace.lab.study.ad_hoc import probe_plan, run_plan, single_runs
+    from hace.paper.recipes import fixed_runs
+
+    rate = rates[0] if rates else base.lr
+    if args.protocol == "single":
+        with progress("probes", "epochs") as start:
+            step = start(len(losses) * (len(rates) or 1) * len(seeds) * base.epochs, 0)
+            return single_runs(base, losses, rates or [rate], seeds, args.out, step)
+    if args.protocol == "paper":
+        plan = probe_plan(replace(base, lr=rate), losses, seeds, fixed=fixed_runs)
+    else:
+        plan = probe_plan(base, losses, seeds, rates=rates)
+    with progress("probes", "runs") as start:
+        return run_plan(plan, args.out, threads=args.threads, watch=Steps(start))
+
+
+class Steps:
+    """Shows how many runs of a study are done."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._step: Step | None = None
+        self._done = 0
+
+    def changed(self, tally: Tally) -> None:
+        """Count the runs that are new."""
+        done = tally.sum("done")
+        if self._step is None:
+            self._step = self._start(tally.sum("total"), done)
+        elif done > self._done:
+            self._step(done - self._done)
+        self._done = done
+
+
+def print_table(args: argparse.Namespace, arrays: Arrays, records: Sequence[Record]) -> None:
+    """The table, how its runs were chosen, and where they are."""
+    from hace.lab.report.cells import HEADLINES
+    from hace.lab.report.render import to_text
+    from hace.lab.report.text import summary_table
+    from hace.lab.study.cells import chosen_on
+
+    reference = reference_of(arrays)
+    top1, _, severity = HEADLINES[:3]
+    key = records[0].key
+    title = (
+        f"{key.dataset}, {key.model}, {args.protocol} protocol" if args.protocol != "single" else key.dataset
+    )
+    print(to_text(summary_table(title, arrays, reference, gaps=(top1, severity), name=str)))
+    final = [record for choice in arrays.choices.values() for record in choice.records]
+    split = next((r.run.config.evaluate for r in final if r.status == "finished" and r.run), "test")
+    print(f"\n* best, + second; 95 % intervals over seeds and {split} samples; differences are paired.")
+    print(f"Rates: {RATES[args.protocol].format(chosen_on(records))}. Runs are in {args.out}:")
+    for record in final:
+        if record.run is not None:
+            folder = Path(args.out) / record.run.id
+            print(f"  {folder}  {record.key.method}, seed {record.key.seed}, {record.status}")
+
+
+def reference_of(arrays: Arrays) -> str:
+    """The method that others are compared with: the first that has a result."""
+    return next((m for m, choice in arrays.choices.items() if choice.finished), next(iter(arrays.choices)))
 
 
 def base_config(args: argparse.Namespace) -> ProbeConfig:
-    """The configuration that all runs of a command share: a file's, with the options on top."""
+    """The configuration that all runs of a command share: a file's, overridden by the options."""
     from hace.files.documents import read_mapping
     from hace.lab.runs.config import ProbeConfig
     from hace.lab.runs.config_files import merged
@@ -182,7 +261,7 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
     document: dict[str, Any] = {"lr": 8.0, **(read_mapping(args.config) if args.config else {})}
     data: dict[str, Any] = {}
     if args.features and args.data:
-        raise ConfigError("--features and --data are two ways to name the data: give one.")
+        raise ConfigError("--features and --data both name the data: give one.")
     if args.features:
         data = {"name": "features", "root": args.features}
     if args.data:
@@ -190,7 +269,7 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
 
         if args.data in DATASETS and DATASETS[args.data].takes("root"):
             raise ConfigError(
-                f"--data {args.data} has no features of its own: compute them with `hace features --data {args.data} --out F`, "
+                f"--data {args.data} has images, not features: compute them with `hace features --data {args.data} --out F`, "
                 "then give --features F."
             )
         data = {"name": args.data}
@@ -204,70 +283,48 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
         document = merged(document, {"data": data})
     if not document.get("data"):
         raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
-    settings = (
-        "normalize",
-        "optimizer",
-        "schedule",
-        "epochs",
-        "batch_size",
-        "momentum",
-        "weight_decay",
-        "bias",
-    )
-    for name in (*settings, "seed", "validation", "evaluate", "patience"):
-        if getattr(args, name) is not None:
-            document[name] = getattr(args, name)
+    document |= {name: value for name in SETTINGS if (value := getattr(args, name)) is not None}
     return replace(from_dict(ProbeConfig, document), keep=True)  # the table is made of predictions
 
 
 def check_protocol(
-    args: argparse.Namespace, base: ProbeConfig, rates: list[float], parameters: dict[str, Any]
+    args: argparse.Namespace, base: ProbeConfig, rates: Sequence[float], parameters: Mapping[str, Any]
 ) -> None:
-    """Refuse options that the protocol decides by itself."""
+    """Refuse options that the protocol sets."""
     if args.protocol == "paper" and len(rates) > 1:
-        raise ConfigError(f"--lr of the paper's protocol is one base rate, got {len(rates)}.")
+        raise ConfigError(f"--lr must be one base rate with --protocol paper. Got {len(rates)}.")
     if args.protocol == "paper" and "dilution" in parameters:
-        raise ConfigError("--dilution is the paper's in its protocol: 0.2, 0.5 and 0.7. Leave it away.")
+        raise ConfigError("--dilution is set by --protocol paper: 0.2, 0.5 and 0.7. Omit it.")
     if args.protocol != "single" and args.evaluate == "val":
         raise ConfigError(
-            f"--evaluate val belongs to single runs: --protocol {args.protocol} is judged on the test samples."
+            f"--evaluate must be test with --protocol {args.protocol}, which is judged on the test samples. Got val."
         )
     if base.optimizer == "lbfgs" and (args.protocol != "single" or len(rates) > 1):
-        raise ConfigError(
-            "--optimizer lbfgs has no learning rate, so there is none to choose. Leave --protocol and --lr away."
+        raise ConfigError("--optimizer lbfgs has no learning rate to choose. Omit --protocol and --lr.")
+
+
+def documents(arrays: Arrays) -> list[dict[str, Any]]:
+    """The table for programs: one object per method."""
+    from hace.lab.report.cells import HEADLINES
+
+    reference = reference_of(arrays)
+    metrics = HEADLINES[:4]
+    found = []
+    for method, choice in arrays.choices.items():
+        scores = {m.key[1]: arrays.score(method, m.key) for m in metrics} if choice.finished else {}
+        gaps = {m.key[1]: arrays.difference(method, reference, m.key) for m in metrics}
+        changes = {name: gap[0] for name, gap in gaps.items() if gap is not None and method != reference}
+        found.append(
+            {
+                "method": method,
+                "seeds": len(choice.records),
+                "diverged": sum(record.status == "diverged" for record in choice.records),
+                "rates": sorted({record.lr for record in choice.finished}),
+                "metrics": {
+                    name: {"value": s.value, "low": s.low, "high": s.high} for name, s in scores.items()
+                },
+                "changes": {name: change._asdict() for name, change in changes.items()},
+                "runs": [record.run.id for record in choice.records if record.run is not None],
+            }
         )
-
-
-def notes(chosen: Sequence[Chosen]) -> Iterator[str]:
-    """What somebody should know who reads the table."""
-    trained = [one.run.result["train"] for one in chosen if one.run.result]
-    unseen = {name for train in trained for name in train["unseen_classes"]}
-    if unseen:
-        shown = ", ".join(sorted(unseen)[:5]) + (" ..." if len(unseen) > 5 else "")
-        yield f"{len(unseen)} classes have no training sample: {shown}"
-    short = sum(train.get("converged") is False for train in trained)
-    if short:
-        yield f"{short} of {len(trained)} runs of L-BFGS did not converge: raise max_iter or tolerance in a --config."
-    searched = [
-        (one.run.config.lr, sorted(run.config.lr for run in one.search))
-        for one in chosen
-        if one.search[1:] and one.run.status == "finished" and one.search[0].config.evaluate == "val"
-    ]
-    edges = sum(lr in (rates[0], rates[-1]) for lr, rates in searched)
-    if edges:
-        yield f"{edges} of {len(searched)} searches chose the smallest or largest rate: wider --lr may do better."
-
-
-def _document(row: Any, chosen: list[Any]) -> dict[str, Any]:
-    values = {name: dict(zip(("value", "low", "high"), v, strict=True)) for name, v in row.values.items()}
-    changes = {name: dict(zip(("value", "low", "high"), v, strict=True)) for name, v in row.changes.items()}
-    runs = [c.run.id for c in chosen if c.method == row.method]
-    return {
-        "method": row.method,
-        "seeds": row.seeds,
-        "diverged": row.diverged,
-        "rates": row.rates,
-        "metrics": values,
-        "changes": changes,
-        "runs": runs,
-    }
+    return found

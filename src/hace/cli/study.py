@@ -14,7 +14,7 @@ from hace.errors import ConfigError, nearest
 SHOWN = 5  # errors at the end
 
 if TYPE_CHECKING:
-    from hace.lab.study.plans import Choices, Plan
+    from hace.lab.study.plans import Choices, StudyPlan
     from hace.lab.study.presets import Preset
     from hace.lab.study.scheduler import Tally
     from hace.lab.study.start import Survey
@@ -126,10 +126,9 @@ def run(args: argparse.Namespace) -> None:
         return print_presets()
     if not args.preset:
         raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
-    from hace.lab.study.grid import Place, pairs
-    from hace.lab.study.plans import Choices
+    from hace.lab.study.plans import Choices, Locations, pairs
 
-    place = Place(
+    place = Locations(
         pairs(args.features, "--features"),
         pairs(args.data_root, "--data-root"),
         pairs(args.hierarchy, "--hierarchy"),
@@ -210,7 +209,7 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
     return tally
 
 
-def show_plan(plan: Plan, choices: Choices, survey: Survey, args: argparse.Namespace) -> None:
+def show_plan(plan: StudyPlan, choices: Choices, survey: Survey, args: argparse.Namespace) -> None:
     """What would be done: runs by method, what is there already, and about how long the rest takes."""
     from hace.lab.runs.progress import duration
     from hace.lab.study.cost import RULE, whats_left

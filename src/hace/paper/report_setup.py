@@ -8,7 +8,7 @@ from typing import Any
 from hace.lab.report.cells import method_title, shown
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 from hace.paper.printed import PaperTable, PrintedCell, paper_tables
 
 TITLES = {

@@ -20,7 +20,7 @@ from hace.lab.report.document import build
 from hace.lab.report.nodes import ancestors_at, level_accuracy, node_counts, samples_at
 from hace.lab.report.page import command_of, thinned
 from hace.lab.report.results import Results
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 from hace.lab.study.study import read_study
 from hace.paper import report_sections
 from hace.paper.first_figure import toy_values

@@ -38,7 +38,7 @@ from hace.lab.report.tables import (
     runs_csv,
 )
 from hace.lab.report.text import report_text
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 from hace.metrics.intervals import interval, paired_interval
 from hace.paper import paper_tables
 from hace.paper.report_setup import setup_tables

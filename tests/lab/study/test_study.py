@@ -18,15 +18,13 @@ from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.grid import Place
+from hace.lab.study.cells import FAIR_RATES, Record, choose
 from hace.lab.study.methods import METHODS, PAPER_METHODS
-from hace.lab.study.plans import Choices, Plan, make_plan
+from hace.lab.study.plans import Choices, Locations, StudyPlan, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.protocol import FAIR_RATES
-from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Row, Tally
 from hace.lab.study.start import Survey, start_study
-from hace.lab.study.study import chosen, read_study
+from hace.lab.study.study import read_study
 from hace.lab.study.view import watching
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
@@ -35,10 +33,10 @@ from tests.report_studies import animals, make_run
 from tests.study_files import PATHS, outcomes, plants_study, write_features
 
 ALL = {**STUDIES, **PRESETS}
-SOMEWHERE = Place(dict.fromkeys(PAPER_DATASETS, "f.npz"), dict.fromkeys(PAPER_DATASETS, "data"))
+SOMEWHERE = Locations(dict.fromkeys(PAPER_DATASETS, "f.npz"), dict.fromkeys(PAPER_DATASETS, "data"))
 
 
-def plan(name: str | list[str], **choices) -> Plan:
+def plan(name: str | list[str], **choices) -> StudyPlan:
     return make_plan(find_presets(name, ALL), Choices(SOMEWHERE, **choices))
 
 
@@ -69,7 +67,7 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
             for run in fixed_runs(diluted, RECIPES[model].lr)
         ]
         assert sorted(map(str, found)) == sorted(map(str, runs))
-    assert all(c.search() == [] and c.final(c.rates[0]).evaluate == "test" for c in cells)
+    assert all(c.search() == [] and c.final(c.candidates[0]).evaluate == "test" for c in cells)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +86,9 @@ def test_sizes_of_other_grids(name: str, cells: int) -> None:
 
 
 def test_studies_share_their_runs() -> None:
-    whole = {c.final(c.rates[0]).identity("data") for c in plan("paper-end-to-end").cells}
+    whole = {c.final(c.candidates[0]).identity("data") for c in plan("paper-end-to-end").cells}
     for part in ("paper-fgvc", "paper-family"):
-        assert {c.final(c.rates[0]).identity("data") for c in plan(part).cells} <= whole
+        assert {c.final(c.candidates[0]).identity("data") for c in plan(part).cells} <= whole
 
 
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
@@ -100,7 +98,7 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
     for cell in cells:
         by_model.setdefault((cell.key.dataset, cell.key.model), set()).add(cell.rates)
         assert all(c.evaluate == "val" and c.validation == 0.1 and not c.keep for c in cell.search())  # type: ignore[attr-defined]
-        assert cell.final(1.0).validation == 0
+        assert cell.final({"lr": 1.0}).validation == 0
     assert all(len(rates) == 1 for rates in by_model.values())
     seeds = {m: {c.key.seed for c in cells if c.key.method == m} for m in {c.key.method for c in cells}}
     assert all(found == set(range(ALL[name].seeds)) for found in seeds.values())
@@ -128,13 +126,14 @@ def test_choices_shrink_a_study() -> None:
 
 def test_data_of_ones_own_need_an_option_only() -> None:
     found = make_plan(
-        find_presets("fair-probe", ALL), Choices(Place({"birds": "b.npz"}, {}, {"birds": "t.csv"}))
+        find_presets("fair-probe", ALL), Choices(Locations({"birds": "b.npz"}, {}, {"birds": "t.csv"}))
     )
     assert {c.key.dataset for c in found.cells} == {"birds"}
     assert found.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
     assert found.data["birds", "probe"].name == "features"
     images = make_plan(
-        find_presets("fair-end-to-end", ALL), Choices(Place({}, {"birds": "/"}), only={"model": "resnet18"})
+        find_presets("fair-end-to-end", ALL),
+        Choices(Locations({}, {"birds": "/"}), only={"model": "resnet18"}),
     )
     assert images.data["birds", "train"].name == "folders"
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
@@ -164,9 +163,13 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-probe",
             {"only": {"metod": "sce"}},
-            r"'metod' is no part of a cell\. .* Did you mean 'method'",
+            r"--only must name one of .* Got 'metod'\. Did you mean 'method'",
         ),
-        ("fair-probe", {"only": {"method": "sc"}}, r"there is no method 'sc'\. .* Did you mean 'sce'"),
+        (
+            "fair-probe",
+            {"only": {"method": "sc"}},
+            r"--only method= must be among .* Got 'sc'\. Did you mean 'sce'",
+        ),
         ("paper-probe", {"rates": (1.0,)}, "paper-probe has fixed rates"),
         ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0, got 1, -1"),
         ("fair-probe", {"settings": {"lr": 1}}, "--set lr: that is the grid's own business"),
@@ -175,10 +178,10 @@ def test_any_setting_of_all_runs() -> None:
         ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0, got 0"),
         (
             "fair-probe",
-            {"place": Place()},
+            {"place": Locations()},
             "fair-probe has no data: say where they lie, with --features cifar100=PATH",
         ),
-        ("fair-probe", {"place": Place({"a": "f"}, {}, {"b": "h"})}, "there is no --features b=PATH"),
+        ("fair-probe", {"place": Locations({"a": "f"}, {}, {"b": "h"})}, "there is no --features b=PATH"),
     ],
 )
 def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None:
@@ -401,8 +404,8 @@ def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
         run = make_run(tmp_path, animals(), config, "animals", 1.0, status="diverged")
         searched.append(Record(cell.key, "search", config.lr, run))
     assert [record.status for record in searched] == ["diverged", "diverged"]
-    lr, why = chosen(cell, searched)
-    assert lr is None
+    candidate, why = choose(cell, searched)
+    assert candidate is None
     assert "No rate can be chosen: all of 1, 2 have diverged" in why
 
 
@@ -458,7 +461,9 @@ def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> Non
     for split in ("train", "test"):
         for name in PATHS:
             write_image(tmp_path / "images" / split / name / f"{split}.png")
-    place = Place({"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)})
+    place = Locations(
+        {"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)}
+    )
     choices = Choices(place, {"method": "sce", "model": "features,resnet18"}, seeds=1)
     both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), choices)
     study = start_study(tmp_path / "study", both, choices, Survey(both.data))

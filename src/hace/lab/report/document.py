@@ -18,7 +18,7 @@ from hace.lab.report.tables import (
     methods_table,
     pair_table,
 )
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 
 LEVELS_DRAWN = 6
 

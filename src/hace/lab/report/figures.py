@@ -21,8 +21,8 @@ from hace.lab.report.drawing import (
     style,
 )
 from hace.lab.report.scores import Arrays
+from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
-from hace.lab.study.records import Record
 
 
 def rates_picture(place: Arena, records: Sequence[Record]) -> Picture | None:

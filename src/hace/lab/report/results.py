@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.report.cells import TOP1, Arena, Choice, Key, choose, method_title
 from hace.lab.report.scores import Arrays, Store
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
 
 DEFAULT_PAIR = ("hace", "sce")

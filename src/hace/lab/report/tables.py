@@ -20,8 +20,8 @@ from hace.lab.report.cells import (
 from hace.lab.report.render import Entry, ReportTable, marked
 from hace.lab.report.results import Gap, Results, tally
 from hace.lab.report.scores import Arrays, Score
+from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
-from hace.lab.study.records import Record
 
 CHOSEN = {
     "fair": "Every method has the same learning rates; for each seed the best on held-out training samples is chosen, and the "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hace.lab.report.cells import HEADLINES, Arena, method_title
+from hace.lab.report.cells import HEADLINES, Metric, method_title
 from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
-from hace.lab.report.scores import Score
+from hace.lab.report.scores import Arrays, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
-from hace.lab.study.records import Record
+from hace.lab.study.cells import CellKey, Record
 
 _REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
+_NAMES = 5  # of classes, in a note
 
 
 def report_text(records: Iterable[Record], compare: Sequence[str] | None = None) -> str:
@@ -30,12 +31,16 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 
 def results_text(results: Results) -> str:
     """The summary of results."""
-    tables = [to_text(_table(results, place)) for place in results.choices]
-    return "\n\n".join([*tables, f"{_REMARK}.\n{counts_text(results.records)}"])
+    tables = [
+        to_text(summary_table(place.title, arrays, results.second))
+        for place, arrays in results.arrays.items()
+    ]
+    lines = [f"{_REMARK}.", counts_text(results.records), *notes(results.records)]
+    return "\n\n".join([*tables, "\n".join(lines)])
 
 
 def counts_text(records: Sequence[Record]) -> str:
-    """How many runs there are, and how they stand.
+    """How many runs there are, by status.
 
     Example:
         >>> counts_text([])
@@ -48,42 +53,95 @@ def counts_text(records: Sequence[Record]) -> str:
     return f"{total}: {', '.join([*finished, *missing])}" if records else total
 
 
-def _table(results: Results, place: Arena) -> ReportTable:
-    """Methods with top-1, the difference to the reference, and three more."""
-    arrays, reference = results.arrays[place], results.second
+def notes(records: Sequence[Record]) -> Iterator[str]:
+    """What a reader of the table should know: classes without samples, L-BFGS that stopped early, rates at the edge."""
+    trained = [r.run.result["train"] for r in records if r.stage == "final" and r.run and r.run.result]
+    unseen = {name for train in trained for name in train.get("unseen_classes", ())}
+    if unseen:
+        shown = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
+        words = "1 class has" if len(unseen) == 1 else f"{len(unseen)} classes have"
+        yield f"{words} no training sample: {shown}"
+    short = sum(train.get("converged") is False for train in trained)
+    if short:
+        yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
+    edges, searches = _edges(records)
+    if edges:
+        yield f"{edges:,} of {searches:,} searches chose the smallest or largest rate: a wider range may do better."
+
+
+def _edges(records: Sequence[Record]) -> tuple[int, int]:
+    """Searches of three or more rates: those that ended at the smallest or largest one, and all of them."""
+    tried: dict[CellKey, set[float]] = {}
+    for record in records:
+        if record.stage == "search":
+            tried.setdefault(record.key, set()).add(record.lr)
+    ends = [
+        record.lr in (min(rates), max(rates))
+        for record in records
+        if record.stage == "final"
+        and record.status == "finished"
+        and len(rates := tried.get(record.key, set())) > 2
+    ]
+    return sum(ends), len(ends)
+
+
+def summary_table(
+    title: str,
+    arrays: Arrays,
+    reference: str,
+    *,
+    gaps: Sequence[Metric] = HEADLINES[:1],
+    name: Callable[[str], str] = method_title,
+) -> ReportTable:
+    """Methods with their headline metrics, and how they differ from a reference.
+
+    Args:
+        title: Of the table.
+        arrays: The methods' scores.
+        reference: The method that all are compared with.
+        gaps: The metrics whose difference is shown.
+        name: What the table calls a method.
+    """
     methods = list(arrays.choices)
-    columns = []
-    for i, metric in enumerate(HEADLINES[:4]):
-        scores = [arrays.score(method, metric.key) for method in methods]
-        if i:  # intervals of all would not fit into a line
-            scores = [Score(s.value) for s in scores]
-        states = [
-            arrays.choices[m].state if s.value is None and not i else ""
-            for m, s in zip(methods, scores, strict=True)
-        ]
-        entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
-        columns.append(with_marks(entries, [s.value for s in scores], metric))
-    gaps = []
-    for method in methods:
-        found = None if method == reference else arrays.difference(method, reference, HEADLINES[0].key)
-        if found is None:
-            gaps.append(Entry(""))
-            continue
-        gap = found[0]
-        detail = "" if gap.low != gap.low else bracket(gap.low, gap.high, HEADLINES[0], sign=True)
-        gaps.append(Entry(HEADLINES[0].text(gap.value, sign=True), detail))
-    columns.insert(1, gaps)
-    rows = tuple(
-        (Entry(method_title(m)), *(column[i] for column in columns), Entry(_seeds(results, place, m)))
-        for i, m in enumerate(methods)
-    )
-    heads = ("method", "top-1", f"minus {method_title(reference)}", "top-5", "severity", "HD@1", "seeds")
-    if not any(gap.text for gap in gaps):
-        heads, rows = heads[:2] + heads[3:], tuple(row[:2] + row[3:] for row in rows)
-    return ReportTable("summary", place.title, (heads,), rows)
+    columns = [("method", [Entry(name(m)) for m in methods])]
+    for metric in HEADLINES[:4]:
+        columns.append((metric.title, _scores(arrays, metric, intervals=metric is HEADLINES[0])))
+        if metric in gaps:
+            columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))
+    columns.append(("chosen", [Entry(arrays.choices[m].settings) for m in methods]))
+    columns.append(("seeds", [Entry(_seeds(arrays, m)) for m in methods]))
+    shown = [(head, column) for head, column in columns if any(entry.text for entry in column)]
+    heads = tuple(head for head, _ in shown)
+    return ReportTable("summary", title, (heads,), tuple(zip(*(column for _, column in shown), strict=True)))
 
 
-def _seeds(results: Results, place: Arena, method: str) -> str:
-    choice = results.choices[place][method]
-    done, all_of_them = len(choice.finished), len(choice.records)
-    return str(done) if done == all_of_them else f"{done} of {all_of_them}"
+def _scores(arrays: Arrays, metric: Metric, intervals: bool = False) -> list[Entry]:
+    """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
+    scores = [arrays.score(method, metric.key) for method in arrays.choices]
+    states = [choice.state if intervals else "" for choice in arrays.choices.values()]
+    shown = scores if intervals else [Score(s.value) for s in scores]
+    entries = [
+        score_entry(s, metric, state if s.value is None else "")
+        for s, state in zip(shown, states, strict=True)
+    ]
+    return with_marks(entries, [s.value for s in scores], metric)
+
+
+def _gaps(arrays: Arrays, metric: Metric, reference: str) -> list[Entry]:
+    """How every method differs from the reference in a metric."""
+    found = []
+    for method in arrays.choices:
+        gap = None if method == reference else arrays.difference(method, reference, metric.key)
+        if gap is None:
+            found.append(Entry(""))
+        else:
+            value, low, high = gap[0]
+            detail = "" if low != low else bracket(low, high, metric, sign=True)
+            found.append(Entry(metric.text(value, sign=True), detail))
+    return found
+
+
+def _seeds(arrays: Arrays, method: str) -> str:
+    choice = arrays.choices[method]
+    done, total = len(choice.finished), len(choice.records)
+    return str(done) if done == total else f"{done} ({choice.state})"

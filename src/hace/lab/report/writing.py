@@ -17,7 +17,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.tables import runs_csv
 from hace.lab.report.text import counts_text
 from hace.lab.runs.run import RUN
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 from hace.lab.study.study import Study, read_study
 
 PAGE = "report.html"

@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Literal
 
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
-from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, setting
+from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, Rule, setting
 from hace.losses.base import SHARED
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 ID_LENGTH = 16
+Validation = float | Literal["split"]  # a share of the training samples, or the data's own validation split
+_VALIDATION = Rule("at least 0 and less than 1, or 'split'", lambda v: v == "split" or 0 <= v < 1)
 # Part of every run's id. Whoever mends something that changes results counts it up, and old runs are no longer reused.
 ALGORITHM = 1
 
@@ -122,7 +124,8 @@ class RunConfig(Config):
         data: The samples and their hierarchy.
         loss: The loss.
         seed: Fixes initialisation, order of batches and the validation split.
-        validation: Share of the training samples held out: stratified, chosen by the seed. 0 trains on all.
+        validation: What is held out of training. A share of the training samples: stratified, chosen by the seed; 0 trains
+            on all. "split": the data's own validation split.
         evaluate: The split that the result speaks of: "test", or "val" to select on held-out samples.
         epochs: Passes over the training samples.
         batch_size: Samples a step, over all processes.
@@ -136,7 +139,7 @@ class RunConfig(Config):
     data: DataConfig = field(default_factory=DataConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     seed: int = setting(0, AT_LEAST_ZERO)
-    validation: float = setting(0.0, SHARE)
+    validation: float | Literal["split"] = setting(0.0, _VALIDATION)
     evaluate: Literal["test", "val"] = setting("test")
     epochs: int = setting(30, AT_LEAST_ONE)
     batch_size: int = setting(256, AT_LEAST_ONE)

@@ -100,19 +100,26 @@ def load_source(config: DataConfig) -> Source[Any]:
 def make_task(source: Source[S], config: RunConfig) -> Task[S]:
     """Split and, for the control, shuffle.
 
-    Training samples are those of "train" and, where the data set has one, of its "val" split. With
-    `config.validation` a part of them is held out, stratified by label and chosen by the seed.
+    Training samples are those of "train" and, where the data set has one, of its "val" split, unless
+    `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
+    label and chosen by the seed.
 
     Raises:
         DataError: There is no such split, nothing is left to train on, or labels above the leaves meet a shuffled tree.
     """
     data = source.dataset
-    pool = data["train"]
-    if "val" in data.splits:
-        pool = pool.joined([pool, data["val"]])
-    val = None
-    train = pool
-    if config.validation:
+    train, val = data["train"], None
+    if config.validation == "split":
+        if "val" not in data.splits:
+            raise DataError(
+                f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. Give a share to hold out, such "
+                "as 0.1."
+            )
+        val = data["val"]
+    elif "val" in data.splits:
+        train = train.joined([train, data["val"]])
+    if isinstance(config.validation, float) and config.validation:
+        pool = train
         kept, held = held_out(pool.nodes, config.validation, config.seed)
         if not len(held):
             raise DataError(

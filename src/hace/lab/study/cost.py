@@ -9,7 +9,7 @@ from typing import Any
 
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Record
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
 GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(

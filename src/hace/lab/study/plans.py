@@ -10,14 +10,68 @@ from typing import Any, NamedTuple
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
-from hace.lab.study.grid import Cell, Place, only
+from hace.lab.study.cells import Cell, CellKey, only, rate_candidates
 from hace.lab.study.methods import Method, methods
 from hace.lab.study.presets import Preset
-from hace.lab.study.records import CellKey
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = ("data", "loss", "seed", "lr", "epochs", "validation", "evaluate", "model", "keep")
+
+
+@dataclass(frozen=True)
+class Locations:
+    """Where the data of a study lie, as the command line says it.
+
+    Attributes:
+        features: A folder of `hace features` or a file of features, by data set.
+        images: The folder or manifest of a data set of images, by data set.
+        hierarchies: Another hierarchy than the data set's own, by data set.
+    """
+
+    features: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
+    hierarchies: Mapping[str, str] = field(default_factory=dict)
+
+    def given(self, kind: str) -> Mapping[str, str]:
+        """The data sets that serve a kind of runs."""
+        return self.features if kind == "probe" else self.images
+
+    def data(self, name: str, kind: str) -> DataConfig | None:
+        """The data of a data set; None where nobody said where they lie."""
+        from hace.data import DATASETS as KNOWN
+
+        root = self.given(kind).get(name)
+        if root is None:
+            return None
+        if kind == "probe":
+            what = "features"
+        elif name in KNOWN:
+            what = name
+        else:
+            what = "folders" if Path(root).is_dir() else "manifest"
+        hierarchy = self.hierarchies.get(name)
+        if hierarchy is not None and Path(hierarchy).exists():  # otherwise a name that comes with hace
+            hierarchy = str(Path(hierarchy).resolve())
+        return DataConfig(what, root=str(Path(root).resolve()), hierarchy=hierarchy)
+
+
+def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE texts as a mapping.
+
+    Example:
+        >>> pairs(["birds=/data/birds.npz"], "--features")
+        {'birds': '/data/birds.npz'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise ConfigError(f"{option} must be NAME=VALUE, got {text!r}.")
+        if name in found:
+            raise ConfigError(f"{option} names {name!r} twice: {found[name]!r} and {value!r}.")
+        found[name] = value
+    return found
 
 
 @dataclass(frozen=True)
@@ -34,7 +88,7 @@ class Choices:
         settings: Other settings of every run, such as {"batch_size": 64} or {"precision": "bf16"}.
     """
 
-    place: Place = field(default_factory=Place)
+    place: Locations = field(default_factory=Locations)
     only: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
@@ -54,7 +108,7 @@ class Choices:
             raise ConfigError(f"--rates must be more than 0, got {', '.join(f'{r:g}' for r in self.rates)}.")
 
 
-class Plan(NamedTuple):
+class StudyPlan(NamedTuple):
     """The cells of a study, its data by name and kind of runs, and the data sets that nobody gave a place for."""
 
     preset: str
@@ -63,7 +117,9 @@ class Plan(NamedTuple):
     missing: tuple[str, ...]
 
 
-def make_plan(presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False) -> Plan:
+def make_plan(
+    presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False
+) -> StudyPlan:
     """The cells of a preset, or of several in one study.
 
     Args:
@@ -100,7 +156,7 @@ def make_plan(presets: Mapping[str, Preset], choices: Choices | None = None, *, 
     cells = only(list(found.values()), choices.only)
     used = {(cell.key.dataset, cell.config.kind) for cell in cells}
     kept = {key: source for key, source in data.items() if key in used}
-    return Plan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
+    return StudyPlan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
 
 
 def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
@@ -110,11 +166,11 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
         base = _base(preset, dataset, model, source, choices)
         for method in rows:
             for seed in range(choices.seeds or preset.seeds):
-                yield from _cells(preset, choices, dataset, model, method, seed, base)
+                yield from method_cells(preset, choices, dataset, model, method, seed, base)
 
 
 def _data(
-    name: str, preset: Preset, place: Place, named: Collection[str], absent: bool
+    name: str, preset: Preset, place: Locations, named: Collection[str], absent: bool
 ) -> tuple[dict[str, DataConfig], list[str]]:
     """The data sets of a preset and of the user that have a path; and the options that would give the others.
 
@@ -135,7 +191,7 @@ def _data(
     return there, lacking
 
 
-def _refuse_stray(place: Place, presets: Iterable[Preset]) -> None:
+def _refuse_stray(place: Locations, presets: Iterable[Preset]) -> None:
     kinds = {preset.kind for preset in presets}
     given = [d for kind in kinds for d in place.given(kind)]
     for name in place.hierarchies:
@@ -175,7 +231,7 @@ def _scaled(epochs: int, scale: float) -> int:
     return max(1, round(epochs * scale))
 
 
-def _cells(
+def method_cells(
     preset: Preset,
     choices: Choices,
     dataset: str,
@@ -194,4 +250,4 @@ def _cells(
         key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed)
         loss = method.loss_at(dilution if method.diluted else None)
         data = replace(base.data, shuffle=seed) if method.shuffled else base.data
-        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), tuple(rates))
+        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), rate_candidates(rates))

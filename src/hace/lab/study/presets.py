@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.train_config import TrainConfig
+from hace.lab.study.cells import FAIR_RATES
 from hace.lab.study.methods import CONTROLS, PAPER_METHODS
-from hace.lab.study.protocol import FAIR_RATES
 
 
 class FixedRun(NamedTuple):

@@ -16,11 +16,10 @@ from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import RESULT, Run, read_run
 from hace.lab.runs.samples import Source
+from hace.lab.study.cells import Cell, CellKey, Record, choose
 from hace.lab.study.executors import Executor
-from hace.lab.study.grid import Cell, name_of
 from hace.lab.study.jobs import Job, JobResult
-from hace.lab.study.records import CellKey, Record
-from hace.lab.study.study import Study, chosen, write_failures
+from hace.lab.study.study import Study, write_failures
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
@@ -178,17 +177,17 @@ class Scheduler:
             run = self.study.identity(cell, config)
             error = self.failures[run]["error"] if self._given_up(run) else ""
             searched.append(Record(cell.key, "search", config.lr, self._runs.get(run), error))
-        lr, why = chosen(cell, searched)
-        if lr is not None or why:
+        candidate, why = choose(cell, searched)
+        if candidate is not None or why:
             self._settled.add(cell.key)
-        if lr is not None:
+        if candidate is not None:
             if len(searched) > 2:
                 self.tally.searches += 1
-                self.tally.edges += lr in (min(cell.rates), max(cell.rates))
-            self._want(Wanted(cell, "final", cell.final(lr)))
+                self.tally.edges += cell.at_edge(candidate)
+            self._want(Wanted(cell, "final", cell.final(candidate)))
         elif why:
             self._row(cell).failed += 1
-            self._note(f"{name_of(cell.key)}, seed {cell.key.seed}: {why}")
+            self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
 
     def _next(self) -> Job | None:
         if not self._queue and self._ready:
@@ -263,7 +262,7 @@ class Scheduler:
             "error": error,
         }
         write_failures(self.study, self.failures)
-        what = f"{name_of(wanted.cell.key)}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
+        what = f"{wanted.cell.key}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
         if self._given_up(run):
             self._count([run], "failed", 1)
             self._note(f"failed after {attempts} attempts: {what}: {error}")

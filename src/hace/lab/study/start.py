@@ -17,8 +17,8 @@ from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.samples import Source, load_source
 from hace.lab.runs.settings import differences
-from hace.lab.study.grid import Cell, name_of
-from hace.lab.study.plans import Choices, Plan
+from hace.lab.study.cells import HELD_OUT, Cell
+from hace.lab.study.plans import Choices, StudyPlan
 from hace.lab.study.study import FORMAT, RUNS, STUDY, Study, read_study
 
 _SHOWN = 8  # differences
@@ -67,6 +67,14 @@ class Survey:
             else:
                 self.known[name] = about
 
+    def resolved(self, cell: Cell) -> Cell:
+        """A cell that says what its search holds out: the data's validation split if there is one, else a share."""
+        if cell.validation is not None:
+            return cell
+        about = self.known[cell.key.dataset]
+        parts = [part for part in (about, about.get("also")) if part and part["kind"] == cell.config.kind]
+        return replace(cell, validation="split" if "val" in parts[0]["samples"] else HELD_OUT)
+
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         if config.root is None and name in SIZES:
             return _expected(name, kind, config)
@@ -103,8 +111,8 @@ def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
     }
 
 
-def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
-    """The content of study.json."""
+def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
+    """The content of study.json. Where data have a validation split, it chooses."""
     return {
         "format": FORMAT,
         "preset": plan.preset,
@@ -118,7 +126,7 @@ def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dic
         },
         "runs": RUNS if runs is None else str(Path(runs).resolve()),
         "data": survey.known,
-        "cells": [cell.to_dict() for cell in plan.cells],
+        "cells": [survey.resolved(cell).to_dict() for cell in plan.cells],
         "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "made_with": environment.config(),
     }
@@ -126,7 +134,7 @@ def draft(plan: Plan, choices: Choices, survey: Survey, runs: str | None) -> dic
 
 def start_study(
     folder: str | Path,
-    plan: Plan,
+    plan: StudyPlan,
     choices: Choices,
     survey: Survey,
     *,
@@ -154,7 +162,7 @@ def start_study(
         old = read_study(folder)
         if runs is None:
             document["runs"] = old.document["runs"]
-        changed = _changes(old, document, plan.cells)
+        changed = _changes(old, Study(folder, document))
         if changed and not update:
             shown = changed[:_SHOWN] + (
                 [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
@@ -175,7 +183,7 @@ def start_study(
 @contextmanager
 def started_study(
     folder: str | Path,
-    plan: Plan,
+    plan: StudyPlan,
     choices: Choices,
     survey: Survey,
     *,
@@ -206,26 +214,27 @@ def _refuse(folder: Path, survey: Survey) -> None:
         raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
 
 
-def _changes(old: Study, new: Mapping[str, Any], cells: list[Cell]) -> list[str]:
+def _changes(old: Study, new: Study) -> list[str]:
     """What differs in what decides a study, in words; choices that lead to the same grid are the same."""
-    found = differences({"runs": old.document["runs"]}, {"runs": new["runs"]})
-    sets = Study(old.folder, new).sets
-    for name, kind in dict.fromkeys([*old.sets, *sets]):
-        before, after = (d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, sets))
+    found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
+    for name, kind in dict.fromkeys([*old.sets, *new.sets]):
+        before, after = (
+            d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, new.sets)
+        )
         if before != after:
             found.append(f"data {name}: fingerprint {before} -> {after}")
-    ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, cells))
+    ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, new.cells))
     for what, here, there in (("no longer there", ours, theirs), ("new", theirs, ours)):
         gone = [key for key in here if key not in there]
         if gone:
-            first = f"{name_of(gone[0])}, seed {gone[0].seed}"
+            first = f"{gone[0]}, seed {gone[0].seed}"
             found.append(f"cells that are {what}: {len(gone)}, the first is {first}")
     for key, cell in ours.items():
         lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
-        found += [f"{name_of(key)}, seed {key.seed}: {line}" for line in lines]
+        found += [f"{key}, seed {key.seed}: {line}" for line in lines]
     said = [
         line
         for part in ("preset", "choices")
-        for line in differences({part: old.document[part]}, {part: new[part]})
+        for line in differences({part: old.document[part]}, {part: new.document[part]})
     ]
     return [*said, *found] if found else []

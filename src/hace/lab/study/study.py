@@ -15,17 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hace.errors import DataError, FormatError, HaceError
+from hace.errors import FormatError, HaceError
 from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, Run, read_run
-from hace.lab.study.grid import Cell, cell_from_dict
-from hace.lab.study.protocol import select
-from hace.lab.study.records import Record
+from hace.lab.study.cells import Cell, Record, Stage, cell_from_dict, choose
 
 FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
-_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +30,14 @@ class Study:
     """A study, open for reading.
 
     Attributes:
-        folder: Where it lies.
+        folder: Its folder.
         document: The content of study.json.
+        saved: Whether it has a folder of its own; an ad-hoc study keeps its failures in memory.
     """
 
     folder: Path
     document: Mapping[str, Any]
+    saved: bool = True
 
     @property
     def preset(self) -> str:
@@ -76,7 +75,7 @@ class Study:
     def failures(self) -> dict[str, dict[str, Any]]:
         """What is known of runs that failed, by their ids."""
         path = self.folder / FAILURES
-        return dict(_read(path)) if path.is_file() else {}
+        return dict(_read(path)) if self.saved and path.is_file() else {}
 
     def records(self) -> list[Record]:
         """Every run of the grid, as it stands: those of the searches and the final ones.
@@ -86,7 +85,7 @@ class Study:
         failures = self.failures()
         opened: dict[str, tuple[Run | None, str]] = {}
 
-        def look(cell: Cell, config: RunConfig, stage: Any) -> Record:
+        def look(cell: Cell, config: RunConfig, stage: Stage) -> Record:
             run_id = self.identity(cell, config)
             if run_id not in opened:
                 opened[run_id] = self._open(run_id, failures)
@@ -96,9 +95,13 @@ class Study:
         found = []
         for cell in self.cells:
             searched = [look(cell, config, "search") for config in cell.search()]
-            lr, why = chosen(cell, searched)
-            final = Record(cell.key, "final", math.nan, None, why) if lr is None else None
-            found += [*searched, final or look(cell, cell.final(lr or 0.0), "final")]
+            candidate, why = choose(cell, searched)
+            if candidate is not None:
+                final = look(cell, cell.final(candidate), "final")
+            else:  # where every candidate diverged, so did the method
+                diverged = all(record.status == "diverged" for record in searched)
+                final = Record(cell.key, "final", math.nan, searched[0].run if diverged else None, why)
+            found += [*searched, final]
         return found
 
     def _open(self, run_id: str, failures: Mapping[str, Mapping[str, Any]]) -> tuple[Run | None, str]:
@@ -111,23 +114,6 @@ class Study:
         except HaceError as problem:
             return None, str(problem)
         return (run, "") if run.result is not None else (None, error)
-
-
-def chosen(cell: Cell, searched: list[Record]) -> tuple[float | None, str]:
-    """The rate of a cell's final run; or None, and why there is none: "" while the search is not finished."""
-    if not searched:
-        return cell.rates[0], ""
-    failed = [record for record in searched if record.status == "failed"]
-    if failed:
-        words = f"{len(failed)} of the {len(searched)} runs that choose its rate failed"
-        return None, f"{words}, at {failed[0].lr:g}: {failed[0].error}"
-    runs = [record.run for record in searched if record.run is not None]
-    if len(runs) < len(searched):
-        return None, ""
-    try:
-        return select(runs), ""
-    except DataError as error:
-        return None, str(error)
 
 
 def read_study(folder: str | Path) -> Study:
@@ -155,6 +141,8 @@ def read_study(folder: str | Path) -> Study:
 def write_failures(study: Study, failures: Mapping[str, Mapping[str, Any]]) -> None:
     """Replace failures.json; without failures there is none."""
     path = study.folder / FAILURES
+    if not study.saved:
+        return
     if failures:
         write_whole(path, json_bytes(failures))
     elif path.exists():

@@ -1,0 +1,271 @@
+"""The cells of a study: what each number in a table is about, the runs behind it, and how one run is chosen among several.
+
+A cell is one number: data set, model, method, dilution, pairing, seed. A cell with one candidate is one run. With several,
+every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all of them,
+and the test samples are used once. Every method has the same candidates. A seed repeats the whole procedure.
+
+All choices are made here: :func:`select` among the candidates of a cell, :func:`best_record` among the cells of a method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from hace.errors import ConfigError, DataError, nearest
+from hace.lab.runs.config import RunConfig, Validation
+from hace.lab.runs.config_files import merged
+from hace.lab.runs.run import KINDS, Run
+from hace.lab.runs.settings import from_dict
+
+FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors the best are 8 to 20
+HELD_OUT = 0.1  # share of the training samples, where the data have no validation split
+Candidate = Mapping[
+    str, Any
+]  # settings of a run, nested as in its configuration: {"lr": 8.0, "weight_decay": 1e-4}
+Stage = Literal["search", "final"]
+
+
+@dataclass(frozen=True)
+class CellKey:
+    """What a number in a table is about.
+
+    Attributes:
+        protocol: "paper" (fixed rates, the best of them on the test set), "fair" (the same candidates for all, chosen on
+            held-out samples, then trained again on all) or "single" (as given).
+        dataset: Its name in the study: "cifar100", "aircraft", "nabirds", or another.
+        model: The architecture, or the backbone behind the features.
+        method: A key of `hace.lab.study.methods.METHODS`, or a title of an ad-hoc method.
+        dilution: d, where the method has one.
+        pairing: Of the paper's protocol: "standard" or "adjusted"; None otherwise.
+        seed: Of the run.
+    """
+
+    protocol: Literal["paper", "fair", "single"]
+    dataset: str
+    model: str
+    method: str
+    dilution: float | None
+    pairing: str | None
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """In words, without the seed.
+
+        Example:
+            >>> str(CellKey("paper", "aircraft", "resnet18", "hace", 0.2, "adjusted", 0))
+            'aircraft resnet18 hace d=0.2 adjusted'
+        """
+        dilution = None if self.dilution is None else f"d={self.dilution:g}"
+        return " ".join(p for p in (self.dataset, self.model, self.method, dilution, self.pairing) if p)
+
+
+KEYS = tuple(field.name for field in fields(CellKey))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell and the runs that fill it.
+
+    Attributes:
+        key: What it is about.
+        config: The final run, without what the candidates set.
+        candidates: One: the final run has it. Several: the best on held-out samples is searched first.
+        validation: What the search holds out: a share of the training samples, or "split", the data's own validation split.
+            None leaves it to the data: their split if they have one, else 10 %.
+    """
+
+    key: CellKey
+    config: RunConfig
+    candidates: tuple[Candidate, ...]
+    validation: Validation | None = None
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rate of each candidate."""
+        return tuple(candidate.get("lr", self.config.lr) for candidate in self.candidates)
+
+    def search(self) -> list[RunConfig]:
+        """A run for each candidate, judged on held-out samples and without files beside its result; none for a single one."""
+        if len(self.candidates) == 1:
+            return []
+        held = {"validation": self.validation or HELD_OUT, "evaluate": "val", "keep": False}
+        return [with_settings(self.config, {**candidate, **held}) for candidate in self.candidates]
+
+    def final(self, candidate: Candidate) -> RunConfig:
+        """The run that tables show: trained on all training samples, judged on the test samples."""
+        return with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
+
+    def at_edge(self, candidate: Candidate) -> bool:
+        """Whether a candidate has the smallest or largest value of a setting that takes three or more numbers."""
+        for name, value in candidate.items():
+            tried = {c[name] for c in self.candidates if isinstance(c.get(name), int | float)}
+            if len(tried) > 2 and value in (min(tried), max(tried)):
+                return True
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; :func:`cell_from_dict` reads them back."""
+        return {
+            "key": self.key.to_dict(),
+            "kind": self.config.kind,
+            "config": self.config.to_dict(),
+            "candidates": [dict(candidate) for candidate in self.candidates],
+            "validation": self.validation,
+        }
+
+    def deciding(self) -> dict[str, Any]:
+        """The same without what does not decide results, such as paths of data."""
+        return {**self.to_dict(), "config": self.config.deciding()}
+
+
+def with_settings(config: RunConfig, values: Candidate) -> RunConfig:
+    """A configuration with some settings replaced; a nested mapping replaces settings of a part, such as the loss."""
+    if any(isinstance(value, Mapping) for value in values.values()):
+        return from_dict(type(config), merged(config.to_dict(), values))
+    return replace(config, **values)
+
+
+def cell_from_dict(document: Mapping[str, Any]) -> Cell:
+    """A cell from plain values.
+
+    Raises:
+        ConfigError: They do not fit this version.
+    """
+    try:
+        key, config = CellKey(**document["key"]), from_dict(KINDS[document["kind"]], document["config"])
+        if "rates" in document:  # how a study was stored when it searched nothing but rates
+            return Cell(key, config, rate_candidates(document["rates"]), HELD_OUT)
+        return Cell(key, config, tuple(document["candidates"]), document["validation"])
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"a cell of the study does not fit this version: {error!r}.") from error
+
+
+def rate_candidates(rates: Sequence[float]) -> tuple[Candidate, ...]:
+    """Candidates that differ in their learning rate.
+
+    Example:
+        >>> rate_candidates([1.0, 2.0])
+        ({'lr': 1.0}, {'lr': 2.0})
+    """
+    return tuple({"lr": rate} for rate in rates)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A run of a study.
+
+    Attributes:
+        key: The cell it belongs to.
+        stage: "search": one candidate among several, judged on held-out samples; "final": the run that tables show.
+        lr: Its learning rate; NaN while it is not chosen.
+        run: The run; None while there is none.
+        error: Why there is none: the last error of a run that failed, or "" if it was not tried.
+    """
+
+    key: CellKey
+    stage: Stage
+    lr: float
+    run: Run | None
+    error: str = ""
+
+    @property
+    def status(self) -> str:
+        """One of "finished", "diverged", "failed" or "not run"."""
+        if self.run is not None and self.run.result is not None:
+            return self.run.status
+        return "failed" if self.error else "not run"
+
+    def metric(self, heading: str, name: str) -> float | None:
+        """A metric of the result; None where there is none."""
+        if self.run is None or self.run.result is None:
+            return None
+        return (self.run.result.get("metrics") or {}).get(heading, {}).get(name)
+
+    @property
+    def top1(self) -> float | None:
+        """The accuracy of the most probable leaf, from 0 to 1."""
+        return self.metric("leaves", "top-1")
+
+
+def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, str]:
+    """The candidate of a cell's final run; or None, and why there is none: "" while the search is not finished."""
+    if not searched:
+        return cell.candidates[0], ""
+    failed = [record for record in searched if record.status == "failed"]
+    if failed:
+        words = f"{len(failed)} of the {len(searched)} runs that choose its rate failed"
+        return None, f"{words}, at {failed[0].lr:g}: {failed[0].error}"
+    runs = [record.run for record in searched if record.run is not None]
+    if len(runs) < len(searched):
+        return None, ""
+    try:
+        return cell.candidates[select(runs)], ""
+    except DataError as error:
+        return None, str(error)
+
+
+def select(runs: Sequence[Run]) -> int:
+    """The position of the run with the best top-1 accuracy. Ties go to the smaller rate, then to the first run.
+
+    Raises:
+        DataError: All have diverged.
+    """
+    found = []
+    for position, run in enumerate(runs):
+        if run.status == "finished" and run.result is not None:
+            found.append((-run.result["metrics"]["leaves"]["top-1"], run.config.lr, position))
+    if not found:
+        rates = ", ".join(f"{run.config.lr:g}" for run in runs)
+        raise DataError(f"No rate can be chosen: all of {rates} have diverged. Try smaller ones.")
+    return min(found)[2]
+
+
+def best_record(records: Sequence[Record], merit: Callable[[Record], float | None]) -> Record:
+    """The run that represents a method at a seed: finished, with the highest merit. Ties go to d = 0.5, then to the first.
+
+    Args:
+        records: Final runs of a method at one seed, such as one per dilution.
+        merit: What counts: accuracy on held-out samples in the fair protocol, on the test set in the paper's.
+    """
+
+    def rank(record: Record) -> tuple[bool, float, bool]:
+        value = merit(record)
+        return record.status == "finished", -1.0 if value is None else value, record.key.dilution == 0.5
+
+    return max(records, key=rank)
+
+
+def chosen_on(records: Iterable[Record]) -> str:
+    """What the searches among these runs are judged on, in words."""
+    held = {r.run.config.validation for r in records if r.stage == "search" and r.run is not None}
+    return "the data's own validation split" if held == {"split"} else "held-out training samples"
+
+
+def only(cells: Sequence[Cell], wanted: Mapping[str, str]) -> list[Cell]:
+    """The cells that match: method="hace,sce" and dataset="cifar100", say.
+
+    Raises:
+        ConfigError: A key or a value that no cell has, with the nearest one.
+    """
+    for key, text in wanted.items():
+        if key not in KEYS:
+            raise ConfigError(f"--only must name one of {', '.join(KEYS)}. Got {key!r}.{nearest(key, KEYS)}")
+        known = list(dict.fromkeys(_shown(getattr(cell.key, key)) for cell in cells))
+        values = text.split(",")
+        for value in values:
+            if value not in known:
+                raise ConfigError(
+                    f"--only {key}= must be among {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
+                )
+        cells = [cell for cell in cells if _shown(getattr(cell.key, key)) in values]
+    return list(cells)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

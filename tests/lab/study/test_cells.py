@@ -1,0 +1,101 @@
+"""Cells: their candidates, the runs behind them, and the choice among them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hace.errors import DataError
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.study.cells import (
+    FAIR_RATES,
+    Cell,
+    CellKey,
+    Record,
+    best_record,
+    cell_from_dict,
+    choose,
+    rate_candidates,
+    select,
+)
+
+KEY = CellKey("fair", "birds", "features", "hace", 0.5, None, 3)
+CONFIG = ProbeConfig(DataConfig("features", root="f.npz"), LossConfig("hace"), seed=3)
+CELL = Cell(KEY, CONFIG, rate_candidates([1.0, 2.0, 4.0]))
+
+
+def finished(lr: float, top1: float, status: str = "finished") -> Any:
+    result = {"status": status, "metrics": {"leaves": {"top-1": top1}}}
+    return SimpleNamespace(config=replace(CONFIG, lr=lr), status=status, result=result)
+
+
+def test_a_search_holds_samples_out_and_the_final_run_has_them_all() -> None:
+    for validation, held in ((None, 0.1), (0.2, 0.2), ("split", "split")):
+        cell = replace(CELL, validation=validation)
+        assert cell.search() == [
+            replace(CONFIG, lr=lr, validation=held, evaluate="val", keep=False) for lr in (1.0, 2.0, 4.0)
+        ]
+    assert CELL.final({"lr": 2.0}) == replace(CONFIG, lr=2.0)
+    assert replace(CELL, candidates=rate_candidates([8.0])).search() == []
+    assert FAIR_RATES == (0.25, 0.5, 1, 2, 4, 8, 16, 32)
+
+
+def test_a_candidate_is_any_set_of_settings() -> None:
+    candidates = ({"lr": 1.0, "weight_decay": 1e-4}, {"lr": 1.0, "loss": {"options": {"dilution": 0.2}}})
+    cell = Cell(KEY, replace(CONFIG, loss=LossConfig("hace", {"label_smoothing": 0.1})), candidates)
+    decayed, diluted = cell.search()
+    assert (decayed.weight_decay, decayed.loss.options["dilution"]) == (1e-4, 0.5)
+    assert (diluted.weight_decay, diluted.loss.options["dilution"]) == (0.0, 0.2)
+    assert diluted.loss.options["label_smoothing"] == 0.1
+    assert cell.final(candidates[1]).loss == diluted.loss
+
+
+def test_a_cell_reads_what_it_writes_and_what_older_versions_wrote() -> None:
+    cell = replace(CELL, validation="split")
+    document = json.loads(json.dumps(cell.to_dict()))
+    assert cell_from_dict(document) == cell
+    old = {key: value for key, value in document.items() if key not in ("candidates", "validation")}
+    assert cell_from_dict({**old, "rates": [1.0, 2.0, 4.0]}) == replace(CELL, validation=0.1)
+
+
+def test_the_edge_of_a_grid() -> None:
+    assert [CELL.at_edge(c) for c in CELL.candidates] == [True, False, True]
+    two = replace(CELL, candidates=rate_candidates([1.0, 2.0]))
+    assert not any(two.at_edge(c) for c in two.candidates)  # of two, either is an edge
+    decays = tuple({"lr": 1.0, "weight_decay": w} for w in (0.0, 0.1, 0.2))
+    assert [replace(CELL, candidates=decays).at_edge(c) for c in decays] == [True, False, True]
+
+
+def test_selection() -> None:
+    runs = [
+        finished(4, 0.5),
+        finished(2, 0.5),
+        finished(8, 0.9, "diverged"),
+        finished(1, 0.4),
+        finished(2, 0.5),
+    ]
+    assert select(runs) == 1  # ties go to the smaller rate, then to the first; what diverged never wins
+    with pytest.raises(DataError, match="all of 8 have diverged"):
+        select(runs[2:3])
+
+
+def test_no_choice_before_the_search_is_complete() -> None:
+    records = [Record(KEY, "search", lr, finished(lr, 0.1 * lr)) for lr in (1.0, 2.0, 4.0)]
+    assert choose(CELL, records) == ({"lr": 4.0}, "")
+    assert choose(CELL, [*records[:2], Record(KEY, "search", 4.0, None)]) == (None, "")
+    failed = [*records[:2], Record(KEY, "search", 4.0, None, "no space left")]
+    assert choose(CELL, failed) == (None, "1 of the 3 runs that choose its rate failed, at 4: no space left")
+
+
+def test_the_record_of_a_seed() -> None:
+    def record(dilution: float, top1: float, status: str = "finished") -> Record:
+        return Record(replace(KEY, dilution=dilution), "final", 1.0, finished(1.0, top1, status))
+
+    records = [record(0.2, 0.7), record(0.5, 0.7), record(0.7, 0.9, "diverged")]
+    assert best_record(records, lambda r: r.top1) is records[1]  # ties go to d = 0.5
+    assert best_record([records[0], record(0.7, 0.7)], lambda r: r.top1) is records[0]  # then to the first
+    assert best_record([records[2], records[0]], lambda r: r.top1) is records[0]
