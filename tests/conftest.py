@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# A shell ignores Ctrl-C for what it starts in the background, and children inherit that: here it is always heard.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("hace", deadline=None)  # the machine may be busy
 hypothesis.settings.load_profile("hace")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import torch
 
 import hace
 from hace.cli import entry as cli
-from hace.errors import ConfigError, HierarchyError
+from hace.errors import HierarchyError
 
 EDGES = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\n"
 
@@ -40,7 +44,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namesp
         module.__dict__.update(DESCRIPTION="", EXAMPLES="", add_arguments=lambda parser: None, run=run)
         monkeypatch.setitem(sys.modules, "fake_command", module)
         monkeypatch.setattr(
-            cli, "COMMANDS", (*cli.COMMANDS, cli.Command("fake", "for a test", "fake_command"))
+            cli,
+            "COMMANDS",
+            (*cli.COMMANDS, cli.Command("fake", "for a test", "fake_command", "--batch-size")),
         )
 
     return register
@@ -97,13 +103,48 @@ def test_an_error_of_the_package_is_its_message_and_exit_code_2(
     assert output.err == "hace: 2 problems:\n  - 'a' is its own parent.\n  - 'b' is its own parent.\n"
 
 
-def test_a_bug_keeps_its_traceback(fake) -> None:
+def test_an_unexpected_error_names_its_place_and_exits_70(
+    fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(args: argparse.Namespace) -> None:
-        raise KeyError("bug")
+        hace.errors.nearest(None, [])  # type: ignore[arg-type]
 
     fake(run)
-    with pytest.raises(KeyError):
+    assert cli.main(["fake"]) == 70
+    first, second = capsys.readouterr().err.splitlines()
+    assert re.match(
+        r"hace: Unexpected TypeError in .*hace/errors.py, line \d+: object of type 'NoneType' has no len",
+        first,
+    )
+    assert "HACE_TRACEBACK=1" in second
+    monkeypatch.setenv("HACE_TRACEBACK", "1")
+    with pytest.raises(TypeError):
         cli.main(["fake"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried ..."
+        ),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_out_of_memory_says_what_to_lower(error: Exception, fake, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(args: argparse.Namespace) -> None:
+        try:
+            raise error
+        except Exception as cause:
+            raise ImportError("half loaded") from cause
+
+    fake(run)
+    assert cli.main(["fake"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("hace: Out of memory: ")
+    assert message.endswith(" Lower --batch-size, or use a machine with more memory.\n")
 
 
 def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +156,16 @@ def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "Interrupted.\n"
 
 
+def evaluated_with(torch: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`hace evaluate` where `import torch` runs this code."""
+    (folder / "torch.py").write_text(torch)
+    np.save(folder / "z.npy", np.zeros((1, 100)))
+    np.save(folder / "y.npy", np.zeros(1, dtype=int))
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
+    return process(*arguments, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
+
+
 @pytest.mark.parametrize(
     "torch",
     [
@@ -124,27 +175,41 @@ def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) ->
     ids=["plain", "behind an ImportError"],
 )
 def test_ctrl_c_while_torch_loads(torch: str, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text(torch)
-    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
-    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    done = evaluated_with(torch, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 
 def test_an_error_of_an_import_is_no_ctrl_c(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
-    arguments = "evaluate --hierarchy cifar100 --scores z.npy --labels y.npy".split()
-    done = process(*arguments, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ImportError: no torch here" in done.stderr
+    done = evaluated_with("raise ImportError('no torch here')\n", tmp_path)
+    assert done.returncode == 70
+    assert "Unexpected ImportError" in done.stderr
+    assert "no torch here" in done.stderr
 
 
-def test_a_file_that_may_not_be_read_is_a_message(fake, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "secret.csv"), "secret.csv: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (HierarchyError("\x1b[2Jcleared\u202e"), "\\x1b[2Jcleared\\u202e"),
+    ],
+)
+def test_an_error_is_one_line_that_no_terminal_obeys(
+    error: Exception, words: str, fake, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(args: argparse.Namespace) -> None:
-        raise PermissionError(13, "Permission denied", "secret.csv")
+        raise error
 
     fake(run)
     assert cli.main(["fake"]) == 2
-    assert capsys.readouterr().err == "hace: secret.csv: Permission denied\n"
+    assert capsys.readouterr().err == f"hace: {words}\n"
+
+
+@pytest.mark.parametrize("arguments", ["evaluate --hierarchy cifar100", "report study", "hierarchy cifar100"])
+def test_an_empty_output_is_an_error(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    option = "--plot" if arguments.startswith("hierarchy") else "--out"
+    assert cli.main([*arguments.split(), option, ""]) == 2
+    assert f"{option} must" in capsys.readouterr().err
 
 
 def test_a_reader_that_leaves_early_is_no_error(edges: Path) -> None:
@@ -276,7 +341,7 @@ def test_hierarchy_refuses_in_words(
 
 
 @pytest.mark.parametrize("arguments", [["--to", "json", "out.json"], ["--plot", "out.svg"]])
-def test_a_failed_write_leaves_the_old_file(
+def test_a_full_disk_leaves_the_old_file(
     arguments: list[str], edges: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(edges.parent)
@@ -284,10 +349,13 @@ def test_a_failed_write_leaves_the_old_file(
     out.write_text("precious")
 
     def replace(source: Path, target: Path) -> None:
-        raise ConfigError("the disk is full")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", replace)
     assert cli.main(["hierarchy", str(edges), *arguments]) == 2
-    assert capsys.readouterr().err == "hace: the disk is full\n"
+    message = capsys.readouterr().err
+    assert f"{out}: " in message
+    assert "No space left on device" in message
+    assert len(message.splitlines()) == 1
     assert out.read_text() == "precious"
     assert sorted(path.name for path in edges.parent.iterdir()) == sorted(["edges.csv", out.name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 from collections.abc import Callable
@@ -539,10 +540,44 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "from 0 to 1" in refused(capsys, "--threshold", "7")
     assert "--price must be from 0 to 1" in refused(capsys, "--price", "7")
     assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
-    assert "--bins must be at least 1" in refused(capsys, "--bins", "0")
-    assert "--replicates must be at least 1" in refused(capsys, "--replicates", "0")
+    for option, value in [("bins", "0"), ("bins", "1000000000"), ("replicates", "0"), ("seed", "-1")]:
+        assert f"--{option} must be from" in refused(capsys, f"--{option}", value)
     message = refused(capsys, "--subset", "region.txt")
     assert "There is no file 'region.txt', and the hierarchy has no class 'region.txt'" in message
+
+
+def test_a_full_disk_leaves_no_part_of_a_report(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (folder / "out").mkdir()
+    (folder / "out" / "report.json").write_text("old")
+    monkeypatch.setattr("hace.metrics.plots.draw_evaluation", full)
+    assert cli.main("evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --out out".split()) == 2
+    assert capsys.readouterr().err == (
+        "hace: Cannot write to out: No space left on device. Free some space and run the same command again; "
+        "what is complete stays.\n"
+    )
+    assert [path.name for path in (folder / "out").iterdir()] == ["report.json"]
+    assert (folder / "out" / "report.json").read_text() == "old"
+
+
+def test_tables_hold_no_formulas_unless_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tree.csv").write_text(TREE.replace("husky", "=1+1"))
+    for options, written in ([], "'=1+1"), (["--raw-cells"], "=1+1"):
+        files = "evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --out out".split()
+        assert cli.main([*files, *options]) == 0
+        capsys.readouterr()
+        with Path("out/decisions.csv").open(newline="") as file:
+            cells = {
+                cell
+                for row in csv.reader(file)
+                for cell in row
+                if cell.endswith("=1+1") and " > " not in cell
+            }
+        assert cells == {written}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The `hace` command: it finds the subcommand, runs it and turns errors into a message and an exit code.
+"""The `hace` command: finds the subcommand, runs it, and turns errors into one message and an exit code.
 
-Neither this module nor the subcommands' import torch at their top: `hace --help` answers at once, and whatever takes
-time, imports included, runs inside `main`, where Ctrl-C is heard.
+Neither this module nor those of the subcommands import torch at the top: `hace --help` answers at once, and whatever takes
+time, imports included, runs inside `main`, where Ctrl-C is caught.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from hace import __version__
-from hace.errors import HaceError
+from hace.errors import ConfigError, HaceError, shorten
+from hace.files.limits import out_of_memory
+from hace.files.reading import reason
 
 DESCRIPTION = """\
 Cross-entropy that knows your taxonomy: hierarchies, losses, decisions and metrics.
@@ -28,31 +32,64 @@ examples:
                                                  all metrics of any model
   hace COMMAND --help                            what a command does, with examples
 
-exit codes: 0 done, 1 a training diverged, 2 something in the input or the options does not fit, 130 stopped by Ctrl-C,
-143 by SIGTERM
+exit codes: 0 done, 1 a training diverged or a run failed, 2 the input, the options, the disk or the memory do not suffice,
+70 a bug in hace, 130 stopped by Ctrl-C, 143 by SIGTERM
+
+HACE_MAX_MEMORY=4G lets files from outside claim more than 1 GiB of memory; HACE_TRACEBACK=1 shows the traceback of a bug.
 """
 
 
 class Command(NamedTuple):
-    """A subcommand: its name, one line about it, and the module with DESCRIPTION, EXAMPLES, add_arguments and run."""
+    """A subcommand.
+
+    Attributes:
+        name: Its name.
+        help: One line about it.
+        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run.
+        memory: What to lower when memory runs out.
+    """
 
     name: str
     help: str
     module: str
+    memory: str
 
 
 # To add a command, add a line.
 COMMANDS = (
-    Command("hierarchy", "summarise, convert or draw a hierarchy", "hace.cli.hierarchy"),
-    Command("data", "look at a data set, fetch it, check it", "hace.cli.data"),
-    Command("features", "compute the features of a frozen model", "hace.cli.features"),
-    Command("probe", "train linear probes on features", "hace.cli.probe"),
-    Command("train", "train a model end to end on images", "hace.cli.train"),
-    Command("study", "run a whole comparison, anywhere", "hace.cli.study"),
-    Command("report", "tables, figures and a page of a study", "hace.cli.report"),
-    Command("predict", "answers of a finished run on new images", "hace.cli.predict"),
-    Command("evaluate", "all metrics of any model's scores", "hace.cli.evaluate"),
-    Command("demo", "a study of made-up features, in two minutes", "hace.cli.demo"),
+    Command(
+        "hierarchy", "summarise, convert or draw a hierarchy", "hace.cli.hierarchy", "the number of nodes"
+    ),
+    Command("data", "look at a data set, fetch it, check it", "hace.cli.data", "the size of the data set"),
+    Command(
+        "features", "compute the features of a frozen model", "hace.cli.features", "--batch-size or --workers"
+    ),
+    Command(
+        "probe",
+        "train linear probes on features",
+        "hace.cli.probe",
+        "--batch-size, or fewer --lr and --loss at once",
+    ),
+    Command("train", "train a model end to end on images", "hace.cli.train", "batch_size=N or workers=N"),
+    Command(
+        "study", "run a whole comparison, anywhere", "hace.cli.study", "--workers, or --set batch_size=N"
+    ),
+    Command(
+        "report",
+        "tables, figures and a page of a study",
+        "hace.cli.report",
+        "the number of studies in one report",
+    ),
+    Command(
+        "predict", "answers of a finished run on new images", "hace.cli.predict", "--batch-size or --workers"
+    ),
+    Command(
+        "evaluate",
+        "all metrics of any model's scores",
+        "hace.cli.evaluate",
+        "--replicates, or the rows per file",
+    ),
+    Command("demo", "a study of made-up features, in two minutes", "hace.cli.demo", "--workers"),
 )
 
 
@@ -63,46 +100,76 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments, by default those of the process.
 
     Returns:
-        The exit code: 0 done, 2 a `HaceError` or a file that cannot be reached (the message on stderr), 130 stopped by
-        Ctrl-C.
+        The exit code: 0 done; 2 a `HaceError`, a file that cannot be read or written, or too little memory; 70 any other
+        exception, with the place where it was raised; 130 stopped by Ctrl-C. All messages go to stderr.
     """
     argv = sys.argv[1:] if argv is None else argv
+    memory = ""
     try:
         parser = build_parser()
         if not argv:
             parser.print_help(sys.stderr)
             return 2
         args = parser.parse_args(argv)
+        memory = args.memory
+        if getattr(args, "out", None) == "":
+            raise ConfigError("--out must be a path. Got ''.")
         args.run(args)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
-    except HaceError as error:
-        print(f"hace: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return interrupted()
     except BrokenPipeError:
         # The reader has seen enough (`hace ... | head`). Python would complain again at exit, hence the empty stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"hace: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
     except Exception as error:
-        if not from_ctrl_c(error):
+        if from_ctrl_c(error):
+            return interrupted()
+        if os.environ.get("HACE_TRACEBACK") and not isinstance(error, HaceError):
             raise
-        return interrupted()
+        code, message = explained(error, memory)
+        print(f"hace: {printable(message)}", file=sys.stderr)
+        return code
     return 0
 
 
+def explained(error: Exception, memory: str) -> tuple[int, str]:
+    """The exit code and the message of an error.
+
+    Args:
+        error: What a command raised.
+        memory: What to lower when memory runs out.
+    """
+    if isinstance(error, HaceError):
+        return 2, str(error)
+    if out_of_memory(error):
+        words = shorten(str(error).strip().split("\n")[0], 200) or "no more to get"
+        return 2, f"Out of memory: {words}. Lower {memory}, or use a machine with more memory."
+    if isinstance(error, OSError):
+        return 2, ": ".join(str(part) for part in (error.filename, reason(error)) if part)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((f for f in reversed(frames) if "hace" in Path(f.filename).parts), frames[-1])
+    return 70, (
+        f"Unexpected {type(error).__name__} in {frame.filename}, line {frame.lineno}: {shorten(str(error), 500)}\n"
+        "This is a bug in hace, not in your files. To report it, run the command again with HACE_TRACEBACK=1."
+    )
+
+
+def printable(text: str) -> str:
+    """A message without control characters, which could change what a terminal shows."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
 def interrupted() -> int:
-    """Say that Ctrl-C was heard; the exit code of it."""
+    """Say that Ctrl-C was caught, and return its exit code."""
     print("Interrupted.", file=sys.stderr)
     return 130
 
 
 def from_ctrl_c(error: BaseException | None) -> bool:
-    """Whether Ctrl-C lies behind an error: compiled modules that it stops while they load raise one of their own."""
+    """Whether Ctrl-C caused an error: compiled modules that it stops while they load raise another one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -128,5 +195,5 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(subparser)
-        subparser.set_defaults(run=module.run)
+        subparser.set_defaults(run=module.run, memory=command.memory)
     return parser

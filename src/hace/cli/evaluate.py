@@ -13,6 +13,7 @@ import numpy as np
 from hace.cli.evaluate_folder import check_out, write_results
 from hace.cli.evaluate_run import run_job
 from hace.cli.evaluate_scores import Model, file_job
+from hace.cli.options import add_raw_cells
 from hace.cli.options_answers import level_index_of, level_of, subset_of, threshold_of
 from hace.errors import ConfigError
 from hace.files.writing import without_nan
@@ -41,6 +42,9 @@ scores have a column for each leaf (label order) or each node (node order). Name
 order; they are matched by id, then by name. labels are integers from 0, or ids or names; inner nodes are allowed.
 A run scores its own data again, which must not have changed since; without other options the metrics are those of its result.
 """
+
+
+BOUNDS = {"bins": (1, 10_000), "replicates": (1, 1_000_000), "seed": (0, 2**63 - 1)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,15 +134,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="write report.json, decisions.csv, classes.csv, mistakes.csv and pictures there",
     )
+    add_raw_cells(parser)
     add("--json", action="store_true", help="print the report as JSON instead of a table")
 
 
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
-    for option in ("bins", "replicates"):
-        if getattr(args, option) < 1:
-            raise ConfigError(f"--{option} must be at least 1, got {getattr(args, option)}.")
-    if args.out:
+    for option, (least, most) in BOUNDS.items():
+        if not least <= getattr(args, option) <= most:
+            raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
+    if args.out is not None:
         check_out(args.out)
     job = file_job(args) if args.run_folder is None else run_job(args)
     h = job.hierarchy
@@ -167,10 +172,10 @@ def run(args: argparse.Namespace) -> None:
         text.append(lines)
     document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
     print(document if args.json else "\n".join(text))
-    if args.out:
+    if args.out is not None:
         level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
         names = (job.models[0].name, job.models[-1].name)
-        write_results(Path(args.out), report, other, document, level, names)
+        write_results(Path(args.out), report, other, document, level, names, raw=args.raw_cells)
         print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
 
 

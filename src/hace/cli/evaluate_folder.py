@@ -1,16 +1,15 @@
-"""The folder that `hace evaluate --out` writes: JSON, tables and pictures, each whole or not at all."""
+"""The folder that `hace evaluate --out` writes: JSON, tables and pictures, all of them or none."""
 
 from __future__ import annotations
 
-import csv
 import os
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError
-from hace.files.writing import atomic_path
+from hace.files.tables import write_table
+from hace.files.writing import atomic_folder
 
 if TYPE_CHECKING:
     from hace.metrics.evaluation import Evaluation
@@ -41,25 +40,31 @@ def write_results(
     document: str,
     level: int,
     names: tuple[str, str],
+    *,
+    raw: bool = False,
 ) -> None:
-    """Write the report, the tables and the pictures, in which the models have these names."""
+    """Write the report, the tables and the pictures: all of them, or none.
+
+    Args:
+        folder: Where to.
+        report: The metrics of a model.
+        other: Those of the model it is compared with.
+        document: The report as JSON.
+        level: The level of classes.csv.
+        names: What pictures call the models.
+        raw: Whether text in tables stays as it is, formulas included.
+    """
     from hace.metrics.plots import draw_evaluation
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_path(folder / "report.json") as path:
-        path.write_text(document + "\n", encoding="utf-8")
     tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
     if report.hierarchy.is_tree:
         tables["classes.csv"] = report.class_table(level).columns()
-    for name, table in tables.items():
-        with atomic_path(folder / name) as path, path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(table)
-            writer.writerows(zip(*table.values(), strict=True))
-    with tempfile.TemporaryDirectory(prefix=".hace-", dir=folder) as temporary:
-        for drawn in draw_evaluation(report, Path(temporary), other, names):
-            with atomic_path(folder / drawn.name) as path:
-                drawn.replace(path)
+    with atomic_folder(folder) as temporary:
+        (temporary / "report.json").write_text(document + "\n", encoding="utf-8")
+        for name, table in tables.items():
+            with (temporary / name).open("w", newline="", encoding="utf-8") as file:
+                write_table(file, table, raw=raw)
+        draw_evaluation(report, temporary, other, names)
 
 
 def decision_columns(report: Evaluation) -> dict[str, list]:

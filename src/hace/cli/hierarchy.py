@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> None:
     """Read, then write, draw or summarise."""
     from hace.formats import read_hierarchy
 
-    if args.plot:
+    if args.plot is not None:
         check_plot(args.plot)  # before anything is read or written
     hierarchy = read_hierarchy(args.file, args.format, root=args.root, **reader_options(args.option))
-    if args.to:
+    if args.to is not None:
         write(hierarchy, *args.to, source=args.file)
-    if args.plot:
+    if args.plot is not None:
         plot(hierarchy, args.plot, source=args.file)
-    if not (args.to or args.plot):
+    if args.to is None and args.plot is None:
         print(hierarchy.summary())
 
 

@@ -5,12 +5,22 @@ Commands import nothing from each other; what two of them need is here or in ano
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import Any
 
 from hace.errors import ConfigError
 
 LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
+
+
+def add_raw_cells(parser: argparse.ArgumentParser) -> None:
+    """Declare --raw-cells, for commands that write CSV tables for people."""
+    parser.add_argument(
+        "--raw-cells",
+        action="store_true",
+        help="write text in CSV tables as it is (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)",
+    )
 
 
 def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:

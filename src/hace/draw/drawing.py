@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hace.errors import ConfigError
-from hace.files.writing import atomic_path
+from hace.files.writing import atomic_path, writing
 from hace.hierarchy.assembly import IntArray
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
     if suffix not in WRITERS:
         known = ", ".join(WRITERS)
         raise ConfigError(f"path must end in one of {known}. Got {str(path)!r} instead.")
-    with atomic_path(path) as temporary:
+    with writing(Path(path)), atomic_path(path) as temporary:
         WRITERS[suffix](h, temporary)
 
 

@@ -58,3 +58,32 @@ def check_memory(path: object, claimed: int, what: str = "its content", *, store
             f"{path}: {what} must take at most {max_memory() / gib:.1f} GiB of memory. Got {claimed / gib:,.1f} GiB. "
             f"If the file is what you think it is, set {VARIABLE}={-(-claimed // gib)}G."
         )
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that memory ran out: Python's, numpy's, torch's, on any device.
+
+    Args:
+        error: What was raised.
+
+    Example:
+        >>> out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000 bytes"))
+        True
+    """
+    while error is not None:
+        text = str(error).lower()
+        if isinstance(error, MemoryError) or (
+            isinstance(error, RuntimeError | OSError) and any(w in text for w in _SAYINGS)
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_SAYINGS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+)

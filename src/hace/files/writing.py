@@ -100,8 +100,7 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "Make it writable")
         raise HaceError(
-            f"Cannot write to {folder}: {reason(error)}. {remedy} and run the same command again: it keeps what is "
-            "complete and goes on from there. Or give another --out."
+            f"Cannot write to {folder}: {reason(error)}. {remedy} and run the same command again; what is complete stays."
         ) from error
 
 
