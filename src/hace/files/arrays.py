@@ -116,6 +116,18 @@ class Arrays(Mapping[str, np.ndarray]):
         return f"{self.path}: {what} must hold all numbers that its header declares. Got a file that is cut off. Copy it again."
 
 
+def read_array(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array of an .npy file, mapped from disk.
+
+    Raises:
+        FormatError: It cannot be read, is damaged, or holds several arrays.
+    """
+    arrays = Arrays(path)
+    if not arrays.single:
+        raise FormatError(f"{arrays.path}: must be an .npy file with one array. Got an .npz file.")
+    return arrays[""]
+
+
 def native(array: np.ndarray) -> np.ndarray:
     """The array in the machine's byte order, long doubles as float64; the array itself where that holds already.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as it is and as RGB
 
 
@@ -32,7 +32,7 @@ def read_image(path: str | os.PathLike[str]) -> Image:
     try:
         with open_regular(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about odd metadata, and sizes that are checked here
-            with pillow.open(file, formats=FORMATS) as opened:
+            with pillow.open(file, formats=IMAGE_FORMATS) as opened:
                 width, height = opened.size
                 check_memory(
                     name, width * height * BYTES_PER_PIXEL, f"an image of {width:,} x {height:,} pixels"

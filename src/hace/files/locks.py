@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hace.errors import ConfigError, HaceError
@@ -25,11 +25,18 @@ if sys.platform == "win32":
         os.lseek(descriptor, 0, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
+    def _share(descriptor: int) -> None:
+        pass  # no shared locks: the first process keeps its own, and files in use cannot be removed
+
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _share(descriptor: int) -> None:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while another one cleans
 
     def _forget() -> None:
         """Close a forked child's copies: loader workers outlive a killed training by seconds, and would hold its lock."""
@@ -69,6 +76,36 @@ def only_process(folder: Path) -> Iterator[None]:
         yield
     finally:
         if descriptor in _held:  # a forked child has closed its copy already
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
+@contextmanager
+def beside_others(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
+    """Work in a folder beside other processes that do the same.
+
+    Args:
+        folder: An existing folder.
+        clean: Removes what killed processes left; called before the work, only while no other process is at work there.
+
+    Raises:
+        HaceError: The folder cannot be written.
+    """
+    with writing(folder):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(descriptor)
+        alone = True
+    except OSError:  # others are at work, or the file system has no locks: leave what is there
+        alone = False
+    _held.add(descriptor)
+    try:
+        if alone:
+            clean()
+        _share(descriptor)
+        yield
+    finally:
+        if descriptor in _held:
             _held.discard(descriptor)
             os.close(descriptor)
 

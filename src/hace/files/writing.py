@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hace.errors import ConfigError, HaceError
-from hace.files.reading import reason
+from hace.files.reading import open_regular, reason
 
 TEMPORARY = (
     ".hace-"  # how the folder of an unfinished file begins; one that remains was left by a killed process
@@ -143,7 +143,7 @@ def without_nan(value: Any) -> Any:
 def sha256(path: Path) -> str:
     """The hash of a file."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from hace.data import Dataset, Samples
 from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.writing import array_bytes
 from hace.lab.features import extraction as features
 from hace.lab.features import plan as feature_plan
 from hace.lab.features.backbones import Backbone, load_backbone
@@ -63,7 +67,7 @@ def test_a_changed_file_is_detected_and_repaired(
     data[-2] ^= 1
     (copy / name).write_bytes(data)
     with pytest.raises(
-        FormatError, match=rf"{name} was changed since it was written: its sha256 is another\. Run the"
+        FormatError, match=rf"{name} has changed since it was written: its sha256 differs\. Run the"
     ):
         FeatureStore(copy).load("train")
     assert extract(DATA, backbone, copy, **SIZES)
@@ -72,34 +76,88 @@ def test_a_changed_file_is_detected_and_repaired(
 
 def test_a_lost_shard_is_named(copy: Path) -> None:
     (copy / "test-00001.npy").unlink()
-    with pytest.raises(FormatError, match=r"test-00001.npy cannot be read: No such file"):
+    with pytest.raises(FormatError, match=r"test-00001.npy: cannot be read: No such file"):
         FeatureStore(copy).load("test")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read as JSON"),
-        ("[]", "is no manifest of features: 'format' must be 1"),
+        ("{", "is not valid JSON"),
+        ("[]", "is not a manifest of features: 'format' must be 1"),
         ('{"format": 1}', "'data.counts', 'model.dims' and 'shard_size' must be there"),
-        (
-            '{"format": 1, "data": {"counts": {"../x": 1}}, "model": {"dims": 2}, "shard_size": 3}',
-            "The name of a split must be letters, digits and underscores to name its files, got '../x'",
-        ),
-        (
-            '{"format": 1, "data": {"counts": {"train": 1}}, "model": {"dims": 0}, "shard_size": 3}',
-            "counts, dims and shard_size must be positive numbers",
-        ),
-        (
-            '{"format": 1, "data": {"counts": {"train": 1}}, "model": {"dims": 1}, "shard_size": 3, "files": {}}',
-            "'files' does not list what the counts promise",
-        ),
     ],
 )
-def test_bad_manifests(tmp_path: Path, text: str, message: str) -> None:
+def test_files_that_are_not_manifests(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(HaceError, match=re.escape(message)):
         FeatureStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"counts": {"../x": 1}}, "files": None}, "The name of a split must be letters, digits and underscores"),
+        ({"model": {"dims": 0}}, "counts, dims and shard_size must be positive numbers"),
+        ({"shard_size": True}, "counts, dims and shard_size must be positive numbers"),
+        ({"shard_size": 1, "data": {"counts": {"train": 10**12}}}, "at most 1,000,000 shards"),
+        ({"model": {"dims": 10**12}}, "1,000,000 dims are possible"),
+        ({"preprocessing": None}, "'preprocessing' must be there"),
+        ({"files": {}}, "'files' does not list what the counts promise"),
+        ({"files": []}, "'files' does not list what the counts promise"),
+        ({"files": {"train-00000.npy": 3}}, "every file must have its sha256"),
+    ],
+)
+def test_bad_manifests(copy: Path, change: dict, message: str) -> None:
+    document = json.loads((copy / "manifest.json").read_text())
+    for key, value in change.items():
+        document[key] = {**document[key], **value} if isinstance(value, dict) and value else value
+    (copy / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(HaceError, match=re.escape(message)):
+        FeatureStore(copy)
+
+
+def rewritten(folder: Path, name: str, content: bytes) -> None:
+    """Another file with a matching hash, as a manipulated store has it."""
+    (folder / name).write_bytes(content)
+    document = json.loads((folder / "manifest.json").read_text())
+    document["files"][name]["sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "train-00001.npy",
+            lambda x: x[:1],
+            "must be float32 (8, 64), as the manifest says. Got float32 (1, 64)",
+        ),
+        (
+            "train-00001.npy",
+            lambda x: x[:, :1],
+            "must be float32 (8, 64), as the manifest says. Got float32 (8, 1)",
+        ),
+        ("train-00001.npy", lambda x: x.astype(complex), "Got complex128 (8, 64)"),
+        ("train-00001.npy", lambda x: x * np.float32("nan"), "must hold finite numbers. Got NaN or infinity"),
+        ("train-labels.npy", lambda y: y[:1], "must be 30 labels, int64. Got int64 (1,)"),
+        ("train-labels.npy", lambda y: y.astype(float), "must be 30 labels, int64. Got float64 (30,)"),
+        ("train-labels.npy", lambda y: y + 1000, "nodes must be from 0 to"),
+    ],
+)
+def test_a_store_with_matching_hashes_is_still_checked(
+    copy: Path, name: str, change: Callable, message: str
+) -> None:
+    rewritten(copy, name, array_bytes(change(np.load(copy / name))))
+    for normalize in ("none", "standard"):
+        with pytest.raises(HaceError, match=re.escape(message)):
+            FeatureStore(copy).load("train", normalize)
+
+
+def test_names_are_checked(copy: Path) -> None:
+    rewritten(copy, "train-names.json", b'["a"]')
+    with pytest.raises(FormatError, match="must be a list of 30 names"):
+        FeatureStore(copy).load("train")
 
 
 def test_bad_questions_to_a_store(whole: Path, tmp_path: Path) -> None:
@@ -160,9 +218,11 @@ def test_bad_options(backbone: Backbone, tmp_path: Path, options: dict, message:
 
 def test_a_folder_of_something_else_is_left_alone(backbone: Backbone, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("all of it")
-    with pytest.raises(ConfigError, match=r"--out must be a new or empty folder, and .* holds 'thesis\.tex'"):
+    with pytest.raises(
+        ConfigError, match=r"--out must be a new or empty folder\. Got .*, which holds 'thesis\.tex'"
+    ):
         extract(DATA, backbone, tmp_path)
-    with pytest.raises(ConfigError, match=r"--out must be a folder, and .*thesis\.tex is a file"):
+    with pytest.raises(ConfigError, match=r"--out must be a folder\. Got the file .*thesis\.tex"):
         extract(DATA, backbone, tmp_path / "thesis.tex")
     assert content(tmp_path) == {"thesis.tex": b"all of it"}
 

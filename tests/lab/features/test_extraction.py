@@ -21,7 +21,7 @@ from hace.lab.features import extraction as features
 from hace.lab.features import plan as feature_plan
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.extraction import extract
-from hace.lab.features.plan import differences
+from hace.lab.features.plan import manifest_differences
 from hace.lab.features.store import FeatureStore
 from tests.backbone_files import COMMAND, SIZE, VIT, content, save_weights, toy_images
 
@@ -182,6 +182,25 @@ def test_two_ranks_one_after_the_other_equal_one(
     assert content(out) == content(whole)
 
 
+def test_a_second_extraction_leaves_the_files_of_the_first_alone(
+    backbone: Backbone, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins while the first has a file half written; what a dead process left is removed, as before."""
+    out, real, calls = tmp_path / "out", os.fsync, []
+    (out / ".hace-dead").mkdir(parents=True)
+
+    def fsync(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 7:
+            assert extract(DATA, backbone, out, **SIZES)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert extract(DATA, backbone, out, **SIZES)
+    assert len(calls) > 7
+    assert content(out) == content(whole)
+
+
 @pytest.mark.slow
 def test_two_processes_at_once_equal_one(whole: Path, weights: Path, tmp_path: Path) -> None:
     """RANK and WORLD_SIZE as torchrun sets them."""
@@ -220,13 +239,14 @@ def test_another_plan_is_refused_with_the_difference(
 def test_a_plan_without_any_shard_may_be_replaced(backbone: Backbone, whole: Path, tmp_path: Path) -> None:
     """After "out of memory" in the first batch, a smaller batch needs no other folder."""
     out = tmp_path / "out"
-    feature_plan.claim(out, features.make_plan(DATA, backbone, 999, 8), clean=True)
+    out.mkdir()
+    feature_plan.claim(out, features.make_plan(DATA, backbone, 999, 8))
     assert extract(DATA, backbone, out, **SIZES)
     assert content(out) == content(whole)
 
 
 def test_differences_know_what_is_only_on_one_side() -> None:
-    assert differences({"data": {"counts": {"val": 3}}}, {"data": {"counts": {}}}) == [
+    assert manifest_differences({"data": {"counts": {"val": 3}}}, {"data": {"counts": {}}}) == [
         "data.counts.val: there 3, here nothing"
     ]
-    assert not differences({"made_with": {"torch": "1"}}, {"made_with": {"torch": "2"}})
+    assert not manifest_differences({"made_with": {"torch": "1"}}, {"made_with": {"torch": "2"}})

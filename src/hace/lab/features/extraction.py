@@ -22,25 +22,28 @@ from torch import Tensor
 from hace.data import Dataset, Samples
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
-from hace.files.writing import array_bytes, json_bytes, sha256, write_whole
+from hace.files.locks import beside_others
+from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features.backbones import Backbone
 from hace.lab.features.plan import (
     FORMAT,
     HIERARCHY,
     MANIFEST,
-    Plan,
+    FeaturePlan,
     Shard,
     check_splits,
     claim,
     labels_file,
     names_file,
+    refuse_other_folders,
+    remove_unfinished,
 )
 
 
 def make_plan(
     dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
-) -> Plan:
+) -> FeaturePlan:
     """The manifest of the features that `extract` would write.
 
     Raises:
@@ -52,7 +55,7 @@ def make_plan(
             raise ConfigError(f"{option} must be a positive number, got {value}.")
     check_splits(dataset.splits)
     versions = config()
-    return Plan(
+    return FeaturePlan(
         {
             "format": FORMAT,
             "model": {
@@ -113,29 +116,41 @@ def extract(
     if not 0 <= rank < world:
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}, got {rank}.")
     out = Path(out)
-    plan = claim(out, make_plan(dataset, backbone, batch_size, shard_size), clean=world == 1)
-    mine = plan.shards[rank::world]
-    due = [shard for shard in mine if not plan.has(shard, out)]
-    _check_space(out, sum(map(len, due)) * plan.dims * 4)
-    write_whole(out / HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
-    for split, samples in dataset.splits.items():
-        write_whole(out / labels_file(split), array_bytes(samples.nodes.astype("<i8")))
-        write_whole(out / names_file(split), json_bytes(list(samples.names)))
-    total = sum(map(len, mine))
-    step = progress(total, total - sum(map(len, due))) if progress else lambda count: None
-    batches = iter(_loader(dataset, backbone, due, batch_size, workers))
-    for shard in due:
-        parts: list[Tensor] = []
-        for _ in range(0, len(shard), batch_size):
-            parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
-            step(len(parts[-1]))
-        rows = torch.cat(parts).cpu().numpy()  # (rows, dims)
-        _check_finite(rows, shard, dataset, backbone)
-        write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
-    return _finish(out, plan, set(due))
+    plan = make_plan(dataset, backbone, batch_size, shard_size)
+    refuse_other_folders(out)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with beside_others(out, clean=lambda: remove_unfinished(out)):
+        plan = claim(out, plan)
+        mine = plan.shards[rank::world]
+        due = [shard for shard in mine if not plan.has(shard, out)]
+        _check_space(out, sum(map(len, due)) * plan.dims * 4)
+        write_whole(out / HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
+        for split, samples in dataset.splits.items():
+            write_whole(out / labels_file(split), array_bytes(samples.nodes.astype("<i8")))
+            write_whole(out / names_file(split), json_bytes(list(samples.names)))
+        total = sum(map(len, mine))
+        step = progress(total, total - sum(map(len, due))) if progress else lambda count: None
+        batches = iter(_loader(dataset, backbone, due, batch_size, workers))
+        for shard in due:
+            rows = _computed(shard, batches, backbone, batch_size, step)
+            _check_finite(rows, shard, dataset, backbone)
+            write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
+        return _finish(out, plan, set(due))
 
 
-def _finish(out: Path, plan: Plan, written: set[Shard]) -> bool:
+def _computed(
+    shard: Shard, batches: Iterator[Tensor], backbone: Backbone, batch_size: int, step: Callable[[int], None]
+) -> np.ndarray:
+    """The features of a shard, (rows, dims)."""
+    parts: list[Tensor] = []
+    for _ in range(0, len(shard), batch_size):
+        parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
+        step(len(parts[-1]))
+    return torch.cat(parts).cpu().numpy()
+
+
+def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
     """Write the table of files, if all are there. Whoever comes last does it; coming together does no harm."""
     if not all(shard in written or plan.has(shard, out) for shard in plan.shards):
         return False

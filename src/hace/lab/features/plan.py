@@ -6,13 +6,12 @@ run that was stopped goes on at the next missing shard, and several processes sh
     manifest.json      model, weights, preprocessing, data, shards with their sha256 once all are there
     hierarchy.json     the classes
     train-labels.npy   int64 (M,), indices into the hierarchy's nodes
-    train-names.json   a name a sample
+    train-names.json   a name for each sample
     train-00000.npy    float32 (shard_size, dims): raw features, the first shard of the split "train"
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Mapping
@@ -23,12 +22,15 @@ from typing import Any
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError
-from hace.files.writing import json_bytes, sha256, write_whole, writing
+from hace.files.arrays import read_array
+from hace.files.documents import read_json
+from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 HIERARCHY = "hierarchy.json"
-# Recorded, and no reason to refuse: they say who made the folder, and what has come of it.
+MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
+# Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
 NOT_COMPARED = ("made_with", "files")
 
 
@@ -51,7 +53,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FeaturePlan:
     """The content of a manifest.
 
     Attributes:
@@ -88,16 +90,18 @@ class Plan:
         return found | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
-        """Whether a shard lies in the folder, whole; with a finished manifest, also unchanged."""
+        """Whether a shard is in the folder, whole; with a finished manifest, also unchanged."""
         path = folder / shard.file
         try:
-            rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            rows = read_array(path)
+            known = self.manifest.get("files", {}).get(shard.file)
+            return self.fits(rows, shard) and (known is None or known["sha256"] == sha256(path))
+        except FormatError:
             return False
-        if rows.shape != (len(shard), self.dims) or rows.dtype != np.float32:
-            return False
-        known = self.manifest.get("files", {}).get(shard.file)
-        return known is None or known["sha256"] == sha256(path)
+
+    def fits(self, rows: np.ndarray, shard: Shard) -> bool:
+        """Whether an array has the shape and type of a shard."""
+        return rows.shape == (len(shard), self.dims) and rows.dtype == np.dtype("<f4")
 
 
 def labels_file(split: str) -> str:
@@ -113,30 +117,27 @@ def names_file(split: str) -> str:
 def check_splits(splits: Mapping[str, Any]) -> None:
     """Refuse names of splits that cannot begin the name of a file."""
     for split in splits:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]*", split):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,99}", split):
             raise DataError(
-                f"The name of a split must be letters, digits and underscores to name its files, got {split!r}."
+                f"The name of a split must be letters, digits and underscores, since it names files. Got {split!r}."
             )
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> FeaturePlan:
     """The manifest of a folder.
 
     Raises:
-        FormatError: There is none, or it is not one of this version.
+        FormatError: There is none, or it is damaged, of another version, or claims more than a store can hold.
     """
     path = folder / MANIFEST
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FormatError(f"{folder} has no {MANIFEST}: make features with `hace features`.") from None
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read as JSON: {error}.") from error
+    if not path.exists():
+        raise FormatError(f"{folder} has no {MANIFEST}: make features with `hace features`.")
+    document = read_json(path)
     problem = _problem(document)
     if problem:
-        raise FormatError(f"{path} is no manifest of features: {problem}. Make the features anew.")
+        raise FormatError(f"{path} is not a manifest of features: {problem}. Make the features again.")
     check_splits(document["data"]["counts"])
-    return Plan(document)
+    return FeaturePlan(document)
 
 
 def stored(folder: Path) -> tuple[int, int]:
@@ -148,26 +149,43 @@ def stored(folder: Path) -> tuple[int, int]:
 
 
 def _problem(document: Any) -> str:
+    """What is wrong with a manifest; "" if nothing is."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         return f"'format' must be {FORMAT}"
-    try:
-        counts, dims = document["data"]["counts"], document["model"]["dims"]
-        numbers = [dims, document["shard_size"], *counts.values()]
-    except (KeyError, TypeError, AttributeError) as error:
-        return f"'data.counts', 'model.dims' and 'shard_size' must be there ({error})"
-    if not all(isinstance(number, int) and number > 0 for number in numbers):
+    data, model, size = (document.get(key) for key in ("data", "model", "shard_size"))
+    counts = data.get("counts") if isinstance(data, dict) else None
+    dims = model.get("dims") if isinstance(model, dict) else None
+    if (
+        not isinstance(data, dict)
+        or not isinstance(model, dict)
+        or not isinstance(counts, dict)
+        or not counts
+    ):
+        return "'data.counts', 'model.dims' and 'shard_size' must be there"
+    if not all(type(number) is int and number > 0 for number in (dims, size, *counts.values())):
         return "counts, dims and shard_size must be positive numbers"
+    texts = (data.get("name"), data.get("hierarchy"), model.get("name"))
+    if not all(isinstance(text, str) for text in texts) or not isinstance(
+        document.get("preprocessing"), dict
+    ):
+        return "'data.name', 'data.hierarchy', 'model.name' and 'preprocessing' must be there"
+    if dims > MAX_DIMS or sum(-(-count // size) for count in counts.values()) > MAX_SHARDS:
+        return f"at most {MAX_SHARDS:,} shards and {MAX_DIMS:,} dims are possible"
     files = document.get("files")
-    if files is not None and set(files) != set(Plan(document).files()):
+    if files is None:
+        return ""
+    if not isinstance(files, dict) or set(files) != set(FeaturePlan(document).files()):
         return "'files' does not list what the counts promise"
+    if not all(isinstance(entry, dict) and isinstance(entry.get("sha256"), str) for entry in files.values()):
+        return "every file must have its sha256"
     return ""
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What two manifests disagree about, a line each.
+def manifest_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What two manifests disagree about, one line per key.
 
     Example:
-        >>> differences({"model": {"name": "a", "dims": 8}}, {"model": {"name": "b", "dims": 8}})
+        >>> manifest_differences({"model": {"name": "a", "dims": 8}}, {"model": {"name": "b", "dims": 8}})
         ['model.name: there a, here b']
     """
     a, b = _flat(there), _flat(here)
@@ -184,49 +202,55 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
     return {k: v for name in value for k, v in _flat(value[name], f"{key}.{name}" if key else name).items()}
 
 
-def claim(folder: Path, plan: Plan, clean: bool) -> Plan:
-    """Make a folder that of a plan: a new one, or one that was begun with the same plan.
+def refuse_other_folders(folder: Path) -> None:
+    """Refuse a folder that holds something other than features.
+
+    Raises:
+        ConfigError: It is a file, or holds other files and no manifest.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out must be a folder. Got the file {folder}.")
+    if folder.is_dir():
+        # Listed before the manifest is looked for: another process may be writing it.
+        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if found and not (folder / MANIFEST).exists():
+            raise ConfigError(
+                f"--out must be a new or empty folder. Got {folder}, which holds {found[-1]!r}."
+            )
+
+
+def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
+    """Make a folder that of a plan: a new one, or one begun with the same plan.
 
     Safe to call from several processes at once: they write the same bytes, the manifest before anything else.
 
     Args:
-        folder: Made, with its parents, where it does not exist.
+        folder: An existing folder that `refuse_other_folders` let pass.
         plan: What is to be there.
-        clean: Remove what a killed writer left; only for a process that is alone.
 
     Returns:
-        The plan as it stands in the folder, with the table of files if it is complete.
+        The plan as it is in the folder, with the table of files if it is complete.
 
     Raises:
-        ConfigError: The folder holds something else; what differs is shown.
+        ConfigError: The folder holds other features; what differs is shown.
         HaceError: It cannot be written to.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"--out must be a folder, and {folder} is a file.")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    found = sorted(
-        path.name for path in folder.iterdir()
-    )  # before the manifest is looked for: others may be writing
     if (folder / MANIFEST).exists():
         old = read_plan(folder)
-        different = differences(old.manifest, plan.manifest)
+        different = manifest_differences(old.manifest, plan.manifest)
         if not different:
-            plan = old
-        elif any((folder / shard.file).exists() for shard in old.shards):
+            return old
+        if any((folder / shard.file).exists() for shard in old.shards):
             raise ConfigError(
                 f"{folder} holds other features:\n  "
                 + "\n  ".join(different)
                 + "\nGive the options it was made with to go on there, or another --out."
             )
-        else:
-            write_whole(folder / MANIFEST, json_bytes(plan.manifest))
-    elif any(not name.startswith(".") for name in found):
-        raise ConfigError(f"--out must be a new or empty folder, and {folder} holds {found[-1]!r}.")
-    else:
-        write_whole(folder / MANIFEST, json_bytes(plan.manifest))
-    if clean:
-        for name in found:
-            if name.startswith(".hace-"):
-                shutil.rmtree(folder / name, ignore_errors=True)
+    write_whole(folder / MANIFEST, json_bytes(plan.manifest))
     return plan
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary folders of killed writers; only while nobody else writes."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ import numpy as np
 
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.files.arrays import read_array
+from hace.files.documents import read_json
+from hace.files.limits import check_memory
 from hace.files.writing import sha256
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
@@ -72,7 +74,12 @@ class FeatureStore:
 
     def names(self, split: str) -> list[str]:
         """The names of a split's samples."""
-        return json.loads(self._verified(names_file(self._known(split))).read_text(encoding="utf-8"))
+        path = self._verified(names_file(self._known(split)))
+        names = read_json(path)
+        wanted = self.counts[split]
+        if not isinstance(names, list) or len(names) != wanted or not all(isinstance(n, str) for n in names):
+            raise FormatError(f"{path} must be a list of {wanted:,} names. {_REPAIR}")
+        return names
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -106,7 +113,10 @@ class FeatureStore:
         """
         if normalize not in NORMALIZE:
             raise ConfigError(f"normalize must be one of {', '.join(NORMALIZE)}, got {normalize!r}.")
-        x = np.empty((self.counts[self._known(split)], self.dims), np.float32)
+        shape = (self.counts[self._known(split)], self.dims)
+        stored = sum(self._verified(shard.file).stat().st_size for shard in self._of(split))
+        check_memory(self.folder, 4 * shape[0] * shape[1], f"the split {split!r}", stored=stored)
+        x = np.empty(shape, np.float32)
         for shard in self._of(split):
             rows = x[shard.start : shard.stop]
             rows[:] = self._map(shard)
@@ -117,7 +127,12 @@ class FeatureStore:
                 mean, std = self._moments
                 rows -= mean
                 rows /= std
-        nodes = np.load(self._verified(labels_file(split)), allow_pickle=False)
+        path = self._verified(labels_file(split))
+        nodes = np.array(read_array(path))
+        if nodes.shape != shape[:1] or nodes.dtype != np.dtype("<i8"):
+            raise FormatError(
+                f"{path} must be {shape[0]:,} labels, int64. Got {nodes.dtype} {nodes.shape}. {_REPAIR}"
+            )
         return Features(self.hierarchy, nodes, self.names(split), x)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
@@ -152,7 +167,16 @@ class FeatureStore:
         return split
 
     def _map(self, shard: Shard) -> np.ndarray:
-        return np.load(self._verified(shard.file), mmap_mode="r", allow_pickle=False)
+        path = self._verified(shard.file)
+        rows = read_array(path)
+        if not self._plan.fits(rows, shard):
+            raise FormatError(
+                f"{path} must be float32 ({len(shard)}, {self.dims}), as the manifest says. Got {rows.dtype} {rows.shape}. "
+                f"{_REPAIR}"
+            )
+        if not np.isfinite(rows).all():
+            raise FormatError(f"{path} must hold finite numbers. Got NaN or infinity. {_REPAIR}")
+        return rows
 
     def _verified(self, name: str) -> Path:
         """The path of a file whose hash is the manifest's; each file is checked once."""
@@ -160,12 +184,10 @@ class FeatureStore:
         if name not in self._checked:
             try:
                 found = sha256(path)
-            except OSError as error:
-                raise FormatError(f"{path} cannot be read: {error.strerror}. {_REPAIR}") from error
+            except FormatError as error:
+                raise FormatError(f"{error} {_REPAIR}") from error
             if found != self.manifest["files"][name]["sha256"]:
-                raise FormatError(
-                    f"{path} was changed since it was written: its sha256 is another. {_REPAIR}"
-                )
+                raise FormatError(f"{path} has changed since it was written: its sha256 differs. {_REPAIR}")
             self._checked.add(name)
         return path
 

@@ -24,7 +24,7 @@ from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import log_q
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.lab.features.plan import differences
+from hace.lab.features.plan import manifest_differences
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
@@ -230,7 +230,7 @@ class Predictor:
             raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
         source = self.run.about["data"].get("source")
         if given.about is not None and source is not None:
-            different = differences(
+            different = manifest_differences(
                 *({k: d.get(k) for k in ("model", "preprocessing")} for d in (source, given.about))
             )
             if different:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hace.errors import ConfigError
 from hace.lab.features.backbones import Backbone, load_backbone
-from hace.lab.features.plan import differences
+from hace.lab.features.plan import manifest_differences
 from hace.lab.runs.run import Run
 from hace.lab.serve.rescoring import ProbeHead
 from hace.lab.serve.trained_model import Trained
@@ -77,7 +77,7 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
             f"The features of {run.folder} come from {model['name']} with the weights {model['weights'][:12]}, and "
             f"{where} has {backbone.weights[:12]}. Give the file they were made with: --checkpoint FILE (checkpoint=)."
         )
-    different = differences(seen, backbone.preprocessing)
+    different = manifest_differences(seen, backbone.preprocessing)
     if different:
         raise ConfigError(
             f"{model['name']} is preprocessed otherwise by this version of timm:\n  " + "\n  ".join(different)
