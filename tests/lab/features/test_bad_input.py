@@ -97,7 +97,10 @@ def test_files_that_are_not_manifests(tmp_path: Path, text: str, message: str) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"counts": {"../x": 1}}, "files": None}, "The name of a split must be letters, digits and underscores"),
+        (
+            {"data": {"counts": {"../x": 1}}, "files": None},
+            "The name of a split must be letters, digits and underscores",
+        ),
         ({"model": {"dims": 0}}, "counts, dims and shard_size must be positive numbers"),
         ({"shard_size": True}, "counts, dims and shard_size must be positive numbers"),
         ({"shard_size": 1, "data": {"counts": {"train": 10**12}}}, "at most 1,000,000 shards"),
