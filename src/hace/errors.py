@@ -1,6 +1,6 @@
 """The exceptions of hace: one family, so that one `except` catches what a caller can put right.
 
-A message names the argument, the rule, the value and the remedy. The command line prints it as it stands, without a
+A message names the argument, the rule, the value and the remedy. The command line prints it as it is, without a
 traceback. Anything that is *not* a `HaceError` is a bug in hace.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-# A list of problems longer than this helps nobody; all of them stay in `HierarchyError.problems`.
+# A longer list of problems helps nobody; all of them are in `HaceError.problems`.
 SHOWN_PROBLEMS = 12
 
 # `nearest` compares a name with every known one. Above this count it looks at the first ones only, so that an error
@@ -45,18 +45,12 @@ class HaceError(ValueError):
     """Something the caller gave does not fit. The base of all exceptions that hace raises on purpose.
 
     Args:
-        message: The argument, the rule, the value and the remedy. A message of more than 4,000 characters loses its middle.
-    """
+        problems: One problem, or all that were found: the argument, the rule, the value and the remedy of each. The message
+            shows the first twelve, and loses its middle where it has more than 4,000 characters.
+        count: How many were found, where `problems` holds only the first ones.
 
-    def __init__(self, message: object = "") -> None:
-        super().__init__(shorten(str(message)))
-
-
-class HierarchyError(HaceError):
-    """A hierarchy that breaks the rules. Carries every problem found, not only the first.
-
-    Args:
-        problems: One problem, or all that were found, each a sentence with the offending ids and the way out.
+    Attributes:
+        problems: Every problem, whole.
 
     Example:
         >>> error = HierarchyError(["'dog' is its own parent.", "'cat' has an unknown parent 'felid'."])
@@ -70,13 +64,18 @@ class HierarchyError(HaceError):
 
     problems: tuple[str, ...]
 
-    def __init__(self, problems: str | Sequence[str]) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
-        super().__init__(_listed(self.problems))
+    def __init__(self, problems: str | Sequence[str] = "", count: int | None = None) -> None:
+        self.problems = tuple(problems) if isinstance(problems, list | tuple) else (str(problems),)
+        self._count = len(self.problems) if count is None else count
+        super().__init__(shorten(_listed(self.problems, self._count)))
 
-    def __reduce__(self) -> tuple[type[HierarchyError], tuple[tuple[str, ...]]]:
+    def __reduce__(self) -> tuple[type[HaceError], tuple[tuple[str, ...], int]]:
         # The default would rebuild from the joined message and lose the single problems.
-        return type(self), (self.problems,)
+        return type(self), (self.problems, self._count)
+
+
+class HierarchyError(HaceError):
+    """A hierarchy that breaks the rules."""
 
 
 class FormatError(HaceError):
@@ -118,10 +117,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(quoted)}?"
 
 
-def _listed(problems: tuple[str, ...]) -> str:
-    if len(problems) == 1:
+def _listed(problems: tuple[str, ...], count: int) -> str:
+    if count == 1:
         return problems[0]
-    lines = [f"{len(problems)} problems:", *(f"  - {problem}" for problem in problems[:SHOWN_PROBLEMS])]
-    if len(problems) > SHOWN_PROBLEMS:
-        lines.append(f"  ... and {len(problems) - SHOWN_PROBLEMS} more.")
+    lines = [f"{count} problems:", *(f"  - {problem}" for problem in problems[:SHOWN_PROBLEMS])]
+    if count > SHOWN_PROBLEMS:
+        lines.append(f"  ... and {count - SHOWN_PROBLEMS} more.")
     return "\n".join(lines)

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import ConfigError, FormatError, HierarchyError, nearest
+from hace.files.reading import reason
 from hace.files.writing import atomic_path
 from hace.formats.builtin import cifar100_hierarchy
 from hace.formats.folders import fgvc_hierarchy, nabirds_hierarchy, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_json, render_dot, render_json, render_mermaid
 from hace.formats.ontology import parse_obo
 from hace.formats.pairs import parse_edges, parse_names
-from hace.formats.source import Draft, Problems, Source, build, read_bytes, reason
+from hace.formats.source import Draft, Problems, Source, build, read_source
 from hace.formats.tables import parse_csv, parse_tsv, render_csv, render_tsv
 from hace.formats.trees import DASHED, parse_indented, parse_newick, render_newick
 from hace.hierarchy import Hierarchy
@@ -89,7 +90,7 @@ def read_hierarchy(
     level_names: Sequence[str] | None = None,
     rooted: bool | None = None,
     root: bool | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     **options: Any,
 ) -> Hierarchy:
     """Reads a hierarchy from a file, a folder, or by its name from the package.
@@ -104,7 +105,7 @@ def read_hierarchy(
         level_names: Names of the levels from 1 down.
         rooted: Whether a single top counts as the root, as in `Hierarchy.from_edges`.
         root: True adds a root where there is none, False removes it.
-        encoding: Of the file.
+        encoding: Of the file, where it is neither UTF-8 nor begins with a byte order mark.
         **options: Options of the format; `FORMATS[format].options` lists them.
 
     Raises:
@@ -136,7 +137,7 @@ def read_hierarchy(
     else:
         if format is not None:
             _reader(format, "parse", options)  # a wrong name should not wait for a large file
-        source = Source(read_bytes(path), name, encoding)
+        source = read_source(path, encoding)
         kind = _reader(format or _file_format(source), "parse", options)
         draft = kind.parse(source, **options)  # pyright: ignore[reportOptionalCall]
         problems = source.problems
@@ -248,11 +249,11 @@ def _reader(format: str, face: str, options: Mapping[str, Any]) -> Format:
 
 
 def _names(
-    names: Mapping[str, str] | str | os.PathLike[str] | None, encoding: str
+    names: Mapping[str, str] | str | os.PathLike[str] | None, encoding: str | None
 ) -> Mapping[str, str] | None:
     if names is None or isinstance(names, Mapping):
         return names
-    return parse_names(Source(read_bytes(names), os.fspath(names), encoding))
+    return parse_names(read_source(names, encoding))
 
 
 def _by_suffix(path: str) -> str | None:

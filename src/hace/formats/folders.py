@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hace.errors import FormatError
+from hace.files.reading import reason
 from hace.formats.pairs import parse_edges, parse_names
 from hace.formats.places import Places
-from hace.formats.source import Draft, Problems, Source, build, quoted, read_bytes, reason
+from hace.formats.source import Draft, Problems, Source, build, quoted, read_source
 from hace.hierarchy import Hierarchy
 
 # The levels from the top down, and the files that list their names.
@@ -49,10 +50,10 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
 
 def scan_nabirds(folder: Path, problems: Problems) -> Draft:
     """The data set's hierarchy.txt ("child parent" a line) and classes.txt ("id name" a line)."""
-    source = Source(read_bytes(folder / "hierarchy.txt"), str(folder / "hierarchy.txt"))
+    source = read_source(folder / "hierarchy.txt")
     draft = parse_edges(source, order="child parent")
     source.problems.raise_any()
-    draft.names = parse_names(Source(read_bytes(folder / "classes.txt"), str(folder / "classes.txt")))
+    draft.names = parse_names(read_source(folder / "classes.txt"))
     return draft
 
 
@@ -132,7 +133,7 @@ def _listed_names(file: Path, problems: Problems) -> dict[str, int]:
     if file.name != "variants.txt" and not file.is_file():
         return {}
     names: dict[str, int] = {}
-    for number, line in Source(read_bytes(file), str(file)).lines():
+    for number, line in read_source(file).lines():
         earlier = names.setdefault(line.strip(), number)
         if earlier != number:
             problems.unfit(
@@ -148,7 +149,7 @@ def _image_labels(folder: Path, level: str, problems: Problems) -> dict[str, str
         problems.broken(None, f"no file images_{level}_*.txt, such as images_{level}_trainval.txt.")
     labels: dict[str, str] = {}
     for file in files:
-        for number, image, label in _pairs(Source(read_bytes(file), str(file)), problems):
+        for number, image, label in _pairs(read_source(file), problems):
             other = labels.setdefault(image, label)
             if other != label:
                 problems.unfit(

@@ -1,24 +1,21 @@
-"""From untrusted bytes to text, and from what is wrong with them to one error.
+"""From the text of a file to a hierarchy, or to one error.
 
-Every reader takes a `Source` (the text and what to call it), writes down what it finds in a `Draft` and what
-it does not like in `Problems`, and goes on, so that a user sees all faults of a file at once. `build` turns a
-draft into a `Hierarchy`, or everything that is wrong into one exception: `FormatError` where the text itself
-is broken, `HierarchyError` where it can be read and what it says is no hierarchy.
+Every reader takes a `Source` (the text and its name), writes what it finds into a `Draft` and what is wrong into
+`Problems`, and goes on, so that a user sees all faults of a file at once. `build` turns a draft into a `Hierarchy`, or all
+problems into one exception: `FormatError` where the text itself is broken, `HierarchyError` where the text is fine and what
+it says is not a hierarchy.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from hace.errors import SHOWN_PROBLEMS, ConfigError, FormatError, HierarchyError, nearest
+from hace.errors import FormatError, HierarchyError, nearest
+from hace.files.reading import decode, read_bytes
 from hace.hierarchy import Hierarchy
 
-# A taxonomy of a million nodes takes about 50 MB. The bound keeps a wrong path from filling the memory.
-MAX_BYTES = 1 << 30
 # A hostile file may be wrong in every line. Counting goes on after this many, remembering does not.
 _KEPT_PROBLEMS = 1000
 _SHOWN_LENGTH = 60
@@ -53,7 +50,7 @@ class Problems:
     def __init__(self, source: str) -> None:
         self.source = source
         self._broken: list[str] = []  # the text cannot be read
-        self._unfit: list[str] = []  # it can, and is no hierarchy
+        self._unfit: list[str] = []  # it can, and is not a hierarchy
         self.count = 0
 
     def broken(self, where: int | str | None, message: str) -> None:
@@ -61,7 +58,7 @@ class Problems:
         self._add(self._broken, where, message)
 
     def unfit(self, where: int | str | None, message: str) -> None:
-        """The text is well formed, and what it says is no hierarchy."""
+        """The text is well formed, and what it says is not a hierarchy."""
         self._add(self._unfit, where, message)
 
     def _add(self, kind: list[str], where: int | str | None, message: str) -> None:
@@ -73,13 +70,7 @@ class Problems:
     def raise_broken(self) -> None:
         """Raises FormatError if the text broke a rule of its format."""
         if self._broken:
-            found = self._broken + self._unfit
-            if self.count == 1:
-                raise FormatError(found[0])
-            lines = [f"{self.count} problems:", *(f"  - {problem}" for problem in found[:SHOWN_PROBLEMS])]
-            if self.count > SHOWN_PROBLEMS:
-                lines.append(f"  ... and {self.count - SHOWN_PROBLEMS} more.")
-            raise FormatError("\n".join(lines))
+            raise FormatError(self._broken + self._unfit, count=self.count)
 
     def raise_any(self) -> None:
         """Raises FormatError or HierarchyError if anything at all was wrong."""
@@ -94,83 +85,36 @@ class Source:
     Args:
         data: Bytes of a file, or text.
         name: What messages call it: the path, or "text".
-        encoding: How bytes are decoded. A byte order mark of UTF-8 is accepted and dropped.
+        encoding: How bytes without a byte order mark are decoded, instead of as UTF-8.
 
     Raises:
         FormatError: For data that is empty, binary or in another encoding.
     """
 
-    def __init__(self, data: bytes | str, name: str = "text", encoding: str = "utf-8") -> None:
+    def __init__(self, data: bytes | str, name: str = "text", encoding: str | None = None) -> None:
         self.name = name
-        self.text = data if isinstance(data, str) else _decoded(data, name, encoding)
+        self.text = decode(data, name, encoding) if isinstance(data, bytes) else data.removeprefix("\ufeff")
         self.problems = Problems(name)
-        if self.text.startswith("\ufeff"):
-            self.text = self.text[1:]
         if "\0" in self.text:
-            place = self.text.index("\0")
-            raise FormatError(
-                f"{name}: this is a binary file (a zero at character {place}); expected a text file."
-            )
+            raise FormatError(f"{name}: must be text. Got a zero at character {self.text.index(chr(0))}.")
         if not self.text.strip():
-            raise FormatError(f"{name}: the file is empty; expected a hierarchy.")
+            raise FormatError(f"{name}: the file must hold a hierarchy. Got an empty file.")
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(number from 1, line without its end) of every line that is not blank; any kind of line end."""
-        # Not str.splitlines: it also breaks at characters such as U+2028, which may stand inside a name.
+        # Not str.splitlines: it also breaks at characters such as U+2028, which may be part of a name.
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
         return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _decoded(data: bytes, name: str, encoding: str) -> str:
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff") and encoding.lower().replace("_", "-") == "utf-8":
-        raise FormatError(f"{name}: expected UTF-8, and the file starts with the mark of UTF-16. "
-                          "Save it as UTF-8, or pass encoding='utf-16' (on the command line: -o encoding=utf-16).")  # fmt: skip
-    if encoding.lower().replace("_", "-") == "utf-8" and b"\0" in data:
-        place = data.index(b"\0")
-        raise FormatError(
-            f"{name}: this is a binary file (a zero at byte {place}); expected a text file in UTF-8."
-        )
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FormatError(
-            f"{name}, line {line}: expected {encoding.upper()}, and byte {error.start} "
-            f"(0x{data[error.start]:02x}) does not fit. Save the file as {encoding.upper()}, or pass its own "
-            "encoding, for instance encoding='latin-1' (on the command line: -o encoding=latin-1)."
-        ) from error
-    except (LookupError, ValueError) as error:
-        raise ConfigError(
-            f"encoding must be the name of a text encoding such as 'utf-8', got {encoding!r}."
-        ) from error
+def read_source(path: str | os.PathLike[str], encoding: str | None = None) -> Source:
+    """The text of a file.
 
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        FormatError: If it is missing, no regular file (a pipe would block for ever), too large, or not
-            readable.
+    Args:
+        path: The file.
+        encoding: As in `Source`.
     """
-    try:
-        mode = os.stat(path)
-        if not stat.S_ISREG(mode.st_mode):
-            raise FormatError(f"{os.fspath(path)}: not a regular file.")
-        if mode.st_size > MAX_BYTES:
-            raise FormatError(
-                f"{os.fspath(path)}: {mode.st_size:,} bytes, and a hierarchy may have {MAX_BYTES:,} at most. "
-                "Is this the right file?"
-            )
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"{os.fspath(path)!s}: cannot be read: {reason(error)}.") from error
-
-
-def reason(error: Exception) -> str:
-    """The words of an operating system error, without its number and path."""
-    return getattr(error, "strerror", None) or str(error)
+    return Source(read_bytes(path), os.fsdecode(path), encoding)
 
 
 @dataclass
@@ -178,7 +122,7 @@ class Draft:
     """What a reader has found. `build` checks it and makes the hierarchy."""
 
     edges: list[tuple[str, str]] = field(default_factory=list)  # (parent, child)
-    nodes: list[str] = field(default_factory=list)  # ids that may stand in no edge
+    nodes: list[str] = field(default_factory=list)  # ids, also of nodes without an edge
     names: dict[str, str] = field(default_factory=dict)
     leaves: list[str] | None = None
     level_names: list[str] | None = None
