@@ -13,7 +13,8 @@ import torch
 from hace import Hierarchy, build_loss
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_outputs
-from hace.lab.runs.run import DataPrint, Run, start_run
+from hace.lab.runs.run import DataPrint, Run
+from hace.lab.runs.writer import start_run
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
 from hace.lab.study.methods import METHODS
 

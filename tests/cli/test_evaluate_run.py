@@ -19,6 +19,7 @@ from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.serve.rescoring import rescored
+from tests.run_files import edit_json, without_hashes
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}
 
@@ -238,23 +239,29 @@ def test_options_that_do_not_go_together(
 def test_folders_without_a_model(
     runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "is no run: it has no run.json" in refused(capsys, "--run", tmp_path)
+    assert "must be a run directory. It has no run.json." in refused(capsys, "--run", tmp_path)
     copy = tmp_path / "copy"
     shutil.copytree(runs["hace"].folder, copy)
-    result = json.loads((copy / "result.json").read_text())
-    (copy / "result.json").write_text(json.dumps({**result, "status": "diverged"}))
+    result = (copy / "result.json").read_bytes()
+    edit_json(copy / "result.json", status="diverged")
+    assert "result.json was changed after it was written" in refused(capsys, "--run", copy)
+    (copy / "result.json").write_bytes(result)
+    (copy / "weights.safetensors").unlink()
+    assert "weights.safetensors is missing. The command that made the run makes it again." in refused(
+        capsys, "--run", copy
+    )
+    edit_json(without_hashes(copy) / "config.json", keep=False)
+    assert "has no weights.safetensors: it kept only its result" in refused(capsys, "--run", copy)
+    edit_json(copy / "result.json", status="diverged")
     assert "has no model: its training diverged" in refused(capsys, "--run", copy)
     (copy / "result.json").unlink()
     assert "is not finished" in refused(capsys, "--run", copy)
-    (copy / "result.json").write_text(json.dumps(result))
-    (copy / "weights.safetensors").unlink()
-    assert "has no weights.safetensors: it kept only its result" in refused(capsys, "--run", copy)
 
 
 def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(runs["standard"].folder, copy)
-    path = copy / "weights.safetensors"
+    path = without_hashes(copy) / "weights.safetensors"
     weights, hierarchy = load_file(path), runs["standard"].hierarchy.fingerprint
     assert set(weights) == {"weight", "bias", "mean", "std"}
     save_file({k: weights[k] for k in ("weight", "bias")}, path, {"hierarchy": hierarchy})

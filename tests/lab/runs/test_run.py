@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,11 @@ import torch
 
 import hace
 from hace.errors import ConfigError, FormatError, HaceError
+from hace.lab.runs import integrity
 from hace.lab.runs.config import ProbeConfig
-from hace.lab.runs.run import DataPrint, read_run, scan_runs, start_run
+from hace.lab.runs.run import DataPrint, finished_run, read_run, scan_runs
+from hace.lab.runs.writer import start_run
+from tests.run_files import edit_json, without_hashes
 
 H = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
 DATA = DataPrint("pets", "f" * 64, H.fingerprint)
@@ -113,7 +116,7 @@ def test_changed_data_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    expected = r"holds other files \(thesis\.tex\)"
+    expected = r"holds other files: thesis\.tex"
     with pytest.raises(ConfigError, match=expected), start_run(tmp_path, CONFIG, DATA, H):
         raise AssertionError
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".json"] == []
@@ -124,59 +127,119 @@ def break_json(name: str) -> Callable[[Path], object]:
 
 
 def change(name: str, **values: object) -> Callable[[Path], object]:
+    return lambda folder: edit_json(folder / name, **values)
+
+
+def flip(name: str) -> Callable[[Path], object]:
     def edit(folder: Path) -> None:
-        document = json.loads((folder / name).read_text())
-        document.update(values)
-        (folder / name).write_text(json.dumps(document))
+        content = bytearray((folder / name).read_bytes())
+        content[-1] ^= 1
+        (folder / name).write_bytes(content)
 
     return edit
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: (folder / "run.json").unlink(), "is no run"),
-        (lambda folder: (folder / "config.json").unlink(), "cannot be read"),
-        (break_json("run.json"), "is not valid JSON"),
-        (break_json("config.json"), "is not valid JSON"),
-        (break_json("result.json"), "is not valid JSON"),
-        (lambda folder: (folder / "run.json").write_text("[]"), "must hold a JSON object. Got a list."),
-        (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "is not valid JSON"),
-        (change("run.json", format=99), "not of this version"),
-        (change("run.json", kind="unheard"), "not of this version"),
-        (change("run.json", data=None), "does not say which data"),
-        (change("run.json", id="0" * 16), "its id 0000000000000000"),
-        (change("config.json", lr=7.0), "its id"),
-        (change("config.json", lr=-7.0), "does not fit this version"),
-        (change("result.json", id="0" * 16), "belongs to another run"),
-        (change("result.json", status="well"), "damaged"),
-    ],
-)
-def test_damaged_runs_are_told_apart(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
-    good = finished(tmp_path / "good")
-    bad = finished(tmp_path / "bad", replace(CONFIG, lr=3.0))
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-3])
+
+
+def drop(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+UNREADABLE = {
+    "no run.json": (drop("run.json"), "must be a run directory"),
+    "no config": (drop("config.json"), "cannot be read"),
+    "half a run.json": (break_json("run.json"), "is not valid JSON"),
+    "half a result": (break_json("result.json"), "is not valid JSON"),
+    "deep nests": (lambda folder: (folder / "result.json").write_text("[" * 100_000), "it nests too deep"),
+    "a list": (lambda folder: (folder / "run.json").write_text("[]"), "must hold a JSON object"),
+    "no text": (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "is not valid JSON"),
+    "no data": (change("run.json", data=None), "does not say which data"),
+    "another id": (change("run.json", id="0" * 16), "its id 0000000000000000"),
+    "another rate": (change("config.json", lr=7.0), "not those of its id"),
+    "a bad rate": (change("config.json", lr=-7.0), "does not fit this version"),
+    "another run's result": (change("result.json", id="0" * 16), "belongs to another run"),
+    "an edited metric": (change("result.json", metrics={"leaves": {"top-1": 0.9}}), "was changed after"),
+    "an edited source": (
+        change("run.json", data={**asdict(DATA), "source": {"mean": 0}}),
+        "result.json was changed after",
+    ),
+    "no seal": (change("result.json", seal=None), "was changed after"),
+    "no hierarchy": (drop("hierarchy.json"), "hierarchy.json is missing"),
+    "half the weights": (cut("weights.safetensors"), "must have 184 bytes. Got 181"),
+    "no predictions": (drop("predictions.safetensors"), "predictions.safetensors is missing"),
+}
+HIDDEN = {  # only the hash tells
+    "a flipped weight": flip("weights.safetensors"),
+    "a flipped prediction": flip("predictions.safetensors"),
+    "a flipped hierarchy": flip("hierarchy.json"),
+}
+
+
+@pytest.mark.parametrize("name", [*UNREADABLE, *HIDDEN])
+def test_a_damaged_run_is_told_and_made_again_with_the_same_bytes(tmp_path: Path, name: str) -> None:
+    good = finished(tmp_path / "good", replace(CONFIG, lr=3.0))
+    bad = finished(tmp_path / CONFIG.identity(DATA.fingerprint))
+    before = contents(bad)
+    assert finished_run(bad) is not None
+    damage, message = (HIDDEN[name], "its sha256 is another") if name in HIDDEN else UNREADABLE[name]
     damage(bad)
-    with pytest.raises(FormatError, match=message):
-        read_run(bad)
+    said: list[str] = []
+    assert finished_run(bad, said.append) is None
+    assert message in said[0]
     runs, skipped = scan_runs(tmp_path)
-    assert [run.folder for run in runs] == [good]
-    assert list(skipped) == [bad]
-    assert message in skipped[bad]
+    assert [run.folder for run in runs] == [good] or name in HIDDEN
+    assert message in skipped.get(bad, message)
+    with start_run(bad, CONFIG, DATA, H) as writer:
+        assert message in writer.damage or name == "no run.json"
+        assert writer.run.status == "unfinished"
+    assert contents(finished(bad)) == before
+    assert finished_run(bad) is not None
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "predictions.safetensors"])
-def test_damaged_tensors(tmp_path: Path, name: str) -> None:
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files but what a clock or two attempts leave their mark in."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".json", ".safetensors")} | {
+        "run.json": b""
+    }
+
+
+def test_loading_a_changed_file_is_refused(tmp_path: Path) -> None:
     run = read_run(finished(tmp_path / "run"))
-    (run.folder / name).write_bytes(b"\x80\x04pickle")
-    with pytest.raises(FormatError, match="damaged"):
-        run.weights() if name.startswith("w") else run.predictions()
+    for name in HIDDEN:
+        HIDDEN[name](run.folder)
+    for load in (run.weights, run.predictions, lambda: run.hierarchy):
+        with pytest.raises(FormatError):
+            load()
 
 
-def test_another_hierarchy_in_the_folder_is_noticed(tmp_path: Path) -> None:
-    run = read_run(finished(tmp_path / "run"))
-    hace.write_hierarchy(hace.Hierarchy.flat(["a", "b"]), run.folder / "hierarchy.json")
-    with pytest.raises(FormatError, match="not the hierarchy"):
-        _ = run.hierarchy
+def test_a_run_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    folder = finished(tmp_path / CONFIG.identity(DATA.fingerprint))
+    change("run.json", format=99)(folder)
+    expected = "not of this version"
+    with pytest.raises(FormatError, match=expected), start_run(folder, CONFIG, DATA, H):
+        raise AssertionError
+    assert (folder / "weights.safetensors").exists()
+
+
+def test_runs_without_hashes_open(tmp_path: Path) -> None:
+    run = finished_run(without_hashes(finished(tmp_path / "run")))
+    assert run is not None
+    assert run.keeps
+    assert run.predictions()["truth"].tolist() == [1, 2]
+    with start_run(run.folder, CONFIG, DATA, H) as writer:
+        assert not writer.damage
+    for damage in (drop("weights.safetensors"), change("result.json", metrics=3)):
+        damage(without_hashes(finished(tmp_path / "run")))
+        assert finished_run(tmp_path / "run") is None
+
+
+def test_a_full_check_reads_unchanged_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = finished(tmp_path / "run")
+    assert finished_run(folder) is not None
+    monkeypatch.setattr(integrity, "sha256", lambda path: pytest.fail(f"{path} is read again"))
+    assert finished_run(folder) is not None
 
 
 def test_foreign_files_beside_runs_are_listed(tmp_path: Path) -> None:
@@ -208,10 +271,3 @@ def test_of_three_leaves_all_are_among_the_five_best() -> None:
     found = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
     assert (found["answer"] == found["truth"]).tolist() == [False, False, True, False]
     assert found["top5"].tolist() == [True, True, True, False]
-
-
-def test_nests_deeper_than_python_goes_are_damage(tmp_path: Path) -> None:
-    folder = finished(tmp_path / "run")
-    (folder / "result.json").write_text("[" * 100_000)
-    with pytest.raises(FormatError, match="it nests too deep"):
-        read_run(folder)

@@ -344,7 +344,7 @@ def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest
     assert failures[note.parent.name]["cell"]["method"] == "sce"
     failed, other, final = read_study(tmp_path / "study").records()
     assert failed.status == "failed"
-    assert "holds other files (note.txt)" in failed.error
+    assert "It holds other files: note.txt" in failed.error
     assert other.status == "finished"
     assert final.status == "failed"  # no rate can be chosen fairly from a part of the search
     assert "1 of the 2 runs that choose its rate failed, at 1: " in final.error
@@ -367,7 +367,7 @@ def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
         main(small(tmp_path, *methods))
     records = read_study(tmp_path / "study").records()
     assert Counter(r.status for r in records) == {"finished": 28, "failed": 2}
-    assert all("holds other files (note.txt)" in r.error for r in records if r.status == "failed")
+    assert all("It holds other files: note.txt" in r.error for r in records if r.status == "failed")
     note.unlink()
     assert main(small(tmp_path, *methods)) == 0
     assert outcomes(tmp_path / "study" / "runs") == before  # alone or in a pass, the same bytes
@@ -384,16 +384,18 @@ def test_every_method_has_the_same_bytes_alone_and_in_a_pass(tmp_path: Path) -> 
     assert outcomes(tmp_path / "together") == outcomes(tmp_path / "alone")
 
 
-def test_a_damaged_run_is_reported_not_believed(tmp_path: Path) -> None:
+def test_a_damaged_run_is_reported_and_made_again(tmp_path: Path) -> None:
     assert main(small(tmp_path)) == 0
+    whole = outcomes(tmp_path / "study" / "runs")
     run = read_study(tmp_path / "study").records()[2].run
     assert run is not None
-    (run.folder / "result.json").write_text("{")
-    record = read_study(tmp_path / "study").records()[2]
-    assert record.status == "failed"
-    assert "is damaged" in record.error
-    with pytest.raises(SystemExit):
-        main(small(tmp_path))
+    for name, content in (("result.json", b"{"), ("predictions.safetensors", bytes(80))):
+        (run.folder / name).write_bytes(content)
+        record = read_study(tmp_path / "study").records()[2]
+        assert record.status == "failed"
+        assert str(run.folder / name) in record.error
+        assert main(small(tmp_path)) == 0
+        assert outcomes(tmp_path / "study" / "runs") == whole
 
 
 def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:

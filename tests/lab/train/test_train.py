@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from hace.lab.train.models import build_model
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.lab.train.state import update_average
 from hace.lab.train.train import run_train
+from tests.run_files import edit_json, without_hashes
 from tests.train_cases import OPTIONS, end_state, log_of, tiny
 
 
@@ -258,10 +258,7 @@ def test_a_trained_model_gives_the_runs_own_numbers(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         outcome.predictions()["confidence"], run.predictions()["confidence"], atol=1e-5
     )
-    path = tmp_path / "run.json"
-    about = json.loads(path.read_text())
-    about["data"]["hierarchy"] = "0" * 64
-    path.write_text(json.dumps(about))
+    edit_json(without_hashes(tmp_path) / "run.json", data={**run.about["data"], "hierarchy": "0" * 64})
     with pytest.raises(FormatError, match=r"hierarchy\.json is not the hierarchy"):
         load_trained(tmp_path)
 

@@ -21,8 +21,9 @@ from hace.errors import ConfigError, FormatError
 from hace.lab.probe.scaling import Scaling, head_outputs
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_outputs
-from hace.lab.runs.run import RESULT, RUN, Run, RunWriter, read_run, start_run
+from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
+from hace.lab.runs.writer import RunWriter, start_run
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.losses.base import HierarchicalLoss
 
@@ -136,8 +137,8 @@ def run_pass(
     missing: list[ProbeConfig] = []
     refuse_changed_data(work.configs, Path(out), data_print.fingerprint)
     for config in work.configs:
-        folder = run_folder(config, out, sources)
-        if (folder / RESULT).is_file() and has_all(read_run(folder), config):
+        finished = finished_run(run_folder(config, out, sources))
+        if finished is not None and has_all(finished, config):
             done(config.epochs)
         else:
             missing.append(config)
@@ -193,12 +194,7 @@ def _fit(
 
 def has_all(run: Run, config: ProbeConfig) -> bool:
     """Whether a run is finished and has what a configuration wants kept: a search keeps its result only."""
-    return run.status == "diverged" or (run.status == "finished" and (keeps(run) or not config.keep))
-
-
-def keeps(run: Run) -> bool:
-    """Whether the weights and predictions of a run stay beside its result."""
-    return isinstance(run.config, ProbeConfig) and run.config.keep
+    return run.status == "diverged" or (run.status == "finished" and (run.keeps or not config.keep))
 
 
 def optimization_of(config: ProbeConfig) -> Optimization:
@@ -265,10 +261,10 @@ def _finish(
     weights |= scaling.tensors()
     outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
     result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
-    kept = config.keep or keeps(writer.run)
-    writer.finish(result, weights if kept else None, outcome.predictions() if kept else None)
-    if kept and not keeps(writer.run):  # last: a finished run that says it keeps its weights has them
-        writer.write_config(config)
+    if config.keep or writer.run.keeps:
+        writer.finish(result, weights, outcome.predictions(), config if config.keep else None)
+    else:
+        writer.finish(result)
 
 
 def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:

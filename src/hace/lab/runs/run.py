@@ -2,21 +2,19 @@
 
 run.json             id, kind, versions, when it began, fingerprints of data and hierarchy
 config.json          the resolved configuration; `hace probe --config` or `hace train --config` runs it again
-hierarchy.json       the hierarchy that the result speaks of
-log.jsonl            one JSON object an epoch
+hierarchy.json       the hierarchy of the result
+log.jsonl            one JSON object per epoch
 weights.safetensors  the model
-predictions.safetensors   a few numbers a sample of the evaluated split
-result.json          how it ended, all metrics
+predictions.safetensors   a few numbers per sample of the evaluated split
+result.json          how it ended, all metrics, and the hashes of the files above
+
+:mod:`hace.lab.runs.writer` makes runs, this module reads them.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,23 +22,23 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hace import environment
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.documents import parse_json, read_json
-from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
-from hace.files.writing import TEMPORARY, json_bytes, write_whole, writing
-from hace.formats import read_hierarchy, render_hierarchy
+from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.settings import differences, from_dict
+from hace.lab.runs.integrity import AGAIN, check_file, check_files, check_seal
+from hace.lab.runs.settings import from_dict
 from hace.lab.runs.train_config import TrainConfig
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED_FORMAT = 1  # results without hashes
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
 WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,9 @@ class DataPrint:
     Attributes:
         name: The data set's name.
         fingerprint: Of hierarchy, names, labels and content.
-        hierarchy: The fingerprint of the hierarchy that results speak of.
-        source: Of features that `hace features` wrote: the model and the preprocessing behind them, for predictions.
+        hierarchy: The fingerprint of the hierarchy of the result.
+        source: How images become what the run sees: the model and preprocessing of `hace features`, or the preprocessing of a
+            training. None where it is unknown.
     """
 
     name: str
@@ -65,7 +64,7 @@ class Run:
     """A run directory, open for reading.
 
     Attributes:
-        folder: Where it lies.
+        folder: The directory.
         about: The content of run.json.
         config: Its configuration.
     """
@@ -81,25 +80,47 @@ class Run:
 
     @cached_property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json; None while the run is not finished."""
+        """The content of result.json; None while the run is not finished.
+
+        Raises:
+            FormatError: It is damaged, was edited, or belongs to another run; or a file is missing or has another size.
+        """
         path = self.folder / RESULT
-        return _read_json(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        result = read_object(path)
+        if result.get("id") != self.id or result.get("status") not in ("finished", "diverged"):
+            raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
+        if "seal" in result or self.about["format"] != UNSEALED_FORMAT:
+            check_seal(path, result, self.about["data"])
+        else:
+            self._check_unsealed(result)
+        return result
 
     @property
     def status(self) -> str:
-        """How it stands: "finished", "diverged" or "unfinished"."""
+        """How it ended: "finished" or "diverged"; or "unfinished"."""
         return "unfinished" if self.result is None else self.result["status"]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether weights and predictions are beside the result; a search keeps neither."""
+        result = self.result or {}
+        return (
+            bool({WEIGHTS, PREDICTIONS} & set(result["files"])) if "files" in result else self._meant_to_keep
+        )
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
-        """The hierarchy that the result speaks of, checked against its fingerprint."""
-        hierarchy = read_hierarchy(self.folder / HIERARCHY)
+        """The hierarchy of the result, checked against its fingerprint."""
+        path = self.folder / HIERARCHY
+        hierarchy = read_hierarchy(path)
         if hierarchy.fingerprint != self.about["data"]["hierarchy"]:
-            raise FormatError(f"{self.folder / HIERARCHY} is not the hierarchy that the run was made with.")
+            raise FormatError(f"{path} is not the hierarchy that the run was made with. {AGAIN}")
         return hierarchy
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of the log; a last line that was cut off is left out."""
+        """The lines of the log; a last line that was cut off is dropped."""
         path = self.folder / LOG
         lines = read_text(path).split("\n")[:-1] if path.is_file() else []
         entries = [parse_json(line, f"{path}, line {i}") for i, line in enumerate(lines, 1)]
@@ -111,7 +132,7 @@ class Run:
         """The model's tensors.
 
         Raises:
-            FormatError: There are none, they are damaged, or were trained on another hierarchy than the run's.
+            FormatError: There are none, they are damaged, or were trained on another hierarchy.
         """
         tensors, metadata = self._load(WEIGHTS, read_safetensors)
         found = metadata.get("hierarchy")
@@ -123,57 +144,125 @@ class Run:
         return tensors
 
     def predictions(self) -> dict[str, np.ndarray]:
-        """A few numbers a sample of the evaluated split, see :func:`hace.lab.runs.result.predictions_of`."""
+        """A few numbers per sample of the evaluated split, see :meth:`hace.lab.runs.result.Outcome.predictions`.
+
+        Raises:
+            FormatError: There are none, or they are damaged.
+        """
         return self._load(PREDICTIONS, read_safetensors_arrays)[0]
 
-    def _load(self, name: str, load: Any) -> Any:
+    def verify(self) -> None:
+        """Check every file of a finished run against the hashes in its result.
+
+        Raises:
+            FormatError: Says what is missing or changed.
+        """
+        if self.result is not None and "files" in self.result:
+            check_files(self.folder, self.result["files"])
+
+    def _load(self, name: str, load: Callable[[Path], Any]) -> Any:
         path = self.folder / name
         if not path.is_file():
             state = "it kept only its result" if self.result is not None else "it is not finished"
             raise FormatError(f"{self.folder} has no {name}: {state}.")
+        known = (self.result or {}).get("files", {}).get(name)
+        if known is not None:
+            check_file(path, known)
         try:
             return load(path)
         except FormatError as error:
-            raise FormatError(f"{error} Delete the folder and run it again.") from error
+            raise FormatError(f"{error} {AGAIN}") from error
+
+    def _check_unsealed(self, result: Mapping[str, Any]) -> None:
+        """What can be told of a run that was made before results had hashes."""
+        metrics = result.get("metrics")
+        if metrics is not None and not (
+            isinstance(metrics, dict) and all(isinstance(part, dict) for part in metrics.values())
+        ):
+            raise FormatError(f"{self.folder / RESULT} is damaged: its metrics must be a mapping. {AGAIN}")
+        names = [HIERARCHY]
+        if result["status"] == "finished" and self._meant_to_keep:
+            names += [WEIGHTS, PREDICTIONS]
+        for name in names:
+            if not (self.folder / name).is_file():
+                raise FormatError(f"{self.folder / name} is missing. {AGAIN}")
+
+    @property
+    def _meant_to_keep(self) -> bool:
+        return isinstance(self.config, (ProbeConfig, TrainConfig)) and self.config.keep
 
 
 def read_run(folder: str | Path) -> Run:
     """Open a run directory.
 
+    The result's seal and the sizes of files are checked at once, hashes when a file is loaded or by :meth:`Run.verify`.
+
     Raises:
-        FormatError: It is no run, or a damaged one; the message says what is wrong.
+        FormatError: Not a run, or a damaged one; the message says what is wrong.
     """
-    folder = Path(folder)
+    run = open_run(Path(folder))
+    _ = run.result
+    return run
+
+
+def open_run(folder: Path) -> Run:
+    """A run directory whose result is not looked at yet.
+
+    Raises:
+        FormatError: Not a run, or its configuration is not the one of its id.
+    """
     if not (folder / RUN).is_file():
-        raise FormatError(f"{folder} is no run: it has no {RUN}.")
-    about = _read_json(folder / RUN)
+        raise FormatError(f"{folder} must be a run directory. It has no {RUN}.")
+    about = read_object(folder / RUN)
     kind = about.get("kind")
-    if about.get("format") != FORMAT or kind not in KINDS:
+    if not known_format(about) or kind not in KINDS:
         raise FormatError(
             f"{folder / RUN} is not of this version: format {about.get('format')!r}, kind {kind!r}."
         )
     data = about.get("data")
-    if not isinstance(data, dict) or not isinstance(data.get("fingerprint"), str):
-        raise FormatError(f"{folder / RUN} does not say which data the run saw.")
+    if not isinstance(data, dict) or not all(
+        isinstance(data.get(key), str) for key in ("fingerprint", "hierarchy")
+    ):
+        raise FormatError(f"{folder / RUN} does not say which data the run saw. {AGAIN}")
+    if not isinstance(data.get("source"), (dict, type(None))):
+        raise FormatError(f"{folder / RUN} is damaged: the source of its data must be a mapping. {AGAIN}")
     try:
-        config = from_dict(KINDS[kind], _read_json(folder / CONFIG))
+        config = from_dict(KINDS[kind], read_object(folder / CONFIG))
     except ConfigError as error:
         raise FormatError(f"{folder / CONFIG} does not fit this version: {error}") from error
-    run = Run(folder, about, config)
     if about.get("id") != config.identity(data["fingerprint"]):
         raise FormatError(
-            f"{folder}: its configuration or data are not those that its id {about.get('id')} stands for."
+            f"{folder}: its configuration or data are not those of its id {about.get('id')}. {AGAIN}"
         )
-    result = run.result
-    if result is not None and (
-        result.get("id") != run.id or result.get("status") not in ("finished", "diverged")
-    ):
-        raise FormatError(f"{folder / RESULT} belongs to another run, or is damaged.")
+    return Run(folder, about, config)
+
+
+def known_format(about: Mapping[str, Any]) -> bool:
+    """Whether this version can read a run."""
+    return about.get("format") in (UNSEALED_FORMAT, FORMAT)
+
+
+def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:
+    """The run in a folder if it is finished and every file is as written; None if it is to be made, or made again.
+
+    Args:
+        folder: The run directory; it may be missing.
+        say: Told what is wrong with a run that has a result.
+    """
+    if not (folder / RESULT).is_file():
+        return None
+    try:
+        run = read_run(folder)
+        run.verify()
+    except HaceError as error:
+        if say is not None:
+            say(str(error))
+        return None
     return run
 
 
 def scan_runs(folder: str | Path) -> tuple[list[Run], dict[Path, str]]:
-    """All runs directly below a folder, in the order of their names; and what is none or is broken, with the reason."""
+    """All runs directly below a folder, in the order of their names; and all else, with the reason."""
     runs: list[Run] = []
     skipped: dict[Path, str] = {}
     for path in sorted(p for p in Path(folder).iterdir() if not p.name.startswith(".")):
@@ -184,130 +273,16 @@ def scan_runs(folder: str | Path) -> tuple[list[Run], dict[Path, str]]:
     return runs, skipped
 
 
-class RunWriter:
-    """A run directory, open for writing by this process alone. Made by :func:`start_run`."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    @property
-    def folder(self) -> Path:
-        """Where it lies."""
-        return self.run.folder
-
-    def write_log(self, entries: list[Mapping[str, Any]]) -> None:
-        """Write the whole log, in place of what an earlier attempt may have left."""
-        write_whole(self.folder / LOG, _lines(entries).encode())
-
-    def log(self, entries: list[Mapping[str, Any]]) -> None:
-        """Append lines to the log."""
-        text = _lines(entries)
-        with writing(self.folder), (self.folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(text)
-
-    def write_config(self, config: RunConfig) -> None:
-        """Write the configuration again: that of this run, where what does not decide the result has changed."""
-        write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
-
-    def finish(
-        self,
-        result: Mapping[str, Any],
-        weights: Mapping[str, Tensor] | None = None,
-        predictions: Mapping[str, np.ndarray] | None = None,
-    ) -> Run:
-        """Write weights and predictions, then the result, which makes the run a finished one."""
-        if weights is not None:
-            from safetensors.torch import save
-
-            tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-            write_whole(
-                self.folder / WEIGHTS, save(tensors, {"hierarchy": self.run.about["data"]["hierarchy"]})
-            )
-        if predictions is not None:
-            from safetensors.numpy import save as save_arrays
-
-            write_whole(self.folder / PREDICTIONS, save_arrays(dict(predictions)))
-        write_whole(self.folder / RESULT, json_bytes({"id": self.run.id, **result}))
-        return read_run(self.folder)
-
-
-@contextmanager
-def start_run(
-    folder: str | Path, config: RunConfig, data: DataPrint, hierarchy: Hierarchy
-) -> Iterator[RunWriter]:
-    """Begin a run, or open one that was begun by the same configuration on the same data.
-
-    Args:
-        folder: Made if it is missing; empty, or the same run.
-        config: What to do.
-        data: The data it will see.
-        hierarchy: The hierarchy that results speak of.
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run.
 
     Raises:
-        ConfigError: Another run lies there (with the differences), its data have changed, or a process is at work there.
-        HaceError: The folder cannot be written.
+        FormatError: It cannot be read, or holds something else.
     """
-    folder = Path(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with only_process(folder):
-        for half in folder.glob(
-            f"{TEMPORARY}*"
-        ):  # of a process that was killed while it wrote; nobody else writes here
-            shutil.rmtree(half, ignore_errors=True)
-        if (folder / RUN).is_file():
-            run = read_run(folder)
-            _check_same(run, config, data)
-        else:
-            foreign = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
-            if foreign and not set(foreign) <= {CONFIG, HIERARCHY}:  # these two are written before run.json
-                raise ConfigError(
-                    f"{folder} holds other files ({foreign[0]}) and no run. Give an empty or a new folder."
-                )
-            write_whole(folder / CONFIG, json_bytes(config.to_dict()))
-            write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())
-            write_whole(folder / RUN, json_bytes(_about(config, data)))
-            run = read_run(folder)
-        yield RunWriter(run)
-
-
-def _about(config: RunConfig, data: DataPrint) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "id": config.identity(data.fingerprint),
-        "kind": config.kind,
-        "data": {
-            "name": data.name,
-            "fingerprint": data.fingerprint,
-            "hierarchy": data.hierarchy,
-            "source": data.source,
-        },
-        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "made_with": environment.config(),
-    }
-
-
-def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
-    changed = differences(run.config.deciding(), config.deciding())
-    if run.config.kind != config.kind or changed:
-        raise ConfigError(
-            f"{run.folder} holds another run ({run.config.kind}). Changed: {'; '.join(changed) or 'its kind'}. "
-            "Give another folder, or the same settings."
-        )
-    if run.about["data"]["fingerprint"] != data.fingerprint:
-        raise ConfigError(
-            f"{data.name}: the data are not those that {run.folder} was started with: their fingerprint was "
-            f"{run.about['data']['fingerprint'][:12]} and is {data.fingerprint[:12]}. Bring the old files back, or start a "
-            "new run."
-        )
-
-
-def _lines(entries: list[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(e, ensure_ascii=False, allow_nan=False) + "\n" for e in entries)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    document = read_json(path)
+    try:
+        document = read_json(path)
+    except FormatError as error:
+        raise FormatError(f"{error} {AGAIN}") from error
     if not isinstance(document, dict):
-        raise FormatError(f"{path} must hold a JSON object. Got a {type(document).__name__}.")
+        raise FormatError(f"{path} must hold a JSON object. Got a {type(document).__name__}. {AGAIN}")
     return document

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from hace.errors import HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.run import RESULT, Run, read_run
+from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
 from hace.lab.study.cells import Cell, CellKey, Record, choose
 from hace.lab.study.executors import Executor
@@ -159,14 +158,10 @@ class Scheduler:
             self._ready.append(run)
 
     def _finished(self, run: str) -> bool:
-        folder = self.study.runs / run
-        if not (folder / RESULT).is_file():
-            return False
-        try:
-            self._runs[run] = read_run(folder)
-        except HaceError:
-            return False  # the job will say what is wrong with it
-        return True
+        found = finished_run(self.study.runs / run, self._note)
+        if found is not None:
+            self._runs[run] = found
+        return found is not None
 
     def _choose(self, cell: Cell) -> None:
         """Want the final run of a cell, if its rate can be told."""

@@ -111,6 +111,7 @@ class Study:
             return None, error
         try:
             run = read_run(folder)
+            run.verify()
         except HaceError as problem:
             return None, str(problem)
         return (run, "") if run.result is not None else (None, error)

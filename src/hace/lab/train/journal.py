@@ -11,9 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from hace.errors import ConfigError
-from hace.lab.runs.run import DataPrint, RunWriter
+from hace.lab.runs.run import TENSORBOARD, DataPrint
 from hace.lab.runs.stopping import WORDS, DivergedError
 from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.writer import RunWriter
 from hace.lab.train.state import Checkpoints, Position, State
 
 Say = Callable[[str], None]
@@ -77,7 +78,7 @@ class Journal:
             return
         self.writer.write_log(log)
         if self.config.tensorboard:
-            self._board = _summary_writer(self.writer.folder / "tensorboard", epoch)
+            self._board = _summary_writer(self.writer.folder / TENSORBOARD, epoch)
 
     def entry(self, entry: Mapping[str, Any]) -> None:
         """A line of the log."""

@@ -23,10 +23,10 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from hace.errors import FormatError
 from hace.files.torch_files import read_torch
 from hace.files.writing import write_whole, writing
+from hace.lab.runs.run import CHECKPOINTS
 
 FORMAT = 1
 KEPT = 2
-FOLDER = "checkpoints"
 HASH_DIGITS = 16
 
 
@@ -138,7 +138,7 @@ class Checkpoints:
     """
 
     def __init__(self, run: Path, run_id: str, hierarchy: str) -> None:
-        self.folder = run / FOLDER
+        self.folder = run / CHECKPOINTS
         self._about = {"format": FORMAT, "run": run_id, "hierarchy": hierarchy}
 
     def all(self) -> list[Path]:
@@ -207,13 +207,6 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all of them."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def clean_up(run: Path) -> None:
-    """Remove what a killed process has left half written; only while the run directory is held."""
-    for folder in (run, run / FOLDER):
-        for half in folder.glob(".hace-*"):
-            shutil.rmtree(half, ignore_errors=True)
 
 
 def tensors(module: nn.Module) -> dict[str, Tensor]:

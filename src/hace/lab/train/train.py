@@ -23,16 +23,17 @@ from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.progress import Start, Step
 from hace.lab.runs.result import diverged_result, evaluate_outputs
-from hace.lab.runs.run import DataPrint, Run, RunWriter, read_run, start_run
+from hace.lab.runs.run import DataPrint, Run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.runs.stopping import DivergedError, Ear, Stopped, listening
 from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.writer import RunWriter, start_run
 from hace.lab.train.batches import few_of_each, preprocessing
 from hace.lab.train.distributed import Team, join_team
 from hace.lab.train.journal import Journal, Report, Say
 from hace.lab.train.loop import Training, new_state, set_up
 from hace.lab.train.models import load_weights
-from hace.lab.train.state import State, clean_up, start_average, tensors
+from hace.lab.train.state import State, start_average, tensors
 
 _ALONE = (
     "A batch norm of {model} met a single image, of which there is no variance: the last batch of an epoch has {last}, over "
@@ -79,6 +80,8 @@ def run_train(
         data = replace(source.data_print(), source={"preprocessing": view.to_dict()})
         writer, finished = stack.enter_context(_opened(team, Path(folder), config, data, task.hierarchy))
         journal = Journal(config, Path(folder), data, writer, say, report)
+        if writer is not None and writer.damage:
+            say(f"Making the run in {folder} again. {writer.damage}")
         if finished:
             journal.tidy()
         else:
@@ -126,7 +129,6 @@ def _opened(
         if team.main:
             try:
                 writer = stack.enter_context(start_run(folder, config, data, hierarchy))
-                clean_up(folder)
             except HaceError as error:
                 problem = error
         finished = writer is not None and writer.run.result is not None
