@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
+from hace.lab.report.render import Entry, ReportTable, head_line
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run
@@ -169,3 +170,10 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     }
     (folder / "study.json").write_text(json.dumps(document))
     return folder
+
+
+def row(table: ReportTable, *names: str) -> dict[str, Entry]:
+    """The row of a table whose first cells are these, by heading."""
+    found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
+    assert len(found) == 1
+    return dict(zip(head_line(table), found[0], strict=True))

@@ -22,7 +22,6 @@ from hace.lab.report.latex import latex, to_latex
 from hace.lab.report.render import (
     Entry,
     ReportTable,
-    head_line,
     marked,
     to_csv,
     to_html,
@@ -40,11 +39,8 @@ from hace.lab.report.tables import (
 from hace.lab.report.text import report_text
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import interval, paired_interval
-from hace.paper import paper_tables
-from hace.paper.report_setup import setup_tables
-from hace.paper.report_tables import comparable, paper_table, touched
-from hace.paper.sections import claims_table
-from tests.report_studies import animals, fair_records, paper_records
+from hace.paper import report_sections
+from tests.report_studies import animals, fair_records, paper_records, row
 
 FAIR = Arena("fair", "pets", "backbone")
 PAPER = Arena("paper", "aircraft", "dinov2_large")
@@ -72,15 +68,8 @@ def all_tables(results: Results) -> Iterator[ReportTable]:
         for table in (pair_table(results, protocol), against_table(results, protocol)):
             assert table is not None
             yield table
-    yield from (paper_table(results, table) for table in comparable() if touched(results, table))
-    yield from setup_tables(results)
-    yield claims_table()
-
-
-def row(table: ReportTable, *names: str) -> dict[str, Entry]:
-    found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
-    assert len(found) == 1
-    return dict(zip(head_line(table), found[0], strict=True))
+    for section in report_sections(results, draw=False):
+        yield from (block for block in section.blocks if isinstance(block, ReportTable))
 
 
 def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
@@ -125,22 +114,6 @@ def test_severity_interval_divides_distances_by_mistakes(records: list[Record], 
     assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
 
 
-def test_paper_protocol_takes_the_best_of_each_seed_on_the_test_set(
-    records: list[Record], results: Results
-) -> None:
-    best = []
-    for seed in (0, 1):
-        mine = [
-            r.top1 for r in records if (r.key.protocol, r.key.method, r.key.seed) == ("paper", "hace", seed)
-        ]
-        best.append(max(v for v in mine if v is not None))
-    table = paper_table(results, paper_tables()["probe"])
-    entry = row(table, "FGVC-Aircraft", "ours, paper's protocol")["HACE"]
-    assert entry.text == f"{100 * sum(best) / 2:.2f}"
-    assert entry.detail.endswith("n = 2")
-    assert row(table, "FGVC-Aircraft", "printed")["HACE"] == Entry("58.97", mark="second", notes=("d", "e"))
-
-
 def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_path: Path) -> None:
     records = []
     for dilution, skill in ((0.2, 0.5), (0.7, 3.0)):
@@ -156,18 +129,6 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
     choice = choose(records)[FAIR]["hace"]
     assert [r.key.dilution for r in choice.records] == [0.7, 0.7]
     assert choice.settings == "d 0.7, rate 4"
-
-
-def test_pairs_of_the_paper_share_the_run_at_the_models_own_rate(results: Results) -> None:
-    table = paper_table(results, paper_tables()["probe_matched"])
-    ours = row(table, "FGVC-Aircraft", "ours, paper's protocol")
-    assert ours["d = 0.2 adjusted SCE"].text == ours["d = 0.7 adjusted SCE"].text != "not run"
-    assert ours["d = 0.2 standard SCE"].text != ours["d = 0.2 adjusted SCE"].text
-    assert ours["d = 0.5 adjusted HACE"].text == "diverged"
-    assert ours["d = 0.7 standard HACE"].text == "not run"
-    assert all(
-        e.text == "not run" for e in list(row(table, "NABirds", "ours, paper's protocol").values())[2:]
-    )
 
 
 def test_what_is_missing_is_said(results: Results) -> None:
@@ -225,33 +186,6 @@ def test_best_is_bold_and_second_underlined(results: Results) -> None:
     assert marked([3.0, 1.0, 2.0], higher=False) == ["", "best", "second"]
 
 
-def test_printed_numbers_and_marks_stand_as_in_the_paper(results: Results) -> None:
-    for table in comparable():
-        ours = paper_table(results, table)
-        printed = [r for r in ours.rows if r[1].text == "printed"]
-        assert [e.text for r in printed for e in r[2:]] == [c.printed for c in table.cells]
-        marks = {"bold": "best", "underline": "second", "": ""}
-        assert [e.mark for r in printed for e in r[2:]] == [marks[c.mark] for c in table.cells]
-        used = {note for r in printed for e in r for note in e.notes}
-        whole = {n.mark for n in table.footnotes if len(n.cells) == len(table.cells)}
-        assert used | whole == {mark for mark, _ in ours.notes}
-
-
-def test_tables_of_the_set_up_say_what_our_runs_had(results: Results) -> None:
-    datasets, rates = setup_tables(results)
-    ours = row(datasets, "FGVC-Aircraft", "ours")
-    wanted = {"training images": "100", "test images": "40", "leaves": "6", "nodes": "10", "depth": "2"}
-    assert {head: ours[head].text for head in wanted} == wanted
-    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].text == "102"
-    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].notes
-    assert row(datasets, "NABirds", "ours")["leaves"].text == "not run"
-    assert row(rates, "standard", "printed")["SCE"].text == "l * d"
-    assert (row(rates, "standard", "ours")["HACE"].text, row(rates, "adjusted", "ours")["HACE"].text) == (
-        "1",
-        "5",
-    )
-
-
 def test_every_table_in_every_format_is_the_same_twice(records: list[Record]) -> None:
     formats = (to_markdown, to_latex, to_html, to_csv, to_text)
     twice = [[write(t) for t in all_tables(Results(records)) for write in formats] for _ in range(2)]
@@ -288,6 +222,17 @@ def test_latex_compiles(results: Results, tmp_path: Path) -> None:
     )
     (tmp_path / "all.tex").write_text(source)
     subprocess.run(["pdflatex", "-halt-on-error", "all.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_no_cell_of_a_csv_starts_a_formula(records: list[Record]) -> None:
+    cells = tuple(map(Entry, ("=cmd()", "-1.50", "-", "@x")))
+    table = ReportTable("t", "t", (("=a", "b", "c", "d"),), (cells,))
+    assert list(csv.reader(io.StringIO(to_csv(table)))) == [
+        ["'=a", "b", "c", "d"],
+        ["'=cmd()", "-1.50", "", "'@x"],
+    ]
+    hostile = replace(records[0], run=None, error="=1+1")
+    assert "'=1+1" in next(csv.DictReader(io.StringIO(runs_csv([hostile])))).values()
 
 
 def test_hostile_names_stay_text() -> None:

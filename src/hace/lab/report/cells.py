@@ -23,6 +23,7 @@ Key = tuple[str, str]  # heading and name of a metric
 BY_LEVEL = "accuracy by level, best node of the level"
 ECE_BY_LEVEL = "calibration error (ECE) by level"
 TOP1: Key = ("leaves", "top-1")
+TOP5: Key = ("leaves", "top-5")
 PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol", "single": "as given"}
 
 
@@ -51,7 +52,7 @@ class Metric:
 
 HEADLINES = (
     Metric(TOP1, "top-1"),
-    Metric(("leaves", "top-5"), "top-5"),
+    Metric(TOP5, "top-5"),
     Metric(("leaves", "severity"), "severity", percent=False, higher=False),
     Metric(("leaves", "HD@1"), "HD@1", percent=False, higher=False),
     Metric(("leaves", "HD@5"), "HD@5", percent=False, higher=False),
@@ -121,8 +122,13 @@ class Choice:
         return [v for v in found if v is not None]
 
 
-def choose(records: Iterable[Record]) -> dict[Arena, dict[str, Choice]]:
-    """For each place and method, the run of each seed that tables show; places and methods in the order of the records."""
+def choose(records: Iterable[Record], by: Key = TOP1) -> dict[Arena, dict[str, Choice]]:
+    """For each arena and method, the run of each seed that tables show.
+
+    Args:
+        records: Of a study. Arenas keep their order.
+        by: The metric on the test set by which the paper's protocol chooses; the fair one has held-out samples for that.
+    """
     found: dict[Arena, dict[str, dict[int, list[Record]]]] = {}
     validation: dict[tuple[object, ...], float] = {}
     for record in records:
@@ -144,20 +150,20 @@ def choose(records: Iterable[Record]) -> dict[Arena, dict[str, Choice]]:
             method: Choice(
                 place,
                 method,
-                tuple(_best(methods[method][seed], validation) for seed in sorted(methods[method])),
+                tuple(_best(methods[method][seed], validation, by) for seed in sorted(methods[method])),
             )
             for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m))
         }
     return chosen
 
 
-def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float]) -> Record:
+def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float], by: Key) -> Record:
     """The run that a seed shows: the best on the test set in the paper's protocol, on held-out samples in the fair one."""
 
     def merit(record: Record) -> float | None:
         key = record.key
         if key.protocol == "paper":
-            return record.top1
+            return record.metric(*by)
         return validation.get((*_place(record), key.method, key.seed, key.dilution))
 
     return best_record(records, merit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hace.errors import ConfigError
-from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, Arena, level_names, method_title, shown
+from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
 from hace.lab.report.nodes import level_accuracy, place_data
 from hace.lab.report.render import ReportTable
 from hace.lab.report.results import Results, tally
@@ -118,10 +118,11 @@ def _place_section(results: Results, place: Arena, document: Document, draw: boo
         results.gap(place, results.first, results.second, metric.key)
     for method in arrays.choices:
         results.gap(place, method, results.second, TOP1)
-    if (matched := results.matched.get(place)) is not None:
-        for name in matched.choices:
-            for metric in HEADLINES[:2]:
-                matched.score(name, metric.key)
+    for more, keys in ((results.matched, (TOP1, TOP5)), (results.best_top5, (TOP5,))):
+        if (found := more.get(place)) is not None:
+            for name in found.choices:
+                for key in keys:
+                    found.score(name, key)
     if draw:
         blocks += _pictures(results, place)
     if (data := place_data(arrays)) is not None and arrays.hierarchy is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import html
 import io
 import itertools
@@ -10,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from hace.files.tables import write_rows
 
 Mark = Literal["", "best", "second"]
 
@@ -118,15 +119,15 @@ def markdown(text: str) -> str:
 
 
 def to_csv(table: ReportTable) -> str:
-    """A line a row; details have columns of their own, and the marks are left out."""
+    """One line per row; details have their own columns, marks are dropped, and no cell starts a formula."""
     detailed = [any(row[c].detail for row in table.rows) for c in range(len(table.heads[-1]))]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     heads = ([h, f"{h} (detail)"] if d else [h] for h, d in zip(head_line(table), detailed, strict=True))
-    writer.writerow(itertools.chain.from_iterable(heads))
+    rows = [list(itertools.chain.from_iterable(heads))]
     for row in table.rows:
         cells = ([e.text, e.detail] if d else [e.text] for e, d in zip(row, detailed, strict=True))
-        writer.writerow(itertools.chain.from_iterable(cells))
+        rows.append(["" if cell == "-" else cell for cell in itertools.chain.from_iterable(cells)])
+    out = io.StringIO()
+    write_rows(out, rows)
     return out.getvalue()
 
 

@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.cells import TOP1, Arena, Choice, Key, choose, method_title
+from hace.lab.report.cells import TOP1, TOP5, Arena, Choice, Key, choose, method_title
 from hace.lab.report.scores import Arrays, Store
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
@@ -53,6 +53,8 @@ class Results:
         fair = [place for place in self.choices if place.protocol == "fair"]
         paper = [place for place in self.choices if place.protocol == "paper"]
         self.arrays = {place: Arrays(choices, stores[place]) for place, choices in self.choices.items()}
+        by_top5 = choose(self.records, TOP5)
+        self.best_top5 = {place: Arrays(by_top5[place], stores[place]) for place in paper}
         self.matched = {place: Arrays(_matched(self.records, place), stores[place]) for place in paper}
         self.dilutions = {place: Arrays(_by_dilution(self.records, place), stores[place]) for place in fair}
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from hace.files.tables import write_rows
 from hace.lab.report.cells import (
     BY_LEVEL,
     ECE_BY_LEVEL,
@@ -26,8 +26,8 @@ from hace.lab.study.methods import METHODS
 CHOSEN = {
     "fair": "Every method has the same learning rates; for each seed the best on held-out training samples is chosen, and the "
     "model is trained again on all of them. The test set is used once.",
-    "paper": "As in the paper, the best run of each seed is chosen by its top-1 accuracy on the test set, which flatters "
-    "methods with more runs.",
+    "paper": "For each seed the run with the best top-1 accuracy on the test set, as in the paper; this favours methods with "
+    "more runs.",
 }
 MEANS = "Means over seeds; in brackets the 95 % interval, from a bootstrap over seeds and test samples."
 
@@ -239,7 +239,7 @@ RUN_COLUMNS = (
 
 
 def runs_csv(records: Iterable[Record]) -> str:
-    """Every run, one a line, with all its metrics."""
+    """Every run with all its metrics, one per line; no cell starts a formula."""
     records = list(records)
     results = [(r.run.result if r.run is not None else None) or {} for r in records]
     metrics = dict.fromkeys(
@@ -248,26 +248,16 @@ def runs_csv(records: Iterable[Record]) -> str:
         for heading, names in (result.get("metrics") or {}).items()
         for name in names
     )
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [*RUN_COLUMNS, "split", "samples", *(f"{heading}: {name}" for heading, name in metrics), "seconds"]
-    )
+    names = (f"{heading}: {name}" for heading, name in metrics)
+    rows: list[list[object]] = [[*RUN_COLUMNS, "split", "samples", *names, "seconds"]]
     for record, result in zip(records, results, strict=True):
-        key = record.key.to_dict()
         error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")
-        line = [
-            *key.values(),
-            record.stage,
-            record.lr,
-            record.status,
-            error,
-            record.run.id if record.run else "",
-        ]
-        values = (record.metric(*metric) for metric in metrics)
-        writer.writerow(
-            map(_field, [*line, result.get("split"), result.get("samples"), *values, result.get("seconds")])
-        )
+        line = [*record.key.to_dict().values(), record.stage, record.lr, record.status, error]
+        line += [record.run.id if record.run else "", result.get("split"), result.get("samples")]
+        line += [*(record.metric(*metric) for metric in metrics), result.get("seconds")]
+        rows.append([_field(value) for value in line])
+    out = io.StringIO()
+    write_rows(out, rows)
     return out.getvalue()
 
 
