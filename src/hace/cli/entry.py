@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     memory = ""
     try:
-        parser = build_parser()
+        parser = build_parser(argv[0] if argv else None)
         if not argv:
             parser.print_help(sys.stderr)
             return 2
@@ -175,8 +175,12 @@ def from_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the command and of all subcommands."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the command and its subcommands.
+
+    Args:
+        only: The subcommand that is called: the modules of the others are not imported. None imports all.
+    """
     parser = argparse.ArgumentParser(
         prog="hace",
         description=DESCRIPTION,
@@ -186,6 +190,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
+        if only is not None and command.name != only:
+            subparsers.add_parser(command.name, help=command.help)
+            continue
         module = importlib.import_module(command.module)
         subparser = subparsers.add_parser(
             command.name,
