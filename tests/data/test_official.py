@@ -210,9 +210,9 @@ def test_small_nabirds(tmp_path: Path) -> None:
         ),
         (lambda f: (f / "image_class_labels.txt").write_text(" \n"), FormatError, "the file is empty"),
         (
-            lambda f: (f / "image_class_labels.txt").write_bytes(b"\xff\xfe"),
+            lambda f: (f / "image_class_labels.txt").write_bytes(b"\xff1 2"),
             FormatError,
-            "expected UTF-8 text",
+            "the text must be UTF-8",
         ),
     ],
 )

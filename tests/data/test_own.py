@@ -171,15 +171,19 @@ def test_a_manifest_at_mixed_levels(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "kind", "words"),
     [
-        (["path,class", "a,b"], FormatError, "there is no column 'label'"),
-        (["path,label", "train/husky/0.png"], FormatError, "entry 2: expected 2 columns, got 1"),
+        (["path,class", "a,b"], FormatError, "must have a column 'label'. Got 'path', 'class'"),
+        (
+            ["path,label", "train/husky/0.png"],
+            FormatError,
+            "line 2: every row must have 2 cells, as the header has. Got 1",
+        ),
         (
             ["path,label", "train/husky/0.png,"],
             FormatError,
-            "entry 2: path, label and split must not be empty",
+            "line 2: path, label and split must not be empty",
         ),
-        (["path,label"], DataError, "the list has no images"),
-        (["path,label", '"train'], FormatError, "not a table of comma-separated values"),
+        (["path,label"], DataError, "must list images. Got none"),
+        (["path,label", '"train'], FormatError, "line 2: every row must be valid CSV"),
         (
             ["path,label", "train/husky/0.png,huskey"],
             DataError,
@@ -211,6 +215,38 @@ def test_manifests_that_do_not_fit(rows: list[str], kind: type[HaceError], words
     with pytest.raises(kind) as caught:
         hace.load_dataset("manifest", manifest(photos, *rows), hierarchy=H)
     assert words in str(caught.value)
+
+
+def test_integer_labels_of_a_manifest(photos: Path) -> None:
+    """They are ids where the hierarchy has them all, positions otherwise, and what label_kind says in any case."""
+    images = ["train/husky/0.png", "train/beagle/0.png", "train/cat/0.png"]
+    path = manifest(photos, "path,label", *(f"{image},{i}" for i, image in enumerate(images)))
+    assert ids(hace.load_dataset("manifest", path, hierarchy=H)["train"]) == ["husky", "beagle", "cat"]
+    numbered = hace.Hierarchy.flat(["2", "0", "1"])
+    assert hace.load_dataset("manifest", path, hierarchy=numbered)["train"].labels.tolist() == [1, 2, 0]
+    by_position = hace.load_dataset("manifest", path, hierarchy=numbered, label_kind="index")
+    assert by_position["train"].labels.tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="labels must be ids or unique names of the hierarchy"):
+        hace.load_dataset("manifest", path, hierarchy=H, label_kind="id")
+    path = manifest(photos, "path,label", f"{images[0]},3")
+    with pytest.raises(DataError, match="labels must be from 0 to 2"):
+        hace.load_dataset("manifest", path, hierarchy=H)
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_a_validation_split_has_one_name(photos: Path, name: str) -> None:
+    (photos / "test").rename(photos / name)
+    data = hace.load_dataset("folders", photos, hierarchy=H)
+    assert list(data.splits) == ["train", "val"]
+    rows = ["train/husky/0.png,husky,train", f"{name}/cat/0.png,cat,{name.title()}"]
+    listed = hace.load_dataset(
+        "manifest", manifest(photos, "path,label,split", *rows), hierarchy=H, allow_empty=True
+    )
+    assert listed["val"].names == [f"{name}/cat/0.png"]
+    if name != "val":
+        (photos / "val" / "cat").mkdir(parents=True)
+        with pytest.raises(DataError, match=f"the split 'val' must be one folder. Got val and {name}"):
+            hace.load_dataset("folders", photos, hierarchy=H)
 
 
 def test_a_manifest_needs_a_file_and_a_hierarchy(photos: Path) -> None:

@@ -15,6 +15,11 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 
 S = TypeVar("S", bound=Split)
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 _SHOWN = 5
 
 
@@ -26,11 +31,13 @@ class Dataset(Generic[S]):
         name: What results call it.
         hierarchy: The classes; every split refers to this one.
         splits: By name: "train" and "test", some have "val".
+        model: The name of the model behind frozen features, where the data say it.
     """
 
     name: str
     hierarchy: Hierarchy
     splits: Mapping[str, S]
+    model: str | None = None
 
     def __post_init__(self) -> None:
         if not self.splits:
@@ -77,6 +84,21 @@ class Dataset(Generic[S]):
             inner = len(split) - int(per_leaf.sum())
             lines.append(line + (f", {inner:,} labelled above the leaves" if inner else ""))
         return "\n".join(lines)
+
+
+def split_name(name: str) -> str:
+    """The name of a split as hace writes it: "val" for a validation split, whatever the data call it.
+
+    Example:
+        >>> [split_name(name) for name in ("Train", "validation", "valid", "test", "fold1")]
+        ['train', 'val', 'val', 'test', 'fold1']
+    """
+    return SPLIT_NAMES.get(name.strip().lower(), name.strip())
+
+
+def ordered_splits(names: Iterable[str]) -> list[str]:
+    """The names of splits, each once, "train" first."""
+    return sorted(set(names), key=lambda name: (name != "train", name))
 
 
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:

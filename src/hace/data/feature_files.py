@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from hace.data.dataset import Dataset, check_classes
-from hace.data.files import HierarchyLike, chosen_hierarchy
+from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
+from hace.data.files import LABEL_OPTION, HierarchyLike, chosen_hierarchy
 from hace.data.samples import Features
-from hace.errors import DataError, FormatError, HaceError
-from hace.files.optional import optional
+from hace.errors import DataError, FormatError
+from hace.files.arrays import Arrays, native
+from hace.files.limits import check_memory
+from hace.files.parquet import Parquet
+from hace.files.tables import listed
+from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
 
@@ -22,7 +24,9 @@ LAYOUT = (
     "Expected the arrays X (M, d), y (M,) and, if there are several splits, split (M,); or x_train, y_train, x_test and "
     "y_test (and x_val, y_val)."
 )
-LABELS = ("y", "label")
+LABEL_KEYS = ("y", "label")
+PARQUET_ROWS = 1024
+MAX_MODEL = 200
 
 
 def load_features(
@@ -38,7 +42,9 @@ def load_features(
     Args:
         root: An .npz or .safetensors file with the arrays X, y and split, or x_train, y_train, x_test and y_test; or a
             .parquet file with the columns y (or label), split, and either x (a list of numbers in each row) or a column for
-            each feature. Without split all is "train". X of an uncompressed .npz and of .safetensors is memory-mapped.
+            each feature. Without split all is "train"; "valid" and "validation" are "val". A large X of an uncompressed .npz
+            and of .safetensors is memory-mapped. The file may name the model behind the features: `model`, an array of text
+            in .npz, metadata in .safetensors and .parquet.
         hierarchy: The classes.
         root_node: Whether to have a root; by default as the hierarchy has it.
         label_kind: "index": y counts the leaves from 0; "id": y holds ids or unique names of nodes of any level; "auto":
@@ -50,66 +56,87 @@ def load_features(
         DataError: If labels are not in the hierarchy, lengths differ, or features are NaN.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    arrays = read_arrays(root)
+    arrays, model = read_feature_arrays(root), feature_model(root)
     splits = {}
     for split, (x, y) in _splits(arrays, root).items():
-        nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}")
+        nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}", LABEL_OPTION)
         splits[split] = _features(h, x, nodes, split, root)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
-    return Dataset(root.stem, h, splits)
+    return Dataset(root.stem, h, splits, model)
 
 
 def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path) -> Features:
-    if x.ndim != 2 or len(x) != len(nodes):
+    if x.ndim != 2 or len(x) != len(nodes) or not x.shape[1]:
         raise DataError(
-            f"{root}: features of {split} must be (M, d) with a label for each row, got {x.shape} and {len(nodes)} labels."
+            f"{root}: features of {split} must be (M, d) with one label per row. Got {x.shape} and {len(nodes)} labels."
         )
     if not np.issubdtype(x.dtype, np.floating):
-        raise DataError(f"{root}: features must be float32 or float16, got {x.dtype}.")
+        raise DataError(f"{root}: features must be float32 or float16. Got {x.dtype}.")
     if x.dtype not in (np.float32, np.float16):
         x = x.astype(np.float32)
-    step = max(1, (1 << 22) // max(1, x.shape[1]))
+    step = max(1, (1 << 22) // x.shape[1])
     for start in range(0, len(x), step):  # a memory map is never in memory as a whole
         bad = np.flatnonzero(~np.isfinite(x[start : start + step]).all(axis=1))
         if len(bad):
-            raise DataError(f"{root}: features must be finite, and row {start + bad[0]} of {split} is not.")
+            raise DataError(f"{root}: features must be finite. Row {start + bad[0]} of {split} is not.")
     return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], x)
 
 
-def _splits(arrays: Mapping[str, Any], root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Features and labels of every split, from either layout."""
     found = {key.lower(): key for key in arrays}
-    parts = [key[2:] for key in found if key.startswith("x_")]
-    if parts:
-        lonely = [part for part in parts if f"y_{part}" not in found]
+    keys = {key[2:]: key for key in found if key.startswith("x_")}
+    if keys:
+        lonely = [part for part in keys if f"y_{part}" not in found]
         if lonely:
-            raise FormatError(f"{root}: there is x_{lonely[0]} without y_{lonely[0]}. {LAYOUT}")
-        order = sorted(parts, key=lambda part: (part != "train", part))
-        return {part: (arrays[found[f"x_{part}"]], arrays[found[f"y_{part}"]]) for part in order}
-    label = next((found[key] for key in LABELS if key in found), None)
+            raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {LAYOUT}")
+        names = [split_name(part) for part in keys]
+        if len(set(names)) < len(names):
+            raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
+        parts = {
+            split_name(part): (
+                arrays[found[f"x_{part}"]],
+                _column(arrays[found[f"y_{part}"]], f"y_{part}", root),
+            )
+            for part in keys
+        }
+        return {name: parts[name] for name in ordered_splits(parts)}
+    label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
-        raise FormatError(f"{root}: it holds {', '.join(arrays) or 'nothing'}. {LAYOUT}")
-    x, y = arrays[found["x"]], arrays[label]
-    if len(x) != len(y):
+        raise FormatError(f"{root}: must hold X and y. Got {listed(arrays) or 'nothing'}. {LAYOUT}")
+    x, y = arrays[found["x"]], _column(arrays[label], label, root)
+    if x.ndim != 2 or len(x) != len(y):
         raise DataError(
-            f"{root}: {len(x)} rows of features and {len(y)} labels. There must be one label a row."
+            f"{root}: features must be (M, d) with one label per row. Got {x.shape} and {len(y)} labels."
         )
     if "split" not in found:
         return {"train": (x, y)}
-    split = np.array([_split_name(value) for value in arrays[found["split"]].tolist()])
+    column = _column(arrays[found["split"]], "split", root)
+    split = np.array([split_name(_split_text(value)) for value in column.tolist()])
     if len(split) != len(y):
-        raise DataError(f"{root}: {len(split)} splits and {len(y)} labels. There must be one split a row.")
-    names = sorted(set(split.tolist()), key=lambda name: (name != "train", name))
-    return {name: (_rows(x, np.flatnonzero(split == name)), y[split == name]) for name in names}
+        raise DataError(f"{root}: every row must have a split. Got {len(split)} splits and {len(y)} labels.")
+    return {
+        name: (_rows(x, np.flatnonzero(split == name)), y[split == name])
+        for name in ordered_splits(split.tolist())
+    }
 
 
-def _split_name(value: Any) -> str:
-    """The name of a split; numbers are 0 train, 1 val, 2 test, as a format without text has to say it."""
+def _column(values: np.ndarray, name: str, root: Path) -> np.ndarray:
+    """Labels or splits: one-dimensional, in memory."""
+    if values.ndim != 1:
+        raise DataError(f"{root}: {name} must be one-dimensional. Got shape {values.shape}.")
+    if values.dtype.kind == "S":
+        return np.array([value.decode("utf-8", "replace") for value in values.tolist()])
+    return native(np.array(values))
+
+
+def _split_text(value: Any) -> str:
+    """The name of a split; 0 is train, 1 val, 2 test, for formats without text."""
     if isinstance(value, str):
         return value
-    if value not in (0, 1, 2):
-        raise DataError(f"split must be a name, or 0 (train), 1 (val) or 2 (test), got {value!r}.")
+    if type(value) not in (int, float) or value not in (0, 1, 2):
+        raise DataError(f"split must be a name, or 0 (train), 1 (val) or 2 (test). Got {value!r}.")
     return ("train", "val", "test")[int(value)]
 
 
@@ -119,85 +146,107 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return x[chosen[0] : chosen[-1] + 1] if together else x[chosen]
 
 
-def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
+def read_feature_arrays(path: Path) -> Mapping[str, np.ndarray]:
     """The arrays of a file by name, as the file has them.
 
     Raises:
-        FormatError: If it is missing, damaged or of another kind.
+        FormatError: It is missing, damaged or in another format.
     """
-    readers = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise FormatError(f"{path}: a feature file must be {', '.join(readers)}, got {path.suffix!r}.")
-    if not path.is_file():
-        raise FormatError(f"{path}: the file does not exist.")
-    try:
-        return reader(path)
-    except HaceError:
-        raise
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except Exception as error:  # the libraries raise their own kinds about damaged files
-        raise FormatError(f"{path}: damaged, or not what its name says ({error}).") from error
+    return _formats(path)[0](path)
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    arrays: dict[str, np.ndarray] = {}
-    with zipfile.ZipFile(path) as packed, path.open("rb") as raw:
-        for info in packed.infolist():
-            with packed.open(info) as member:
-                shape, columns_first, dtype = _header(member)
-                if dtype.hasobject:
-                    raise FormatError(
-                        f"{path}: {info.filename} holds Python objects, which would have to be unpickled. Save plain arrays."
-                    )
-                key = info.filename.removesuffix(".npy")
-                order = "F" if columns_first else "C"
-                if info.compress_type == zipfile.ZIP_STORED and len(shape) == 2 and min(shape):
-                    raw.seek(
-                        info.header_offset + 26
-                    )  # the lengths of name and extra field, after which data begin
-                    lengths = np.frombuffer(raw.read(4), "<u2")
-                    start = info.header_offset + 30 + int(lengths.sum()) + member.tell()
-                    if start + dtype.itemsize * int(np.prod(shape)) > path.stat().st_size:
-                        raise FormatError(f"{path}: {info.filename} is cut off.")
-                    arrays[key] = np.memmap(path, dtype, "r", start, shape, order)
-                    continue
-                data = np.frombuffer(member.read(), dtype)
-                arrays[key] = data.reshape(shape, order=order)
-    return arrays
+def feature_model(path: Path) -> str | None:
+    """The name of the model behind the features of a file, if it says so; reads nothing else.
+
+    Raises:
+        FormatError: It is missing, damaged or in another format.
+    """
+    model = _formats(path)[1](path)
+    if model is not None and not 0 < len(model) <= MAX_MODEL:
+        raise FormatError(
+            f"{path}: the model's name must have 1 to {MAX_MODEL} characters. Got {len(model):,}."
+        )
+    return model
 
 
-def _header(member: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(member)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(member)
-    return np.lib.format.read_array_header_2_0(member)
+def _formats(path: Path) -> tuple[Callable[[Path], Mapping[str, np.ndarray]], Callable[[Path], str | None]]:
+    """How to read the arrays of a file, and its model."""
+    known = {
+        ".npz": (_read_npz, _npz_model),
+        ".safetensors": (
+            lambda path: read_safetensors_arrays(path)[0],
+            lambda path: read_safetensors(path)[1].get("model"),
+        ),
+        ".parquet": (_read_parquet, lambda path: Parquet(path).metadata.get("model")),
+    }
+    if path.suffix.lower() not in known:
+        raise FormatError(f"{path}: a feature file must be {', '.join(known)}. Got {path.suffix!r}.")
+    return known[path.suffix.lower()]
 
 
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    safetensors = optional("safetensors", "Reading .safetensors")
-    with safetensors.safe_open(
-        path, framework="pt"
-    ) as file:  # of torch, because its tensors are memory-mapped
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    return {key: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for key, t in tensors.items()}
+def _read_npz(path: Path) -> Mapping[str, np.ndarray]:
+    arrays = Arrays(path)
+    return {key: arrays[key] for key in arrays if key != "model"}
 
 
-def _read_parquet(path: Path) -> dict[str, np.ndarray]:
-    table = optional("pyarrow.parquet", "Reading .parquet").read_table(path)
-    names: Sequence[str] = table.column_names
-    special = [name for name in names if name.lower() in (*LABELS, "split", "name", "path")]
-    arrays = {name: table[name].to_numpy() for name in special if name.lower() in (*LABELS, "split")}
-    lists = [name for name in names if name.lower() == "x"]
-    if lists:
-        rows = table[lists[0]].to_pylist() if table.num_rows < 2 else table[lists[0]].to_numpy()
-        arrays["x"] = np.stack([np.asarray(row, dtype=np.float32) for row in rows])
-    else:
-        columns = [table[name].to_numpy() for name in names if name not in special]
-        if not columns:
+def _npz_model(path: Path) -> str | None:
+    arrays = Arrays(path)
+    if "model" not in arrays:
+        return None
+    model = arrays["model"]
+    if model.dtype.kind != "U" or model.size != 1:
+        raise FormatError(
+            f"{path}: 'model' must be text, the name of a model. Got {model.dtype} {model.shape}."
+        )
+    return str(model.reshape(-1)[0])
+
+
+def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
+    table = Parquet(path)
+    special = [name for name in table.names if name.lower() in (*LABEL_KEYS, "split")]
+    ignored = [name for name in table.names if name.lower() in ("name", "path")]
+    lists = [name for name in table.names if name.lower() == "x"]
+    columns = lists[:1] or [name for name in table.names if name not in special and name not in ignored]
+    if not columns:
+        raise FormatError(f"{path}: must have columns of features. Got {listed(table.names)}. {LAYOUT}")
+    parts: list[np.ndarray] = []
+    values: dict[str, list[Any]] = {name: [] for name in special}
+    for batch in table.batches([*columns, *special], PARQUET_ROWS):
+        for name in special:
+            values[name] += batch.column(name).to_pylist()
+        part = _batch_features(batch, columns, bool(lists), path)
+        check_memory(path, 4 * table.rows * part.shape[1], "its features", stored=path.stat().st_size)
+        if parts and part.shape[1] != parts[0].shape[1]:
             raise FormatError(
-                f"{path}: it has the columns {', '.join(names)}, and none of features. {LAYOUT}"
+                f"{path}: every row of x must have {parts[0].shape[1]} numbers. Got {part.shape[1]}."
             )
-        arrays["x"] = np.stack(columns, axis=1).astype(np.float32)
-    return {key: v.astype(str) if v.dtype == object else v for key, v in arrays.items()}
+        parts.append(part)
+    if not parts:
+        raise FormatError(f"{path}: must have rows. Got none.")
+    arrays = {name: _uniform(column, name, path) for name, column in values.items()}
+    return {"x": np.concatenate(parts), **arrays}
+
+
+def _batch_features(batch: Any, columns: Sequence[str], as_lists: bool, path: Path) -> np.ndarray:
+    """float32 (rows, d) of a record batch: one column of lists, or one column per feature."""
+    try:
+        if as_lists:
+            return np.stack(
+                [np.asarray(row, dtype=np.float32) for row in batch.column(columns[0]).to_pylist()]
+            )
+        return np.stack([np.asarray(batch.column(name), dtype=np.float32) for name in columns], axis=1)
+    except (TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path}: features must be numbers, as many in every row. Got other values in {columns[0]!r}."
+        ) from error
+
+
+def _uniform(values: list[Any], name: str, path: Path) -> np.ndarray:
+    """A column of integers or of text."""
+    for kind, dtype in ((int, np.int64), (str, str)):
+        if all(type(value) is kind for value in values):
+            try:
+                return np.array(values, dtype=dtype)
+            except OverflowError:
+                break
+    raise FormatError(f"{path}: {name} must be integers or text in every row. Got other or missing values.")

@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError
+from hace.files.reading import read_text
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
 
 IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+
+LABEL_OPTION = "-o label_kind={}"  # how to say what labels are, for messages
 
 HierarchyLike = Hierarchy | str | os.PathLike[str] | None
 
@@ -74,14 +77,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, line) of every line of a text file that is not blank.
 
     Raises:
-        FormatError: If it is missing, unreadable, empty or no UTF-8.
+        FormatError: It is missing, unreadable, empty or not text.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: expected UTF-8 text, and byte {error.start} does not fit.") from error
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}.") from error
+    text = read_text(path)
     if not text.strip():
         raise FormatError(f"{path}: the file is empty. Is the data set complete?")
     lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)

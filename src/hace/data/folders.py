@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from hace.data.dataset import Dataset, check_classes, check_disjoint
+from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name
 from hace.data.files import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, HierarchyError, nearest
@@ -12,7 +12,7 @@ from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import ambiguous, known_names
 
-SPLITS = ("train", "val", "test")
+SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 LAYOUT = (
     "Expected folders of classes with images in them, such as husky/1.jpg, for all images or below train/ and test/ (and "
     "val/, where there is one)."
@@ -25,8 +25,8 @@ def load_folders(
     """Images in folders, whose names say what the images show.
 
     Args:
-        root: Folders of classes; or train/ and test/, with or without val/, that hold them. Without them all images are
-            the split "train".
+        root: Folders of classes; or train/ and test/, with or without val/ (or valid/, validation/), that hold them.
+            Without them all images are the split "train".
         hierarchy: The classes. An image's folder is the id or unique name of a node, of any level. Without it, folders
             inside folders are the hierarchy.
         root_node: Whether to have a root; by default as the hierarchy has it.
@@ -37,7 +37,7 @@ def load_folders(
     """
     if not root.is_dir():
         raise DataError(f"{root}: the folder does not exist. {LAYOUT}")
-    parts = {split: root / split for split in SPLITS if (root / split).is_dir()} or {"train": root}
+    parts = _parts(root)
     h = chosen_hierarchy(hierarchy, root_node, lambda: _own(next(iter(parts.values()))))
     splits = {}
     for split, folder in parts.items():
@@ -59,6 +59,20 @@ def load_folders(
         check_classes(str(root), h, splits.values())
     check_links(str(root), splits)
     return Dataset(root.resolve().name, h, splits)
+
+
+def _parts(root: Path) -> dict[str, Path]:
+    """The folders of the splits by name; the folder itself where it has none."""
+    found: dict[str, Path] = {}
+    for name in SPLIT_FOLDERS:
+        if (root / name).is_dir():
+            split = split_name(name)
+            if split in found and not (root / name).samefile(found[split]):  # Windows and macOS ignore case
+                raise DataError(
+                    f"{root}: the split {split!r} must be one folder. Got {found[split].name} and {name}."
+                )
+            found.setdefault(split, root / name)
+    return {split: found[split] for split in ordered_splits(found)} or {"train": root}
 
 
 def check_links(name: str, splits: dict[str, Samples]) -> None:

@@ -2,44 +2,57 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 
-from hace.data.dataset import Dataset, check_classes
-from hace.data.files import HierarchyLike, check_exist, chosen_hierarchy, nodes_of, read_lines
+import numpy as np
+
+from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
+from hace.data.files import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.folders import check_links
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError, nearest
+from hace.files.reading import read_text
+from hace.files.tables import csv_rows, listed, ragged
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import known_names, label_nodes
 
 COLUMNS = ("path", "label", "split")
+MAX_DIGITS = 18
 LAYOUT = "Expected a header line with the columns path, label and, if there are several splits, split."
 
 
 def load_manifest(
-    root: Path, hierarchy: HierarchyLike = None, root_node: bool | None = None, *, allow_empty: bool = False
+    root: Path,
+    hierarchy: HierarchyLike = None,
+    root_node: bool | None = None,
+    *,
+    label_kind: str = "auto",
+    allow_empty: bool = False,
 ) -> Dataset[Samples]:
-    """Images by a list.
+    """Images from a list.
 
     Args:
-        root: A .csv (or, with tabs, .tsv) file with the columns path (relative to the file, or absolute), label (the id or
-            unique name of a node of any level) and split; other columns do not matter. Without split all is "train".
+        root: A .csv (or, with tabs, .tsv) file with the columns path (relative to the file, or absolute), label and split;
+            other columns are ignored. Without split all is "train"; "valid" and "validation" are "val".
         hierarchy: The classes.
         root_node: Whether to have a root; by default as the hierarchy has it.
-        allow_empty: Whether classes may be without any image.
+        label_kind: "id": labels are ids or unique names of nodes of any level; "index": labels count the leaves from 0;
+            "auto": the former, unless all are integers and some are not ids.
+        allow_empty: Whether classes may have no images.
 
     Raises:
-        FormatError: If the file is missing or no such list.
-        DataError: If labels are not in the hierarchy, images are missing, stand twice, or classes have none.
-        ConfigError: If there is no hierarchy.
+        FormatError: The file is missing or not such a list.
+        DataError: Labels are not in the hierarchy, images are missing or listed twice, or classes have none.
+        ConfigError: There is no hierarchy.
     """
     h = chosen_hierarchy(hierarchy, root_node)
     rows = _rows(root)
-    nodes = nodes_of([label for _, label, _ in rows], h, str(root))
+    nodes = _nodes([label for _, label, _ in rows], h, label_kind, str(root))
     folder = root.parent
     check_exist(folder, [path for path, _, _ in rows])
     splits = {}
-    for split in sorted({split for _, _, split in rows}, key=lambda s: (s != "train", s)):
+    for split in ordered_splits(split for _, _, split in rows):
         chosen = [i for i, row in enumerate(rows) if row[2] == split]
         names = [rows[i][0] for i in chosen]
         splits[split] = Samples(h, nodes[chosen], names, paths=[folder / name for name in names])
@@ -49,28 +62,36 @@ def load_manifest(
     return Dataset(root.stem, h, splits)
 
 
+def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str) -> np.ndarray:
+    """Labels as node indices. A list has no types: numbers are ids where the hierarchy has them all, else positions."""
+    numbers = all(label.isascii() and label.isdigit() and len(label) <= MAX_DIGITS for label in labels)
+    by_position = kind == "index" or (kind == "auto" and not known_names(h).keys() >= set(labels))
+    if numbers and by_position:
+        return label_nodes(np.array([int(label) for label in labels]), h, "index", source, LABEL_OPTION)
+    return label_nodes(np.array(labels, dtype=str), h, "id" if kind == "auto" else kind, source, LABEL_OPTION)
+
+
 def _rows(path: Path) -> list[tuple[str, str, str]]:
     """(path, label, split) of every line."""
-    lines = [line for _, line in read_lines(path)]
-    table = csv.reader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-    try:
-        header = [name.strip().lower() for name in next(table)]
-        for column in COLUMNS[:2]:
-            if column not in header:
-                raise FormatError(f"{path}: there is no column {column!r}. {LAYOUT}{nearest(column, header)}")
-        places = [header.index(column) if column in header else -1 for column in COLUMNS]
-        rows = []
-        for row in table:
-            if len(row) != len(header):
-                raise FormatError(
-                    f"{path}, entry {table.line_num}: expected {len(header)} columns, got {len(row)}: {row}."
-                )
-            image, label, split = (row[place].strip() if place >= 0 else "train" for place in places)
-            if not (image and label and split):
-                raise FormatError(f"{path}, entry {table.line_num}: path, label and split must not be empty.")
-            rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split))
-    except csv.Error as error:
-        raise FormatError(f"{path}: not a table of comma-separated values: {error}.") from error
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    table = csv_rows(read_text(path), str(path), delimiter)
+    _, first = next(table, (0, []))
+    header = [name.strip().lower() for name in first]
+    for column in COLUMNS[:2]:
+        if column not in header:
+            raise FormatError(
+                f"{path}: must have a column {column!r}. Got {listed(header) or 'an empty file'}. {LAYOUT}"
+                f"{nearest(column, header)}"
+            )
+    places = [header.index(column) if column in header else -1 for column in COLUMNS]
+    rows = []
+    for line, cells in table:
+        if len(cells) != len(header):
+            raise ragged(str(path), line, len(cells), len(header))
+        image, label, split = (cells[place].strip() if place >= 0 else "train" for place in places)
+        if not (image and label and split) or "\0" in image:
+            raise FormatError(f"{path}, line {line}: path, label and split must not be empty.")
+        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split)))
     if not rows:
-        raise DataError(f"{path}: the list has no images.")
+        raise DataError(f"{path}: must list images. Got none.")
     return rows

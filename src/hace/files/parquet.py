@@ -22,6 +22,7 @@ class Parquet:
     Attributes:
         names: The names of its columns.
         rows: The number of rows.
+        metadata: What its schema says besides, as text.
 
     Raises:
         FormatError: It cannot be read, or a row group declares more memory than `limits.max_memory`.
@@ -37,6 +38,10 @@ class Parquet:
             about = self._file.metadata
             self.names: list[str] = list(self._file.schema_arrow.names)
             self.rows: int = about.num_rows
+            found = self._file.schema_arrow.metadata or {}
+            self.metadata = {
+                k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in found.items()
+            }
             groups = [about.row_group(i) for i in range(about.num_row_groups)]
         if self.rows < 0 or self.rows != sum(group.num_rows for group in groups):
             raise FormatError(

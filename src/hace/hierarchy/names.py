@@ -72,7 +72,9 @@ def column_places(
     )
 
 
-def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str) -> IntArray:
+def label_nodes(
+    values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str, option: str = "--label-kind {}"
+) -> IntArray:
     """Labels of a file as node indices.
 
     Args:
@@ -81,6 +83,7 @@ def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str
         kind: ``"index"``: label 0 to n - 1; ``"id"``: an id or a unique display name, of any node; ``"auto"``: integers
             are labels and text is ids, refused where integers could be both and it matters.
         source: for messages.
+        option: how a user sets `kind`, for messages; {} stands for the value.
     """
     if kind not in LABEL_KINDS:
         raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r} instead.")
@@ -99,12 +102,16 @@ def label_nodes(values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str
         if differ and all(w in known for w in set(words)):
             raise ConfigError(
                 f"{source}: label {differ[0]} could be class {hierarchy.leaves[differ[0]]!r} by position or "
-                f"{str(differ[0])!r} by id. Say --label-kind index or --label-kind id."
+                f"{str(differ[0])!r} by id. Say {option.format('index')} or {option.format('id')}."
             )
     if numbers and kind != "id":
         if not inside:
             bad = np.flatnonzero((values < 0) | (values >= hierarchy.num_leaves))
-            hint = " They are ids of the hierarchy: say --label-kind id." if set(words) <= set(known) else ""
+            hint = (
+                f" They are ids of the hierarchy: say {option.format('id')}."
+                if set(words) <= set(known)
+                else ""
+            )
             raise DataError(
                 f"{source}: labels must be from 0 to {hierarchy.num_leaves - 1}. {len(bad)} of {len(values)} are not; the "
                 f"first is {values[bad[0]]} in row {bad[0]}.{hint}"

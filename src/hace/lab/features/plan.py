@@ -162,14 +162,16 @@ def _problem(document: Any) -> str:
         or not counts
     ):
         return "'data.counts', 'model.dims' and 'shard_size' must be there"
-    if not all(type(number) is int and number > 0 for number in (dims, size, *counts.values())):
+    numbers = [number for number in (dims, size, *counts.values()) if type(number) is int and number > 0]
+    if len(numbers) < 2 + len(counts):
         return "counts, dims and shard_size must be positive numbers"
     texts = (data.get("name"), data.get("hierarchy"), model.get("name"))
     if not all(isinstance(text, str) for text in texts) or not isinstance(
         document.get("preprocessing"), dict
     ):
         return "'data.name', 'data.hierarchy', 'model.name' and 'preprocessing' must be there"
-    if dims > MAX_DIMS or sum(-(-count // size) for count in counts.values()) > MAX_SHARDS:
+    dims, size, *rows = numbers
+    if dims > MAX_DIMS or sum(-(-count // size) for count in rows) > MAX_SHARDS:
         return f"at most {MAX_SHARDS:,} shards and {MAX_DIMS:,} dims are possible"
     files = document.get("files")
     if files is None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from hace.data.feature_files import read_arrays
+from hace.data.feature_files import read_feature_arrays
 from hace.data.files import image_files
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.images import read_image
@@ -230,7 +230,7 @@ def _feature_parts(path: Path) -> list[tuple[Sequence[str], np.ndarray]]:
         except (OSError, ValueError, EOFError) as error:
             raise FormatError(f"{path} cannot be read as an array of numbers: {error}") from error
         return [(_numbers(len(x)), x)]
-    arrays = read_arrays(path)
+    arrays = read_feature_arrays(path)
     whole = [arrays[key] for key in arrays if key.lower() == "x"]
     if whole:
         return [(_numbers(len(whole[0])), whole[0])]
