@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hace import DataError, Hierarchy, HierarchyError, metrics
+from hace import DataError, Hierarchy, HierarchyError, compare, evaluate, metrics
 from hace.decisions import Decisions
 from hace.decisions.rules import all_levels, predict
 from hace.decisions.scores import log_q
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
-from hace.metrics.curves import operating_curve, risk_coverage
+from hace.metrics import Evaluator, operating_curve, risk_coverage
+from hace.metrics.intervals import interval
 from tests.hierarchies import ANIMALS, DIAMOND, FOREST, NAMED, RAGGED, random_plain
 from tests.reference import decisions as decided
 from tests.reference import metrics as oracle
@@ -177,17 +179,70 @@ def test_operating_curve(name: str, constrained: bool) -> None:
 
 def test_threshold_for_a_precision() -> None:
     h = ANIMALS.build()
-    z, y = sample(h)
+    z, y = sample(h, seed=5)
     curve = operating_curve(z, y, h)
-    t = curve.threshold_for(0.9)
-    assert predict_precision(z, y, h, t) >= 0.9
+    for of in ("answers", "samples"):
+        t = curve.threshold_for(0.9, of)
+        assert true_share(z, y, h, t, of) >= 0.9
+        deeper = curve.specificity > curve.specificity[np.searchsorted(curve.thresholds, t)]
+        assert all(not true_share(z, y, h, u, of) >= 0.9 for u in curve.thresholds[deeper])
+    assert curve.threshold_for(0.9) > curve.threshold_for(0.9, "samples")
     assert math.isnan(operating_curve(-z, y, h, thresholds=[0.0]).threshold_for(1.0))
+    with pytest.raises(ConfigError, match=r"of must be 'answers' or 'samples'. Got 'all'."):
+        curve.threshold_for(0.9, "all")
+    with pytest.raises(ConfigError, match=r"precision must be a number from 0 to 1. Got 95."):
+        curve.threshold_for(95)
 
 
-def predict_precision(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, threshold: float) -> float:
-    d = predict(z, h, "threshold", threshold=threshold)
-    true = [a in h.ancestors(h.leaves[t], include_self=True) for a, t in zip(d.ids, y.tolist(), strict=True)]
-    return sum(true) / len(true)
+def true_share(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, threshold: float, of: str) -> float:
+    """The share of true answers of the threshold rule, among answers below the root or among all samples."""
+    d = predict(z, h, "threshold", threshold=float(threshold))
+    counted = [(a, h.leaves[t]) for a, t in zip(d.ids, y.tolist(), strict=True)]
+    if of == "answers":
+        counted = [(a, t) for a, t in counted if a not in (None, "animal")]
+    true = [a is None or a in h.ancestors(t, include_self=True) for a, t in counted]
+    return sum(true) / len(true) if true else math.nan
+
+
+@pytest.mark.parametrize("bins", [0, -1, 10**9, 1.5, True, "15", None])
+def test_bins_are_bounded(bins: Any) -> None:
+    rule = "bins must be a whole number from 1 to 100,000. Got "
+    h = ANIMALS.build()
+    for use in (
+        lambda: metrics.reliability([0.5], [1], bins),
+        lambda: metrics.LevelCalibration(h, bins),
+        lambda: evaluate(torch.zeros(1, 4), [0], h, bins=bins),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            use()
+        assert str(caught.value) == f"{rule}{bins!r}."
+
+
+def test_draws_of_a_comparison_are_bounded() -> None:
+    h = ANIMALS.build()
+    one = evaluate(torch.zeros(1, 4), [0], h)
+    with pytest.raises(
+        ConfigError, match=r"replicates must be a whole number from 1 to 1,000,000. Got 10000000000."
+    ):
+        compare(one, one, replicates=10**10)
+    for seed in (-1, "0", 2**70):
+        with pytest.raises(ConfigError, match="seed must be a whole number from 0 to"):
+            compare(one, one, seed=seed)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="seed must be a whole number from 0 to"):
+            interval(np.ones((1, 1)), seed=seed)  # type: ignore[arg-type]
+
+
+def test_rules_are_checked_before_any_score_is_read() -> None:
+    h = ANIMALS.build()
+    for options, words in (
+        ({}, "rule must be one of leaf, level, threshold, cost. Got None."),
+        ({"rule": "threshold"}, "rule 'threshold' needs threshold."),
+        ({"rule": "cost", "k": 2}, "rule 'cost' takes no k. It belongs to rule='leaf'."),
+        ({"rule": "level", "depth": 2}, "rule 'level' takes no depth. It takes level, mass."),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            Evaluator(h, rules={"mine": options})
+        assert words in str(caught.value)
 
 
 def test_risk_coverage_with_ties() -> None:
@@ -328,22 +383,22 @@ def test_bad_input() -> None:
         with pytest.raises(error) as caught:
             metrics.top_k_accuracy(preds, target, h)
         assert text in str(caught.value)
-    with pytest.raises(DataError, match="needs scores"):
+    with pytest.raises(DataError, match="must be scores"):
         metrics.hierarchical_distance_at(y, y, h, 2)
     with pytest.raises(DataError, match="another hierarchy"):
         metrics.level_accuracy(predict(z, h), y, FOREST.build())
-    with pytest.raises(DataError, match="one answer a sample"):
+    with pytest.raises(DataError, match="one answer per sample"):
         metrics.level_accuracy(predict(z, h, k=2), y, h)
     with pytest.raises(DataError, match="levels 1 to 2"):
         metrics.full_path_accuracy(y, y, h)
-    with pytest.raises(DataError, match="k must be from 1"):
+    with pytest.raises(ConfigError, match=r"k must be a whole number from 1 to 4. Got 9."):
         metrics.top_k_accuracy(z, y, h, 9)
     with pytest.raises(ConfigError, match="'micro' or 'macro'"):
         metrics.hierarchical_prf(z, y, h, average="weighted")
     with pytest.raises(ConfigError, match="labels must be"):
         metrics.level_accuracy(z, y, h, labels="classes")
-    with pytest.raises(ConfigError, match="bins"):
-        metrics.level_calibration(z, y, h, bins=0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kinds'"):
+        metrics.level_accuracy(z, y, h, kinds="probs")  # type: ignore[call-arg]
     with pytest.raises(DataError, match="equally long"):
         metrics.risk_coverage([0.5], [])
     with pytest.raises(DataError, match="equally long"):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from hace import Hierarchy, metrics
-from hace.errors import ConfigError
+from hace.errors import ConfigError, HierarchyError
 from tests.hierarchies import ANIMALS, DAG_FOREST, FOREST, RAGGED
 
 torchmetrics = pytest.importorskip("torchmetrics")
@@ -189,8 +189,10 @@ def test_tables_behind_the_numbers() -> None:
 
 
 def test_options_are_refused_when_the_metric_is_built() -> None:
-    with pytest.raises(ConfigError, match="bins"):
-        metrics.LevelCalibration(ANIMALS.build(), 0)
+    with pytest.raises(HierarchyError, match="distance must be one of"):
+        metrics.RiskCoverageArea(ANIMALS.build(), "hops")
+    with pytest.raises(TypeError, match=r"TopKAccuracy\(\) got an unexpected keyword argument 'label'"):
+        metrics.TopKAccuracy(ANIMALS.build(), label="nodes")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="average"):
         metrics.HierarchicalPRF(ANIMALS.build(), "none")
 

@@ -117,7 +117,7 @@ def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: d
             "sum 1). If that is what they are, say --kind probs.",
             file=sys.stderr,
         )
-    return evaluator.report()
+    return evaluator.evaluation()
 
 
 def like_probabilities(chunk: np.ndarray) -> bool:

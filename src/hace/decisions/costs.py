@@ -22,6 +22,7 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
+from hace.losses.base import is_number
 
 TIE = 1e-12  # costs this close, relative to the larger of 1 and the least cost, are equal
 _CACHE = (
@@ -61,9 +62,9 @@ def expected_costs(
     """
     check_distance(distance)
     if candidates not in ("leaves", "nodes"):
-        raise ConfigError(f"candidates must be 'leaves' or 'nodes'. Got {candidates!r} instead.")
-    if not 0 <= price <= 1:
-        raise ConfigError(f"price must be from 0 (vague answers are free) to 1. Got {price!r} instead.")
+        raise ConfigError(f"candidates must be 'leaves' or 'nodes'. Got {candidates!r}.")
+    if not is_number(price) or not 0 <= price <= 1:
+        raise ConfigError(f"price must be a number from 0 (vague answers are free) to 1. Got {price!r}.")
     p = leaf_probs.detach().double()
     if hierarchy.is_tree:
         return _tree_costs(p, hierarchy, candidates, distance, price)

@@ -1,6 +1,6 @@
 """From scores to answers: log q* of the nodes in, :class:`Decisions` out.
 
-The rules, each a function of log q* (B, N) and the hierarchy, and :func:`predict` in front of them:
+The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is their front:
 
     leaf         the most probable leaf, or the k best                     top_k
     level        the most probable node of a level                         at_level
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,24 +32,21 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
     n = log_p.shape[1]
     if not 1 <= k <= n:
-        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k} instead.")
+        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
     values, labels = log_p.topk(min(k + 1, n), dim=1)
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
-    labels, order = labels[:, :k].sort(
-        dim=1
-    )  # topk leaves the order of equal scores open: label order first,
-    best = (
-        values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-    )  # then scores, stably
+    # topk leaves the order of equal scores open: sort by label, then stably by score.
+    labels, order = labels[:, :k].sort(dim=1)
+    best = values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True).indices
     labels = labels.gather(1, best)
-    if bool(split.any()):  # equal scores on both sides of the cut: only a whole stable sort tells who is in
+    if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
         whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
         labels[split] = whole[:, :k]
     return labels
 
 
 def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
-    """The k most probable leaves (leaf outputs alone, renormalised), best first: (B,) for k = 1, otherwise (B, k)."""
+    """The k most probable leaves (leaf outputs only, renormalised), best first: (B,) for k = 1, otherwise (B, k)."""
     log_p = leaf_log_probs(log_q, hierarchy)
     labels = rank_leaves(log_p, k)
     nodes = layout(hierarchy, log_q.device).leaf_nodes[labels]
@@ -61,16 +59,16 @@ def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
 
 
 def node_masses(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Tensor:
-    """(B, N) log-mass of every node: ``"all"`` of the head as it is, ``"leaves"`` of its leaf outputs alone."""
+    """(B, N) log-mass of every node, from ``"all"`` outputs or from the ``"leaves"`` alone."""
     if mass == "all":
         return log_q
     if mass != "leaves":
-        raise ConfigError(f"mass must be 'all' or 'leaves'. Got {mass!r} instead.")
+        raise ConfigError(f"mass must be 'all' or 'leaves'. Got {mass!r}.")
     return node_log_probs(leaf_log_probs(log_q, hierarchy), hierarchy, outputs="leaves")
 
 
 def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = "all") -> Decisions:
-    """The most probable node of a level; leaves that end above the level stand for themselves.
+    """The most probable node of a level; a leaf above the level represents itself.
 
     Args:
         log_q: (B, N).
@@ -86,10 +84,10 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 
 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
-    """The most probable node of every level 1 to the deepest, each by itself: (B, H). They need not lie on one path."""
+    """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
     masses = node_masses(log_q, hierarchy, mass)
     levels = [at_level(masses, hierarchy, k) for k in level_numbers(hierarchy)]
-    if not levels:  # a hierarchy that is nothing but a root has no level
+    if not levels:  # a hierarchy of a root alone has no level
         return Decisions(
             hierarchy, torch.zeros(len(log_q), 0, dtype=torch.long), log_q.new_zeros(len(log_q), 0)
         )
@@ -101,9 +99,9 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
 
 
 def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """From the root always to the child of greatest mass: (B, L) nodes, and their log q*.
+    """From the root, always to the child of greatest mass: (B, L) nodes, and their log q*.
 
-    The first column is the root, or -1 with log-mass 0, the virtual root. Behind a leaf the leaf repeats.
+    The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
     start, count, child = place.children
@@ -118,10 +116,10 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
         number = count[at[walking]]
         row = torch.repeat_interleave(torch.arange(len(walking), device=rows.device), number)
         within = torch.arange(len(row), device=rows.device) - (number.cumsum(0) - number)[row]
-        choice = child[start[at[walking]][row] + within]  # children of one node stand in node order
+        choice = child[start[at[walking]][row] + within]  # children are in node order
         value = log_q[walking[row], choice]
         best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
-        # Of equal children the first: the least place among those that reach the maximum.
+        # Ties go to the first child: the least position among those that reach the maximum.
         places = torch.where(value == best[row], within, len(child))
         first = torch.full_like(number, len(child)).scatter_reduce(0, row, places, "amin")
         at, mass = at.clone(), mass.clone()
@@ -142,10 +140,10 @@ def deepest_above(
         hierarchy: a tree, a forest or a DAG.
         threshold: one for all nodes, or one for each level 1 to the deepest. The root always passes.
         constrained: True: walk down from the root to the child of greatest mass while it passes. False: of all nodes that
-            pass the deepest, then the most probable, then the first in node order.
+            pass, the deepest, then the most probable, then the first in node order.
 
     Returns:
-        Decisions; node -1 (no answer, level 0, probability 1) where nothing below a virtual root passes.
+        Decisions; node -1 (no answer, level 0, probability 1) if nothing below a virtual root passes.
     """
     limits = level_thresholds(threshold, hierarchy).to(log_q.device)  # by depth
     depths = layout(hierarchy, log_q.device).depths
@@ -184,16 +182,16 @@ def last_passing(passing: Tensor, constrained: bool) -> Tensor:
 
 
 def level_thresholds(threshold: float | Sequence[float], hierarchy: Hierarchy) -> Tensor:
-    """(H + 1,) the threshold of each depth; -1, which everything passes, at depth 0."""
+    """(H + 1,) the threshold of each depth; -1, which any mass passes, at depth 0."""
     levels = hierarchy.max_depth
-    given = [threshold] * levels if isinstance(threshold, (int, float)) else list(threshold)
+    given = list(threshold) if isinstance(threshold, Sequence | Tensor | np.ndarray) else [threshold] * levels
     if len(given) != levels:
         raise ConfigError(
-            f"threshold must be one number, or one for each of the levels 1 to {levels}. Got {len(given)} numbers instead."
+            f"threshold must be one number, or one for each of the levels 1 to {levels}. Got {len(given)} numbers."
         )
-    wrong = [t for t in given if not 0 <= t <= 1]
+    wrong = [t for t in given if not isinstance(t, int | float | np.number | Tensor) or not 0 <= t <= 1]
     if wrong:
-        raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r} instead.")
+        raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r}.")
     return torch.tensor([-1.0, *given], dtype=torch.float64)
 
 
@@ -226,13 +224,34 @@ def least_cost(
     return Decisions(hierarchy, nodes, masses.gather(1, best).squeeze(1), costs.gather(1, best).squeeze(1))
 
 
-# Each rule with the options it takes, and those it cannot do without.
+# Each rule with the options it takes and those it needs.
 RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...]]] = {
     "leaf": (top_k, ("k",), ()),
     "level": (at_level, ("level", "mass"), ("level",)),
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
 }
+
+
+def check_rule(rule: str | None, options: Iterable[str]) -> None:
+    """Refuse an unknown rule, options it does not take, and a missing option it needs.
+
+    Args:
+        rule: a key of :data:`RULES`.
+        options: names of the options given.
+    """
+    if rule is None or rule not in RULES:
+        raise ConfigError(f"rule must be one of {', '.join(RULES)}. Got {rule!r}.")
+    _, takes, needs = RULES[rule]
+    given = list(options)
+    for name in given:
+        if name not in takes:
+            owner = next((other for other, (_, names, _) in RULES.items() if name in names), None)
+            hint = f"It belongs to rule={owner!r}." if owner else f"It takes {', '.join(takes)}."
+            raise ConfigError(f"rule {rule!r} takes no {name}. {hint}")
+    for name in needs:
+        if name not in given:
+            raise ConfigError(f"rule {rule!r} needs {name}. Give {name}=...")
 
 
 def predict(
@@ -255,16 +274,22 @@ def predict(
     """Answers from the scores of any model.
 
     Args:
-        scores: (B, n) over leaves in label order or (B, N) over nodes in node order; logits unless ``kind`` says otherwise.
+        scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained) or ``"cost"``
             (candidates, distance, price).
-        k: how many leaves, 1 by default.
-        level, mass: see :func:`at_level`.
-        threshold, constrained: see :func:`deepest_above`.
-        candidates, distance, price: see :func:`least_cost`.
-        subset: ids of the only leaves that can be; see :func:`hace.decisions.scores.restrict`.
-        kind, outputs: see :func:`hace.decisions.scores.as_scores`.
+        k: how many leaves to answer with, best first. Default: 1.
+        level: the depth or name of the level to answer at.
+        mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
+        threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest.
+        constrained: True (default): walk down from the root to the most probable child while it passes. False: the deepest
+            of all nodes that pass.
+        candidates: answer with ``"leaves"`` (default) or any ``"nodes"``.
+        distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
+        price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.
+        subset: ids of leaves to restrict the answer to; see :func:`hace.decisions.scores.restrict`.
+        kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
+        outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
 
     Returns:
         Decisions.
@@ -279,9 +304,6 @@ def predict(
         >>> predict(z, h, subset=["beagle", "cat"]).ids
         ['beagle', 'beagle']
     """
-    if rule not in RULES:
-        raise ConfigError(f"rule must be one of {', '.join(RULES)}. Got {rule!r} instead.")
-    decide, takes, needs = RULES[rule]
     options = {
         "k": k,
         "level": level,
@@ -293,13 +315,8 @@ def predict(
         "price": price,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    stray = [name for name in given if name not in takes]
-    if stray:
-        owner = next(r for r, (_, names, _) in RULES.items() if stray[0] in names)
-        raise ConfigError(f"rule {rule!r} takes no {stray[0]}. It belongs to rule={owner!r}.")
-    missing = [name for name in needs if name not in given]
-    if missing:
-        raise ConfigError(f"rule {rule!r} needs {missing[0]}. Give {missing[0]}=...")
+    check_rule(rule, given)
+    decide = RULES[rule][0]
     q = log_q(scores, hierarchy, kind=kind, outputs=outputs, subset=subset)
     blocks = [decide(q[rows], hierarchy, **given) for rows in row_blocks(len(q), hierarchy.num_nodes)]
     return Decisions.joined(blocks) if blocks else decide(q, hierarchy, **given)

@@ -1,4 +1,8 @@
-"""How good answers are: plain functions on a batch, and streaming classes (which need torchmetrics)."""
+"""How good answers are: plain functions on a batch, streaming classes, and all metrics of a model at once.
+
+The functions need torch and numpy; the streaming classes load on first use and need torchmetrics; :func:`evaluate` and
+:func:`compare` load on first use and need scipy. Imports `errors`, `hierarchy`, `losses` and `decisions`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,13 @@ from hace.metrics.functional import (
     top_k_accuracy,
     tree_inconsistency,
 )
+from hace.metrics.intervals import Interval, interval, paired_interval
+from hace.metrics.metric_batch import ScoreForms
 
 if TYPE_CHECKING:
+    from hace.metrics.comparison import Difference, compare
+    from hace.metrics.evaluation import Evaluation
+    from hace.metrics.evaluator import Evaluator, evaluate
     from hace.metrics.streaming import (
         ClassAccuracy,
         FullPathAccuracy,
@@ -44,31 +53,41 @@ if TYPE_CHECKING:
         TreeInconsistency,
     )
 
-_STREAMING = (
-    "ClassAccuracy",
-    "FullPathAccuracy",
-    "HierarchicalDistance",
-    "HierarchicalPRF",
-    "InformationPRF",
-    "LevelAccuracy",
-    "LevelCalibration",
-    "MistakeSeverity",
-    "Mistakes",
-    "OperatingArea",
-    "RiskCoverageArea",
-    "TopKAccuracy",
-    "TreeInconsistency",
-)
+_LAZY = {
+    "comparison": ("Difference", "compare"),
+    "evaluation": ("Evaluation",),
+    "evaluator": ("Evaluator", "evaluate"),
+    "streaming": (
+        "ClassAccuracy",
+        "FullPathAccuracy",
+        "HierarchicalDistance",
+        "HierarchicalPRF",
+        "InformationPRF",
+        "LevelAccuracy",
+        "LevelCalibration",
+        "MistakeSeverity",
+        "Mistakes",
+        "OperatingArea",
+        "RiskCoverageArea",
+        "TopKAccuracy",
+        "TreeInconsistency",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
 __all__ = [
     "PRF",
     "ClassAccuracy",
     "ClassTable",
     "Confusion",
+    "Difference",
+    "Evaluation",
+    "Evaluator",
     "FullPathAccuracy",
     "HierarchicalDistance",
     "HierarchicalPRF",
     "InformationPRF",
+    "Interval",
     "LevelAccuracy",
     "LevelCalibration",
     "MistakeSeverity",
@@ -78,21 +97,26 @@ __all__ = [
     "Reliability",
     "RiskCoverage",
     "RiskCoverageArea",
+    "ScoreForms",
     "Severity",
     "TopKAccuracy",
     "TreeInconsistency",
     "class_accuracy",
+    "compare",
     "confusion",
     "distances",
+    "evaluate",
     "expected_calibration_error",
     "full_path_accuracy",
     "hierarchical_distance_at",
     "hierarchical_prf",
     "information_prf",
+    "interval",
     "level_accuracy",
     "level_calibration",
     "mistake_severity",
     "operating_curve",
+    "paired_interval",
     "reliability",
     "risk_coverage",
     "top_k_accuracy",
@@ -101,8 +125,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _STREAMING:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'hace.metrics' has no attribute {name!r}")
-    value = getattr(importlib.import_module("hace.metrics.streaming"), name)
-    globals()[name] = value
+    value = getattr(importlib.import_module(f"hace.metrics.{_MODULE_OF[name]}"), name)
+    globals()[name] = value  # the next use finds it without this function
     return value

@@ -1,26 +1,30 @@
-"""Calibration: does an answer given with confidence 0.8 hold in 80 % of the cases? Per level."""
+"""Calibration by level: are answers given with confidence 0.8 right in 80 % of the cases?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError
+from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics.metric_batch import as_metric_batch
+from hace.metrics.bounds import MOST_BINS, check_count
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
 class Reliability:
     """Sums by bin of confidence: the reliability diagram, and the expected calibration error (ECE) that follows from it.
 
-    There are M equal bins [i/M, (i+1)/M), and one more for a confidence of exactly 1 (torchmetrics has the same).
+    M equal bins [i/M, (i+1)/M), and one more for a confidence of exactly 1, as in torchmetrics.
 
     Attributes:
         counts: (M + 1,) samples in each bin.
-        confidence_sums: (M + 1,) their confidences, added up.
+        confidence_sums: (M + 1,) sum of their confidences.
         correct_sums: (M + 1,) how many of them are right.
     """
 
@@ -36,12 +40,12 @@ class Reliability:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(M + 1,) share of right answers in each bin, nan where it is empty."""
+        """(M + 1,) share of right answers in each bin; nan for an empty one."""
         return _ratio(self.correct_sums, self.counts)
 
     @property
     def confidence(self) -> np.ndarray:
-        """(M + 1,) mean confidence in each bin, nan where it is empty."""
+        """(M + 1,) mean confidence in each bin; nan for an empty one."""
         return _ratio(self.confidence_sums, self.counts)
 
     def __add__(self, other: Reliability) -> Reliability:
@@ -58,14 +62,13 @@ def reliability(confidence: Any, correct: Any, bins: int = 15) -> Reliability:
     Args:
         confidence: (S,) probabilities.
         correct: (S,) whether each answer is right.
-        bins: M.
+        bins: M, at most 100,000.
 
     Example:
         >>> round(reliability([0.9, 0.8, 0.6], [True, True, False], bins=5).ece, 3)
         0.3
     """
-    if bins < 1:
-        raise ConfigError(f"bins must be at least 1. Got {bins} instead.")
+    check_count("bins", bins, MOST_BINS)
     confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
     if confidence.shape != correct.shape or confidence.ndim != 1:
         raise DataError(
@@ -80,34 +83,39 @@ def reliability(confidence: Any, correct: Any, bins: int = 15) -> Reliability:
 
 
 def bin_of(confidence: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of each confidence, 0 to M; rounding may carry a sum of probabilities a little over 1."""
+    """The bin of each confidence, 0 to M. Rounding may lift a sum of probabilities slightly above 1."""
     edges = np.arange(bins + 1) / bins
     return np.clip(np.searchsorted(edges, np.minimum(confidence, 1.0), side="right") - 1, 0, bins)
 
 
 def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
-    """ECE (l1) of answers with a confidence; see :func:`reliability`."""
+    """ECE (l1) of answers with a confidence.
+
+    Args:
+        confidence: (S,) probabilities.
+        correct: (S,) whether each answer is right.
+        bins: number of bins; see :func:`reliability`.
+    """
     return reliability(confidence, correct, bins).ece
 
 
 def level_calibration(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    bins: int = 15,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    preds: Any, target: Any, hierarchy: Hierarchy, *, bins: int = 15, **forms: Unpack[ScoreForms]
 ) -> list[Reliability]:
-    """The reliability diagram of every level 1 to the deepest: confidence is the mass of the level's most probable node.
+    """The reliability diagram of every level 1 to the deepest. Confidence is the mass of the level's most probable node.
 
     Args:
-        preds: scores; see :func:`hace.metrics.metric_batch.as_metric_batch` for all arguments but ``bins``.
-        target, hierarchy, labels, kind, outputs: likewise.
-        bins: the number of bins.
+        preds: scores.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
+        bins: number of bins; see :func:`reliability`.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    return level_diagrams(as_metric_batch(preds, target, hierarchy, **forms), bins)
+
+
+def level_diagrams(batch: MetricBatch, bins: int) -> list[Reliability]:
+    """:func:`level_calibration` of a batch."""
     confidence = batch.levels.probabilities.double().cpu().numpy()
     correct = batch.correct_at_levels
     return [reliability(confidence[:, k], correct[:, k], bins) for k in range(confidence.shape[1])]

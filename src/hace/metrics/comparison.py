@@ -1,4 +1,4 @@
-"""Two models on the same samples: each metric's difference with a paired bootstrap interval."""
+"""Two models on the same samples: the difference of each metric with a paired bootstrap interval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError
+from hace.errors import DataError
+from hace.metrics.bootstrap import draw_counts, interval_ends
+from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
 from hace.metrics.evaluation import Evaluation
 from hace.metrics.sample_statistics import MetricKey
 
@@ -19,9 +21,10 @@ class Difference:
     """A metric of two models.
 
     Attributes:
-        first, second: its values.
-        low, high: 2.5 % and 97.5 % quantiles of second - first over resampled sets of samples; nan where the metric is
-            undefined.
+        first: its value for the first model.
+        second: its value for the second model.
+        low: 2.5 % quantile of second - first over resampled sets of samples; nan if the metric is undefined.
+        high: 97.5 % quantile, likewise.
     """
 
     first: float
@@ -45,30 +48,33 @@ def compare(
 ) -> dict[MetricKey, Difference]:
     """The difference of every metric of two models, with a 95 % interval.
 
-    The bootstrap is paired: samples are drawn with replacement, the same ones for both models, and both models' metrics
-    are computed on them. The interval speaks of the choice of test samples; not of seeds of the training.
+    The bootstrap is paired: it draws samples with replacement, the same ones for both models, and computes both models'
+    metrics on them. The interval reflects the choice of test samples, not the seed of a training run.
 
     Args:
-        first, second: reports on the same samples in the same order.
-        replicates: how many times to draw.
-        seed: of the draws.
+        first: evaluation of the first model.
+        second: evaluation of the second model, on the same samples in the same order.
+        replicates: number of draws, at most 1,000,000.
+        seed: seed of the draws, a whole number from 0.
         progress: called with the number of replicates done since the last call.
 
     Raises:
-        DataError: the reports are not of the same samples.
+        DataError: the evaluations are not of the same samples.
     """
-    if replicates < 1:
-        raise ConfigError(f"replicates must be at least 1. Got {replicates} instead.")
+    check_count("replicates", replicates, MOST_REPLICATES)
+    check_count("seed", seed, MOST_SEED, least=0)
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(
-            "The two reports are over different hierarchies, so their metrics cannot be compared."
+            "first and second must be over the same hierarchy. Got two hierarchies; evaluate both models over one."
         )
     if not np.array_equal(first.samples.truth, second.samples.truth):
         raise DataError(
-            "The two reports are over different samples: their truths differ. Compare the same samples."
+            "first and second must be over the same samples. Got different truths; evaluate both models on the same samples."
         )
     if list(first.values) != list(second.values):
-        raise DataError("The two reports hold different metrics. Evaluate both with the same options.")
+        raise DataError(
+            "first and second must hold the same metrics. Evaluate both models with the same options."
+        )
     gaps = []
     for weights in draws(len(first.samples), replicates, seed):
         gaps.append(second.samples.values(weights, second.bins) - first.samples.values(weights, first.bins))
@@ -77,9 +83,7 @@ def compare(
     gap = np.concatenate(gaps)
     found = {}
     for column, (key, value) in enumerate(first.values.items()):
-        drawn = gap[:, column][~np.isnan(gap[:, column])]
-        low, high = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
-        found[key] = Difference(value, second.values[key], float(low), float(high))
+        found[key] = Difference(value, second.values[key], *interval_ends(gap[:, column]))
     return found
 
 
@@ -88,15 +92,11 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(seed)
     step = max(1, _WEIGHTS // max(samples, 1))
     for start in range(0, replicates, step):
-        rows = min(step, replicates - start)
-        drawn = (
-            rng.integers(samples, size=(rows, samples)) if samples else np.zeros((rows, 0), dtype=np.int64)
-        )
-        yield np.stack([np.bincount(row, minlength=samples) for row in drawn]).astype(np.float64)
+        yield draw_counts(rng, samples, min(step, replicates - start)).astype(np.float64)
 
 
 def comparison_text(differences: dict[MetricKey, Difference]) -> str:
-    """The table for the terminal; a star marks intervals without 0."""
+    """The table for the terminal; a star marks intervals that exclude 0."""
     width = max(len(text) for key in differences for text in key)
     lines, heading = [], ""
     for (group, name), d in differences.items():

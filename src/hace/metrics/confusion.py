@@ -1,4 +1,4 @@
-"""Where mistakes go: which classes are taken for which, how far up the two meet, and accuracy class by class."""
+"""Where mistakes go: which classes are taken for which, at which level they meet, and accuracy by class."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.metrics.metric_batch import MetricBatch, as_metric_batch
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 from hace.metrics.relations import relations
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +24,11 @@ class Confusion:
 
     Attributes:
         hierarchy: the hierarchy.
-        samples, mistakes: how many.
+        samples: number of samples.
+        mistakes: number of mistakes.
         pairs: (K, 3) truth, answer (node indices, -1 no answer) and how often, most frequent first.
         by_level: (H + 1,) mistakes by the depth of the lowest common ancestor (LCA) of truth and answer: at 0 they share
-            nothing but the root, at the deepest levels they are siblings.
+            only the root, at the deepest level they are siblings.
         meeting: (K, 2) LCA (node index, -1 virtual root) and how many mistakes meet there, most frequent first.
     """
 
@@ -60,19 +62,14 @@ class Confusion:
         return pd.DataFrame(self.pair_columns())
 
 
-def confusion(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
-) -> Confusion:
+def confusion(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Confusion:
     """Where mistakes go.
 
     Args:
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -80,7 +77,7 @@ def confusion(
         >>> c.by_level.tolist(), c.pair_columns()["answer"], c.pair_columns()["count"]
         ([1, 2, 0], ['beagle', 'cat'], [2, 1])
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
     return summarise_mistakes(hierarchy, batch.answers, batch.truth)
 
 
@@ -113,8 +110,8 @@ class ClassTable:
     Attributes:
         hierarchy: the hierarchy.
         level: the level.
-        nodes: (C,) the nodes of the level and the leaves that end above it, in node order.
-        counts: (C,) samples whose truth is carried to the node.
+        nodes: (C,) the nodes of the level and the leaves above it, in node order.
+        counts: (C,) samples whose truth is at or below the node.
         correct: (C,) how many of their answers are, too.
     """
 
@@ -126,7 +123,7 @@ class ClassTable:
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(C,) nan where there are no samples."""
+        """(C,) share of right answers; nan without samples."""
         out = np.full(len(self.nodes), np.nan)
         return np.divide(self.correct, self.counts, out=out, where=self.counts > 0)
 
@@ -149,27 +146,23 @@ class ClassTable:
 
 
 def class_accuracy(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    level: int | str,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    preds: Any, target: Any, hierarchy: Hierarchy, level: int | str, **forms: Unpack[ScoreForms]
 ) -> ClassTable:
-    """Accuracy of every node of a level, over the samples whose truth stands there. Trees and forests only.
+    """Accuracy of every node of a level, over the samples whose truth is at or below it. Trees and forests only.
 
     Args:
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
         level: a depth or a level's name.
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> class_accuracy([1, 1, 2], [0, 2, 2], h, level=1).columns()["accuracy"]
         [1.0, 0.5]
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
     return class_table(batch, hierarchy.level_index(level))
 
 
@@ -182,7 +175,7 @@ def class_table(batch: MetricBatch, level: int) -> ClassTable:
 
 
 def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
-    """(N,) samples and right answers by the node to which the truth is carried."""
+    """(N,) samples and right answers by the truth's node at a level."""
     h = batch.hierarchy
     level_numbers(h)
     carried = batch.relations.level(level)
@@ -191,7 +184,7 @@ def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
 
 
 def level_choices(hierarchy: Hierarchy, level: int) -> IntArray:
-    """The nodes of a level and the leaves that end above it, in node order."""
+    """The nodes of a level and the leaves above it, in node order."""
     depths = hierarchy.depths
     return np.flatnonzero((depths == level) | ((hierarchy.labels >= 0) & (depths < level)))
 

@@ -1,24 +1,28 @@
-"""Curves that show what a threshold buys: risk against coverage, precision against specificity."""
+"""Curves of what a threshold buys: risk against coverage, precision against specificity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hace.decisions.rules import best_by_depth, level_thresholds, walk_down
-from hace.errors import DataError
+from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics.metric_batch import MetricBatch, as_metric_batch
+from hace.losses.base import is_number
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 THRESHOLDS = tuple(np.round(np.arange(0, 1.0001, 0.01), 2).tolist())  # 0, 0.01, ..., 1
 
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Mean loss of the most confident answers as more of them are let in.
+    """Mean loss of the most confident answers as coverage grows.
 
     Attributes:
         confidence: (P,) falling; a point covers all answers of at least this confidence.
@@ -67,29 +71,53 @@ def risk_coverage(confidence: Any, risk: Any) -> RiskCoverage:
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """Precision against specificity as the threshold of :func:`hace.decisions.rules.deepest_above` moves.
+    """What a threshold buys: the answers of :func:`hace.decisions.rules.deepest_above` as it moves.
+
+    An answer is true if it is the truth or an ancestor of it. An answer at the root, or none, says nothing: it counts as
+    true in ``precision`` and does not count in ``answer_precision``.
 
     Attributes:
         thresholds: (T,).
         specificity: (T,) mean information of the answers over log2 n: 1 when all are leaves, 0 when all are the root.
-        precision: (T,) share of answers that are the truth or an ancestor of it; no answer counts as true.
+        precision: (T,) share of samples without a false answer.
+        answered: (T,) share of samples with an answer below the root.
+        answer_precision: (T,) share of true answers among those below the root; nan where there are none.
     """
 
     thresholds: np.ndarray
     specificity: np.ndarray
     precision: np.ndarray
+    answered: np.ndarray
+    answer_precision: np.ndarray
 
     @property
     def area(self) -> float:
         """Area under precision over specificity: trapezoids over the sorted points and (0, 1)."""
         return float(operating_area(self.specificity[None], self.precision[None])[0])
 
-    def threshold_for(self, precision: float) -> float:
-        """The threshold of the most specific point that reaches a precision; nan where none does.
+    def threshold_for(self, precision: float, of: str = "answers") -> float:
+        """The threshold of the most specific point that reaches a precision; nan if none does.
 
-        Choose it on data that is not the test set.
+        Choose it on validation data, not on the test set.
+
+        Args:
+            precision: the share to reach, from 0 to 1.
+            of: ``"answers"``: of the answers below the root, at least this share are true. ``"samples"``: of all samples,
+                at most 1 - precision get a false answer; a sample without an answer counts as true.
+
+        Example:
+            >>> h = Hierarchy.flat(["cat", "dog"])
+            >>> scores = np.array([[0.0, 0.1], [0.0, 0.1], [0.0, 0.1], [0.0, 2.0]])  # all cats: three unsure, one wrong
+            >>> curve = operating_curve(scores, [0, 0, 0, 0], h, thresholds=[0.0, 0.8])
+            >>> curve.threshold_for(0.75, of="samples"), curve.threshold_for(0.75, of="answers")
+            (0.8, nan)
         """
-        reached = np.flatnonzero(self.precision >= precision)
+        if of not in ("answers", "samples"):
+            raise ConfigError(f"of must be 'answers' or 'samples'. Got {of!r}.")
+        if not is_number(precision) or not 0 <= precision <= 1:
+            raise ConfigError(f"precision must be a number from 0 to 1. Got {precision!r}.")
+        share = self.answer_precision if of == "answers" else self.precision
+        reached = np.flatnonzero(share >= precision)
         if not len(reached):
             return np.nan
         return float(self.thresholds[reached[np.argmax(self.specificity[reached])]])
@@ -104,13 +132,27 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
     return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1)
 
 
+class OperatingColumns(NamedTuple):
+    """(B, T) of the answer to each sample at each threshold: what an operating curve is the mean of.
+
+    Attributes:
+        specific: its information over log2 n.
+        true: whether it is the truth or above it.
+        answered: whether it is below the root.
+    """
+
+    specific: np.ndarray
+    true: np.ndarray
+    answered: np.ndarray
+
+
 def operating_columns(
     batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """(B, T) specificity and truth of the answer of each sample at each threshold: what the curve is the mean of."""
+) -> OperatingColumns:
+    """The answers of the threshold rule at every threshold."""
     h, limits = batch.hierarchy, np.asarray(thresholds, dtype=np.float64)
     for t in thresholds:
-        level_thresholds(float(t), h)  # refuses what is no probability
+        level_thresholds(float(t), h)  # refuses what is not a probability
     ladder = walk_down if constrained else best_by_depth
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
     mass = masses.double().exp().numpy()  # (B, L)
@@ -125,9 +167,9 @@ def operating_columns(
     true = batch.relations.is_above(flat, truth).reshape(steps.shape)
     most = np.log2(h.num_leaves)
     specific = batch.relations.information[steps] / most if most else np.ones(steps.shape)
-    return np.take_along_axis(specific, last, axis=1), np.take_along_axis(true, last, axis=1).astype(
-        np.float64
-    )
+    below = np.append(h.depths, 0)[steps] > 0
+    each = (specific, true.astype(np.float64), below)
+    return OperatingColumns(*(np.take_along_axis(values, last, axis=1) for values in each))
 
 
 def operating_curve(
@@ -137,31 +179,34 @@ def operating_curve(
     *,
     thresholds: Sequence[float] = THRESHOLDS,
     constrained: bool = True,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    **forms: Unpack[ScoreForms],
 ) -> OperatingCurve:
     """Precision and specificity of the threshold rule at every threshold.
 
     Args:
-        preds: scores; see :func:`hace.metrics.metric_batch.as_metric_batch`.
-        target, hierarchy, labels, kind, outputs: likewise.
+        preds: scores.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
         thresholds: probabilities.
-        constrained: walk down from the root, or the deepest of all nodes that pass.
+        constrained: True to walk down from the root; False to take the deepest of all nodes that pass.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> operating_curve(np.array([[2.0, 1.9, 0.0]]), [1], h, thresholds=[0.0, 0.7]).precision
         array([0., 1.])
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    specific, true = operating_columns(batch, thresholds, constrained)
-    return curve_of(thresholds, specific.sum(axis=0), true.sum(axis=0), len(batch))
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    columns = operating_columns(batch, thresholds, constrained)
+    return curve_of(thresholds, [column.sum(axis=0) for column in columns], len(batch))
 
 
-def curve_of(
-    thresholds: Sequence[float], specific: np.ndarray, true: np.ndarray, samples: int
-) -> OperatingCurve:
-    """The curve from sums over samples."""
+def curve_of(thresholds: Sequence[float], sums: Sequence[np.ndarray], samples: int) -> OperatingCurve:
+    """The curve from the sums of :class:`OperatingColumns` over samples."""
+    specific, true, answered = sums
     count = samples or np.nan
-    return OperatingCurve(np.asarray(thresholds, dtype=np.float64), specific / count, true / count)
+    among = np.full(answered.shape, np.nan)
+    np.divide(true - (samples - answered), answered, out=among, where=answered > 0)
+    return OperatingCurve(
+        np.asarray(thresholds, dtype=np.float64), specific / count, true / count, answered / count, among
+    )

@@ -1,4 +1,4 @@
-"""The result of an evaluation: all metrics by name, the curves and tables behind them, as text and as JSON."""
+"""The result of an evaluation: all metrics by name, with the curves and tables behind them, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class Evaluation:
 
     Attributes:
         hierarchy: the hierarchy.
-        samples: the table of samples that everything follows from.
-        bins, thresholds, distance: how it was evaluated.
+        samples: the numbers per sample that everything follows from.
+        bins: number of bins of the calibration.
+        thresholds: thresholds of the operating curve.
+        distance: the distance of severity and HD@k.
     """
 
     hierarchy: Hierarchy
@@ -37,7 +39,7 @@ class Evaluation:
 
     @cached_property
     def level_titles(self) -> tuple[str, ...]:
-        """Names of the levels; none on a DAG."""
+        """Names of the levels; empty on a DAG."""
         return level_titles(self.hierarchy) if self.hierarchy.is_tree else ()
 
     @cached_property
@@ -64,11 +66,9 @@ class Evaluation:
     @cached_property
     def operating_curve(self) -> OperatingCurve:
         """Precision against specificity of the threshold rule."""
-        sums = (
-            self.samples.specific.sum(axis=0, dtype=np.float64),
-            self.samples.true.sum(axis=0, dtype=np.float64),
-        )
-        return curve_of(self.thresholds, *sums, len(self.samples))
+        s = self.samples
+        sums = [column.sum(axis=0, dtype=np.float64) for column in (s.specific, s.true, s.answered)]
+        return curve_of(self.thresholds, sums, len(s))
 
     @cached_property
     def reliability(self) -> dict[str, Reliability]:
@@ -131,7 +131,7 @@ class Evaluation:
             f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.distance}"
         ]
         if not h.is_tree:
-            lines.append("metrics by level are left out: on a DAG a node has no single ancestor at a level")
+            lines.append("metrics by level are omitted: on a DAG a node has no single ancestor at a level")
         heading = ""
         width = max(len(name) for _, name in self.values)
         for (group, name), value in self.values.items():
@@ -156,13 +156,13 @@ class Evaluation:
         table = c.pair_columns()
         rows = zip(table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True)
         for truth, answer, count, lca in list(rows)[:PAIRS_SHOWN]:
-            meet = "the root" if lca is None else h_name(self.hierarchy, lca)
+            meet = "the root" if lca is None else _title(self.hierarchy, lca)
             lines.append(f"  {count:>5} x  {truth} taken for {answer or 'no answer'} (meet at {meet})")
         return lines
 
 
-def h_name(hierarchy: Hierarchy, node: str) -> str:
-    """A node as a person reads it: its name, and its id where that says more."""
+def _title(hierarchy: Hierarchy, node: str) -> str:
+    """A node for people: its name, and its id if that differs."""
     name = hierarchy.name(node)
     return name if name == node else f"{name} [{node}]"
 

@@ -1,4 +1,4 @@
-"""All metrics of a model in one pass: scores come in chunks, a few numbers a sample stay, a :class:`Evaluation` comes out."""
+"""All metrics of a model in one pass: chunks of scores in, a few numbers per sample kept, an :class:`Evaluation` out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.decisions.rules import RULES
+from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import as_nodes, as_scores, row_blocks, subset_mask
-from hace.errors import ConfigError, DataError
+from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.metrics import measures
+from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
 from hace.metrics.evaluation import Evaluation
 from hace.metrics.measures import Measure, mean_of
@@ -28,16 +29,18 @@ CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "co
 
 @dataclass
 class Evaluator:
-    """Takes scores chunk by chunk; :meth:`report` gives all metrics of what it has seen.
+    """Takes scores chunk by chunk; :meth:`evaluation` gives all metrics of what it has seen.
 
-    Args:
-        hierarchy: the hierarchy. On a DAG, what needs levels is left out.
-        kind, outputs, labels, subset: see :func:`hace.metrics.metric_batch.as_metric_batch`. A truth outside the
-            subset stays in: it is a mistake, whatever the answer.
-        distance: the distance of severity, HD@k and least cost.
-        rules: more decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` among them.
-        bins: of the calibration.
-        thresholds: of the operating curve.
+    Attributes:
+        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
+        kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
+        outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
+        labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
+        subset: ids of the leaves to restrict scores to. A truth outside the subset stays in and counts as a mistake.
+        distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
+        bins: number of bins of the calibration.
+        thresholds: thresholds of the operating curve.
     """
 
     hierarchy: Hierarchy
@@ -51,11 +54,9 @@ class Evaluator:
     thresholds: Sequence[float] = THRESHOLDS
 
     def __post_init__(self) -> None:
-        for title, options in self.rules.items():
-            if options.get("rule") not in RULES:
-                raise ConfigError(
-                    f"rules[{title!r}] must name a rule, one of {', '.join(RULES)}. Got {dict(options)}."
-                )
+        check_count("bins", self.bins, MOST_BINS)
+        for options in self.rules.values():
+            check_rule(options.get("rule"), (name for name in options if name != "rule"))
         h = self.hierarchy
         choices = h.num_leaves
         if self.subset is not None:
@@ -64,22 +65,22 @@ class Evaluator:
         costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
         self._rules = {**costs, **self.rules}
         self._parts: list[SampleStatistics] = []
-        self._rows = 0
+        self._seen = 0
 
     def add(self, scores: Any, target: Any) -> None:
         """Add a chunk of scores and truths."""
         if len(scores) != len(target):
             raise DataError(
-                f"scores and target must have one row a sample. Got {len(scores)} and {len(target)} rows."
+                f"scores and target must have one row per sample. Got {len(scores)} and {len(target)} rows."
             )
         h = self.hierarchy
-        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._rows)
+        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._seen)
         truth = as_nodes(target, h, "target", of=self.labels)
-        self._rows += len(truth)
+        self._seen += len(truth)
         for rows in row_blocks(len(truth), h.num_nodes):
-            self._parts.append(self._table(z[rows], truth[rows]))
+            self._parts.append(self._statistics(z[rows], truth[rows]))
 
-    def _table(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
+    def _statistics(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
         h = self.hierarchy
         kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
         batch = as_metric_batch(
@@ -99,7 +100,7 @@ class Evaluator:
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
             named += [(title, name, measure.empty) for name in measure.names]
         tree = h.is_tree
-        specific, true = operating_columns(batch, self.thresholds)
+        operating = operating_columns(batch, self.thresholds)
         return SampleStatistics(
             names=tuple(named),
             numerator=np.concatenate([c[0] for c in columns], axis=1),
@@ -112,16 +113,18 @@ class Evaluator:
             if tree
             else np.empty((len(batch), 0)),
             level_correct=batch.correct_at_levels if tree else np.empty((len(batch), 0), dtype=bool),
-            specific=specific.astype(np.float32),
-            true=true.astype(np.float32),
+            specific=operating.specific.astype(np.float32),
+            true=operating.true.astype(np.float32),
+            answered=operating.answered,
             decided=answers,
         )
 
-    def report(self) -> Evaluation:
+    def evaluation(self) -> Evaluation:
         """The metrics of all chunks so far."""
         if not self._parts:
             empty = torch.zeros(0, self.hierarchy.num_nodes)
-            self._parts.append(replace(self, outputs="nodes")._table(empty, torch.zeros(0, dtype=torch.long)))
+            nothing = torch.zeros(0, dtype=torch.long)
+            self._parts.append(replace(self, outputs="nodes")._statistics(empty, nothing))
         self._parts = [SampleStatistics.joined(self._parts)]
         return Evaluation(
             self.hierarchy,
@@ -132,43 +135,58 @@ class Evaluator:
         )
 
 
-def evaluate(scores: Any, target: Any, hierarchy: Hierarchy, **options: Any) -> Evaluation:
+def evaluate(
+    scores: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    *,
+    kind: str = "logits",
+    outputs: str = "auto",
+    labels: str = "leaves",
+    subset: Sequence[Any] | None = None,
+    distance: str = "lca_height",
+    rules: Mapping[str, Mapping[str, Any]] | None = None,
+    bins: int = 15,
+    thresholds: Sequence[float] = THRESHOLDS,
+) -> Evaluation:
     """All metrics of a model.
 
     Args:
         scores: (S, n) or (S, N), or an iterable of chunks of them.
-        target: (S,) the truths.
-        hierarchy: the hierarchy.
-        **options: see :class:`Evaluator`.
+        target: (S,) truths.
+        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
+        kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
+        outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
+        labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
+        subset: ids of the leaves to restrict scores to. A truth outside the subset stays in and counts as a mistake.
+        distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
+        bins: number of bins of the calibration.
+        thresholds: thresholds of the operating curve.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
-        >>> report = evaluate(np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), [0, 1], h)
-        >>> report.values["leaves", "top-1"], report.values["leaves", "severity"]
+        >>> evaluation = evaluate(np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.0]]), [0, 1], h)
+        >>> evaluation.values["leaves", "top-1"], evaluation.values["leaves", "severity"]
         (0.5, 1.0)
     """
-    evaluator = Evaluator(hierarchy, **options)
-    truth = as_nodes(target, hierarchy, "target", of=evaluator.labels)
-    evaluator = replace(evaluator, labels="nodes")
+    truth = as_nodes(target, hierarchy, "target", of=labels)
+    evaluator = Evaluator(hierarchy, kind, outputs, "nodes", subset, distance, rules or {}, bins, thresholds)
     start = 0
     chunks: Iterable[Any] = scores
     if hasattr(scores, "shape"):
-        score_columns(
-            tuple(scores.shape),
-            hierarchy,
-            evaluator.outputs if evaluator.kind != "node_log_probs" else "nodes",
-        )
+        score_columns(tuple(scores.shape), hierarchy, outputs if kind != "node_log_probs" else "nodes")
         chunks = (scores[rows] for rows in row_blocks(len(scores), hierarchy.num_nodes))
     for chunk in chunks:
         evaluator.add(chunk, truth[start : start + len(chunk)])
         start += len(chunk)
     if start != len(truth):
-        raise DataError(f"scores and target must have one row a sample. Got {start} and {len(truth)} rows.")
-    return evaluator.report()
+        raise DataError(f"scores and target must have one row per sample. Got {start} and {len(truth)} rows.")
+    return evaluator.evaluation()
 
 
 def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
-    """The measures of the leaf answer and the levels, each with the heading it stands under."""
+    """The measures of the best leaf and the levels, each with its heading."""
     ranks = [k for k in RANKS if k <= choices]
     found = [("leaves", measures.top_k_measure(h, k)) for k in ranks if k != 20]
     found.append(("leaves", measures.severity_measure(h, distance)))
@@ -191,14 +209,12 @@ def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[s
 
 
 def answer_measure(h: Hierarchy, distance: str) -> Measure:
-    """What is said of any rule's answers, which may be inner nodes or none."""
+    """The measures of any rule's answers, which may be inner nodes or none."""
 
     def columns(batch: MetricBatch) -> tuple[np.ndarray, np.ndarray]:
         relations, answers, truth = batch.relations, batch.answers, batch.truth
         most = np.log2(h.num_leaves)
-        below = (answers >= 0) & (
-            h.depths[answers] > 0
-        )  # -1 is the virtual root; a root of its own has depth 0
+        below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
         specific = relations.information[answers] / most if most else np.ones(len(answers))
         means = mean_of(
             np.stack(

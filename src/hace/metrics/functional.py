@@ -1,12 +1,12 @@
 """Metrics of one batch as plain functions.
 
-All take predictions and truths in the same forms, see :class:`hace.metrics.metric_batch.ScoreForms`. A mean over no samples is
-nan. The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
+All take predictions and truths in the same forms; :class:`hace.metrics.ScoreForms` says which. A mean over no samples is nan.
+The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,11 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
-from hace.metrics.metric_batch import as_metric_batch
+from hace.metrics.measures import Measure
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Severity(NamedTuple):
@@ -38,38 +42,39 @@ def distances(
     hierarchy: Hierarchy,
     *,
     distance: str = "lca_height",
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    **forms: Unpack[ScoreForms],
 ) -> Tensor:
-    """(B,) distance of each answer to its truth; the most probable leaf where ``preds`` are scores.
+    """(B,) distance from each answer to its truth; the answer is the most probable leaf if ``preds`` are scores.
 
     Args:
-        preds, target, hierarchy, labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> distances([0, 1, 2], [0, 0, 0], h)
         tensor([0, 1, 2])
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return torch.from_numpy(batch.distance(distance))
+    return torch.from_numpy(as_metric_batch(preds, target, hierarchy, **forms).distance(distance))
 
 
 def top_k_accuracy(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    k: int = 1,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    preds: Any, target: Any, hierarchy: Hierarchy, k: int = 1, **forms: Unpack[ScoreForms]
 ) -> Tensor:
-    """Share of samples whose truth is among the k most probable leaves. Equal scores count in label order."""
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.top_k_measure(hierarchy, k).value(batch))[0]
+    """Share of samples whose truth is among the k most probable leaves. Equal scores rank in label order.
+
+    Args:
+        preds: scores; for k = 1 also answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        k: how many leaves count.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.top_k_measure(hierarchy, k), batch)[0]
 
 
 def mistake_severity(
@@ -78,22 +83,25 @@ def mistake_severity(
     hierarchy: Hierarchy,
     *,
     distance: str = "lca_height",
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    **forms: Unpack[ScoreForms],
 ) -> Severity:
     """Mean distance over the mistakes alone, and their number; nan and 0 without mistakes.
+
+    Args:
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> mistake_severity([0, 1, 2], [0, 0, 0], h)
         Severity(value=tensor(1.5000, dtype=torch.float64), mistakes=tensor(2))
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    numerator, wrong = measures.severity_measure(hierarchy, distance).columns(batch)
-    mistakes = wrong.sum()
-    value = numerator.sum() / mistakes if mistakes else np.nan
-    return Severity(torch.tensor(value, dtype=torch.float64), torch.tensor(int(mistakes)))
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    mistakes = torch.tensor(int((batch.answers != batch.truth).sum()))
+    return Severity(_values(measures.severity_measure(hierarchy, distance), batch)[0], mistakes)
 
 
 def hierarchical_distance_at(
@@ -103,110 +111,105 @@ def hierarchical_distance_at(
     k: int = 1,
     *,
     distance: str = "lca_height",
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    **forms: Unpack[ScoreForms],
 ) -> Tensor:
-    """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k.
+    """HD@k: mean distance from the truth to each of the k best leaves, over all samples and all k.
 
     HD@1 is severity times error rate.
+
+    Args:
+        preds: scores; for k = 1 also answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        k: how many leaves count.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.distance_measure(hierarchy, k, distance).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.distance_measure(hierarchy, k, distance), batch)[0]
 
 
-def level_accuracy(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
-) -> Tensor:
-    """(H,) for each level 1 to the deepest, the share of samples whose answer and truth are carried to the same node.
+def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """(H,) for each level 1 to the deepest, the share of samples whose answer and truth have the same node there.
 
-    A leaf of a ragged tree that ends above a level stands for itself there. Trees and forests only.
+    A leaf above a level represents itself there. Trees and forests only.
+
+    Args:
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.level_accuracy_measure(hierarchy).value(batch))
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.level_accuracy_measure(hierarchy), batch)
 
 
 def hierarchical_prf(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    average: str = "micro",
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    preds: Any, target: Any, hierarchy: Hierarchy, *, average: str = "micro", **forms: Unpack[ScoreForms]
 ) -> PRF:
-    """Precision, recall and F1 of ancestor sets A (answer) and B (truth), themselves included, the root excluded.
+    """Precision, recall and F1 of ancestor sets A (answer) and B (truth), including the nodes and excluding the root.
 
-    P = |A and B| / |A|, R = |A and B| / |B|. ``"micro"`` divides sums over samples, ``"macro"`` is the mean over samples, of
-    F1 too. An answer at the root, or none: precision 1, recall 0.
+    P = |A and B| / |A|, R = |A and B| / |B|. An answer at the root, or none: precision 1, recall 0.
+
+    Args:
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> hierarchical_prf([1], [0], h).precision.item()
         0.5
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return PRF(*_tensor(measures.hierarchical_prf_measure(hierarchy, average).value(batch)))
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return PRF(*_values(measures.hierarchical_prf_measure(hierarchy, average), batch))
 
 
 def information_prf(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    average: str = "macro",
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
+    preds: Any, target: Any, hierarchy: Hierarchy, *, average: str = "macro", **forms: Unpack[ScoreForms]
 ) -> PRF:
     """Precision, recall and F1 in bits, with I(v) = -log2(share of the leaves under v).
 
-    P = I(best common ancestor) / I(answer), R = the same over I(truth); 0 / 0 counts 1.
+    P = I(best common ancestor) / I(answer), R = the same over I(truth); 0 / 0 counts as 1.
+
+    Args:
+        preds: scores or answers.
+        target: (B,) truths.
+        hierarchy: the hierarchy.
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return PRF(*_tensor(measures.information_prf_measure(hierarchy, average).value(batch)))
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return PRF(*_values(measures.information_prf_measure(hierarchy, average), batch))
 
 
-def full_path_accuracy(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
-) -> Tensor:
-    """Share of samples whose answers at all levels are the truth's.
+def full_path_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """Share of samples whose answers match the truth at every level.
 
-    ``preds`` are scores (the most probable node of each level is the answer), or (B, H) answers, one a level.
+    Args:
+        preds: scores, which answer with the most probable node of each level; or (B, H) answers, one per level.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.full_path_measure(hierarchy).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.full_path_measure(hierarchy), batch)[0]
 
 
-def tree_inconsistency(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    *,
-    labels: str = "leaves",
-    kind: str = "logits",
-    outputs: str = "auto",
-) -> Tensor:
-    """Share of samples whose answers at the levels do not lie on one path; ``preds`` as in :func:`full_path_accuracy`.
+def tree_inconsistency(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """Share of samples whose answers at the levels are not on one path.
 
-    The truth plays no part; ``target`` is there so that all metrics are called alike.
+    Args:
+        preds: as in :func:`full_path_accuracy`.
+        target: (B,) truths. They do not affect the value; every metric takes them.
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    batch = as_metric_batch(preds, target, hierarchy, labels=labels, kind=kind, outputs=outputs)
-    return _tensor(measures.inconsistency_measure(hierarchy).value(batch))[0]
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.inconsistency_measure(hierarchy), batch)[0]
 
 
-def _tensor(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.float64))
+def _values(measure: Measure, batch: MetricBatch) -> Tensor:
+    return torch.from_numpy(np.asarray(measure.value(batch), dtype=np.float64))

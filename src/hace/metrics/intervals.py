@@ -1,8 +1,8 @@
 """95 % intervals of results over seeds and test samples, and of the difference between two methods.
 
-Both the seeds and the samples are drawn again, with replacement: a result varies because another seed gives another model,
-and because another test set has other samples. Two methods are compared on the same draws, since they saw the same splits
-and the same samples; what both find hard then cancels.
+Seeds and samples are both resampled with replacement: a result varies because another seed gives another model, and because
+another test set has other samples. Two methods are compared on the same draws, as they saw the same splits and the same
+samples; what both find hard cancels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hace.errors import DataError
+from hace.metrics.bootstrap import draw_counts, interval_ends
+from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
 
 REPLICATES = 1000
-_LEVEL = 0.95
 _BLOCK = 1 << 24  # entries of weights drawn at once
 
 
@@ -29,7 +30,7 @@ class Interval(NamedTuple):
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether a difference is one, as far as the interval tells."""
+        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -43,18 +44,18 @@ def interval(
     """The mean of a per-sample figure over seeds and samples.
 
     Args:
-        numerator: (K, S) of K seeds and S samples: 1 where right, say.
-        denominator: (K, S) where the figure is a ratio of sums, such as severity: distance over mistakes. For each seed
-            sums are divided once, and the seeds' ratios are averaged.
-        replicates: Draws.
-        seed: Of the draws.
+        numerator: (K, S) of K seeds and S samples: 1 for a right answer, say.
+        denominator: (K, S) if the figure is a ratio of sums, such as severity: distance over mistakes. Each seed's sums
+            are divided once, and the ratios are averaged.
+        replicates: number of draws.
+        seed: seed of the draws.
 
     Example:
         >>> interval(np.array([[1.0, 0.0, 1.0, 1.0]] * 3))
         Interval(value=0.75, low=0.25, high=1.0)
     """
     value, draws = _draws(numerator, denominator, replicates, seed)
-    return Interval(value, *_ends(draws))
+    return Interval(value, *interval_ends(draws))
 
 
 def paired_interval(
@@ -68,12 +69,14 @@ def paired_interval(
     """first - second, drawn together.
 
     Args:
-        first, second: (K, S) of the same seeds and samples, row by row and column by column.
-        denominators: Of both, where the figure is a ratio of sums.
-        replicates, seed: As of :func:`interval`.
+        first: (K, S) of K seeds and S samples.
+        second: (K, S) of the same seeds and samples.
+        denominators: those of first and second, if the figure is a ratio of sums.
+        replicates: number of draws.
+        seed: seed of the draws.
 
     Raises:
-        DataError: The shapes differ.
+        DataError: the shapes differ.
     """
     if np.shape(first) != np.shape(second):
         raise DataError(
@@ -82,14 +85,13 @@ def paired_interval(
     below = denominators or (None, None)
     a, drawn_a = _draws(first, below[0], replicates, seed)
     b, drawn_b = _draws(second, below[1], replicates, seed)
-    return Interval(a - b, *_ends(drawn_a - drawn_b))
+    return Interval(a - b, *interval_ends(drawn_a - drawn_b))
 
 
-# What a run's predictions give for each headline metric: the numerator, and the denominator of a ratio.
 def headline_columns(
     predictions: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """The (S,) columns of the headline metrics of a run: top-1, top-5, severity and mean distance (HD@1)."""
+    """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
     wrong = predictions["answer"] != predictions["truth"]
     distance = predictions["distance"].astype(np.float64)
     return {
@@ -110,10 +112,12 @@ def stacked(runs: Sequence[Mapping[str, np.ndarray]], metric: str) -> tuple[np.n
 def _draws(
     numerator: np.ndarray, denominator: np.ndarray | None, replicates: int, seed: int
 ) -> tuple[float, np.ndarray]:
-    """The value, and (R,) what it would be under each draw."""
+    """The value, and (R,) its value under each draw."""
+    check_count("replicates", replicates, MOST_REPLICATES)
+    check_count("seed", seed, MOST_SEED, least=0)
     above = np.asarray(numerator, dtype=np.float64)
     if above.ndim != 2 or not above.size:
-        raise DataError(f"A result must have seeds and samples (K, S), and some of each. Got {above.shape}.")
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
     below = np.ones_like(above) if denominator is None else np.asarray(denominator, dtype=np.float64)
     seeds, samples = above.shape
     drawn_seeds = _seed_weights(seeds, replicates, seed)  # (R, K)
@@ -127,7 +131,7 @@ def _draws(
 
 
 def _mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(R,) weighted means of (R, K) over the seeds that have a value: one without mistakes has no severity."""
+    """(R,) weighted means of (R, K) over the seeds with a value; a seed without mistakes has no severity."""
     there = ~np.isnan(values)
     total = (weights * there).sum(1)
     return np.where(total > 0, (np.where(there, values, 0) * weights).sum(1) / total, np.nan)
@@ -151,14 +155,4 @@ def _sample_weights(samples: int, replicates: int, seed: int) -> list[tuple[int,
 
 @lru_cache(maxsize=4)  # every cell of a table draws the same
 def _block(samples: int, rows: int, start: int, seed: int) -> np.ndarray:
-    rng = np.random.default_rng([seed, 2, start])
-    drawn = rng.integers(0, samples, size=(rows, samples))
-    drawn += np.arange(rows)[:, None] * samples
-    return np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples).astype(np.float32)
-
-
-def _ends(draws: np.ndarray) -> tuple[float, float]:
-    if np.isnan(draws).all():
-        return np.nan, np.nan
-    low, high = np.nanquantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return float(low), float(high)
+    return draw_counts(np.random.default_rng([seed, 2, start]), samples, rows).astype(np.float32)

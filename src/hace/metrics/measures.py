@@ -2,8 +2,8 @@
 
     value = sum_i numerator_i / sum_i denominator_i
 
-A measure turns a batch into the two columns. Everything else, plain function, streaming class, report and bootstrap, adds
-columns up and divides once, so no sample is dropped and no split into batches matters.
+A measure turns a batch into the two columns. Plain functions, streaming classes, evaluations and bootstraps add columns up
+and divide once, so no sample is dropped and the split into batches does not matter.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from functools import partial
 import numpy as np
 
 from hace.decisions.scores import level_numbers
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
+from hace.metrics.bounds import check_count
 from hace.metrics.metric_batch import MetricBatch
 
 Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
@@ -31,7 +32,7 @@ class Measure:
     Attributes:
         names: (M,) what each ratio is called.
         columns: from a batch to numerators and denominators, (B, M) each.
-        empty: the value of 0 / 0 where there are samples. Without samples every value is nan.
+        empty: the value of 0 / 0. Without samples every value is nan.
     """
 
     names: tuple[str, ...]
@@ -51,13 +52,13 @@ class Measure:
 
 
 def mean_of(column: np.ndarray) -> Ratios:
-    """Ratios of a plain mean; a column (B,) counts as (B, 1)."""
+    """Columns of a plain mean; (B,) becomes (B, 1)."""
     column = (column[:, None] if column.ndim == 1 else column).astype(np.float64)
     return column, np.ones_like(column)
 
 
 def level_titles(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """What the levels 1 to the deepest are called."""
+    """Names of the levels 1 to the deepest."""
     return hierarchy.level_names or tuple(f"level {k}" for k in level_numbers(hierarchy))
 
 
@@ -103,8 +104,7 @@ def _distance_at(batch: MetricBatch, k: int, distance: str) -> Ratios:
 
 
 def _rank(hierarchy: Hierarchy, k: int) -> int:
-    if not 1 <= k <= hierarchy.num_leaves:
-        raise DataError(f"k must be from 1 to the number of leaves, {hierarchy.num_leaves}. Got {k} instead.")
+    check_count("k", k, hierarchy.num_leaves)
     return k
 
 
@@ -140,7 +140,7 @@ def _full_path(batch: MetricBatch) -> Ratios:
 
 
 def inconsistency_measure(hierarchy: Hierarchy) -> Measure:
-    """Share of samples whose answers at the levels do not lie on one path."""
+    """Share of samples whose answers at the levels are not on one path."""
     level_numbers(hierarchy)
     return Measure(("tree inconsistency",), _inconsistency)
 
@@ -179,7 +179,7 @@ def _information_prf(batch: MetricBatch, average: str) -> Ratios:
 
 
 def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, average: str) -> Ratios:
-    """Ratios of precision, recall and F1 from each sample's shared, claimed and true amount.
+    """Columns of precision, recall and F1 from each sample's shared, claimed and true amount.
 
     micro: shared / claimed, shared / true and F1 = 2PR / (P + R) = 2 shared / (claimed + true), each a ratio of sums.
     macro: the mean of the samples' ratios; a sample that claims nothing has precision 1, F1 of two zeros is 0.
@@ -195,5 +195,5 @@ def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, avera
 
 def _prf_names(letter: str, average: str) -> tuple[str, ...]:
     if average not in AVERAGES:
-        raise ConfigError(f"average must be 'micro' or 'macro'. Got {average!r} instead.")
+        raise ConfigError(f"average must be 'micro' or 'macro'. Got {average!r}.")
     return tuple(f"{letter}{what} ({average})" for what in ("Precision", "Recall", "F1"))

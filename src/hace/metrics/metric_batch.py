@@ -1,10 +1,10 @@
-"""A batch of truths and what a model says about them; every derived quantity is computed once, when it is asked for."""
+"""A batch of truths and what a model says about them. Every derived quantity is computed once, on first use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -19,8 +19,36 @@ from hace.hierarchy.assembly import IntArray
 from hace.metrics.relations import Relations, relations
 
 
+class ScoreForms(TypedDict, total=False):
+    """What ``preds`` and ``target`` hold: three keywords that every metric takes.
+
+    ``preds`` are scores (floating point, (B, n) over the leaves in label order or (B, N) over the nodes in node order) or
+    answers (integers, or :class:`hace.decisions.Decisions`). ``target`` are integers (B,).
+
+    Attributes:
+        labels: what integers in ``preds`` and ``target`` are: ``"leaves"``, labels of leaves (the default), or ``"nodes"``,
+            node indices, where -1 in ``preds`` is no answer. Decisions are nodes in either case.
+        kind: what scores are: ``"logits"`` (the default), ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``; see
+            :func:`hace.decisions.scores.as_scores`.
+        outputs: what the columns of scores are: ``"leaves"``, ``"nodes"``, or ``"auto"`` (the default) to tell by their
+            number.
+    """
+
+    labels: str
+    kind: str
+    outputs: str
+
+
 class MetricBatch:
-    """Truths and answers as node indices, with log q* where the model gave scores. Made by :func:`as_metric_batch`."""
+    """Truths and answers as node indices, with log q* if the model gave scores. Made by :func:`as_metric_batch`.
+
+    Args:
+        hierarchy: the hierarchy.
+        truth: (B,) node indices.
+        log_q: (B, N) log q* of the nodes, if the model gave scores.
+        answers: (B,) or (B, k) node indices, if it gave answers; -1 is no answer.
+        confidence: the probability of each answer.
+    """
 
     def __init__(
         self,
@@ -37,13 +65,14 @@ class MetricBatch:
         self._answers = answers
         self._confidence = confidence
         self._ranking: IntArray | None = None
+        self._distances: dict[str, IntArray] = {}
 
     def __len__(self) -> int:
         return len(self.truth)
 
     @property
     def relations(self) -> Relations:
-        """How nodes of the hierarchy stand to each other."""
+        """How the nodes of the hierarchy relate to each other."""
         return relations(self.hierarchy)
 
     @property
@@ -51,7 +80,7 @@ class MetricBatch:
         """(B, N) log q* of the nodes."""
         if self._log_q is None:
             raise DataError(
-                "This metric needs scores over leaves or nodes. Got answers (integers or Decisions) instead."
+                "preds must be scores over leaves or nodes for this metric. Got answers (integers or Decisions)."
             )
         return self._log_q
 
@@ -68,22 +97,25 @@ class MetricBatch:
 
     @property
     def answers(self) -> IntArray:
-        """(B,) the answers: those given, otherwise the most probable leaf; -1 is no answer."""
+        """(B,) the answers given, or the most probable leaves; -1 is no answer."""
         if self._answers is None:
             return self.ranking(1)[:, 0]
         if self._answers.ndim != 1:
-            raise DataError(f"This metric needs one answer a sample. Got {self._answers.shape[1]} instead.")
+            raise DataError(
+                f"preds must hold one answer per sample for this metric. Got {self._answers.shape[1]}."
+            )
         return self._answers
 
     @property
     def answers_at_levels(self) -> IntArray:
-        """(B, H) an answer for every level: those given, otherwise the most probable node of each."""
+        """(B, H) an answer for every level: those given, or the most probable node of each."""
         if self._answers is None:
             return self.levels.nodes.cpu().numpy()
         depth = self.hierarchy.max_depth
         if self._answers.ndim != 2 or self._answers.shape[1] != depth:
             raise DataError(
-                f"This metric needs an answer for each of the levels 1 to {depth}: shape (samples, {depth})."
+                f"preds must hold one answer for each of the levels 1 to {depth}, shape (samples, {depth}), for this "
+                f"metric. Got shape {self._answers.shape}."
             )
         return self._answers
 
@@ -102,7 +134,7 @@ class MetricBatch:
 
     @cached_property
     def correct_at_levels(self) -> np.ndarray:
-        """(B, H) whether the answer at each level is where the truth stands at that level."""
+        """(B, H) whether the answer at each level is the truth's node at that level."""
         return self.answers_at_levels == self.carried(self.truth)
 
     def carried(self, nodes: IntArray) -> IntArray:
@@ -114,16 +146,11 @@ class MetricBatch:
             else nodes[:, None][:, :0]
         )
 
-    @cached_property
-    def distances(self) -> dict[str, IntArray]:
-        """Distances of answers to truths, by the name of the distance; several metrics share them."""
-        return {}
-
     def distance(self, distance: str) -> IntArray:
-        """(B,) distance of each answer to its truth."""
-        if distance not in self.distances:
-            self.distances[distance] = self.relations.distance(self.answers, self.truth, distance)
-        return self.distances[distance]
+        """(B,) named distance from each answer to its truth."""
+        if distance not in self._distances:
+            self._distances[distance] = self.relations.distance(self.answers, self.truth, distance)
+        return self._distances[distance]
 
 
 def as_metric_batch(
@@ -136,25 +163,28 @@ def as_metric_batch(
     outputs: str = "auto",
     subset: Iterable[Any] | None = None,
 ) -> MetricBatch:
-    """Check predictions and truths, of the kinds that all metrics take.
+    """Check predictions and truths in the forms that every metric takes.
 
     Args:
-        preds: scores, floating point, (B, n) or (B, N); or answers: integers (see ``labels``) or :class:`Decisions`.
-        target: (B,) the truths.
+        preds: scores or answers; see :class:`ScoreForms`.
+        target: (B,) truths.
         hierarchy: the hierarchy.
-        labels: what integers are, in ``preds`` and ``target``: ``"leaves"``, labels, or ``"nodes"``, node indices, of
-            which -1 in ``preds`` is no answer. Decisions are nodes in either case.
-        kind, outputs, subset: see :func:`hace.decisions.scores.log_q`.
+        labels: what integers are; see :class:`ScoreForms`.
+        kind: what scores are; see :class:`ScoreForms`.
+        outputs: what the columns of scores are; see :class:`ScoreForms`.
+        subset: ids of the leaves to restrict scores to; see :func:`hace.decisions.scores.restrict`.
 
     Raises:
-        DataError: what does not fit.
+        DataError: predictions and truths do not fit the hierarchy or each other.
     """
     truth = _scores.as_nodes(target, hierarchy, "target", of=labels)
     if truth.dim() != 1:
-        raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)} instead.")
+        raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)}.")
     if isinstance(preds, Decisions):
         if preds.hierarchy != hierarchy:
-            raise DataError("preds were decided over another hierarchy. Use the one they were made with.")
+            raise DataError(
+                "preds must be decided over the given hierarchy. Got decisions over another hierarchy; pass preds.hierarchy."
+            )
         answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
         batch = MetricBatch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
     else:
@@ -168,6 +198,6 @@ def as_metric_batch(
         preds = values
     if len(preds) != len(truth):
         raise DataError(
-            f"preds and target must have one row a sample. Got {len(preds)} and {len(truth)} rows."
+            f"preds and target must have one row per sample. Got {len(preds)} and {len(truth)} rows."
         )
     return batch

@@ -1,4 +1,4 @@
-"""The pictures of a report: what a threshold buys, how far confidence can be trusted, where mistakes go."""
+"""The plots of an evaluation: what a threshold buys, how far to trust confidence, where mistakes go."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LEVELS = 8
 
 
 def draw_evaluation(
-    report: Evaluation, folder: Path, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
+    evaluation: Evaluation, folder: Path, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
 ) -> list[Path]:
-    """Draw all pictures of a report, with a second model's curves where there is one.
+    """Draw all plots of an evaluation, with a second model's curves if there is one.
 
     Args:
-        report: the model.
-        folder: where to.
-        other: the second model.
+        evaluation: the model's evaluation.
+        folder: where to write.
+        other: the second model's evaluation.
         names: what to call the two.
 
     Returns:
@@ -41,16 +41,18 @@ def draw_evaluation(
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError('Pictures need matplotlib. Install it with: pip install "hace[report]".') from error
+        raise ConfigError('Plots need matplotlib. Install it with: pip install "hace[report]".') from error
     pictures = {
         "operating_curve.png": (_operating, (6.4, 4.8)),
         "risk_coverage.png": (_risk, (6.4, 4.8)),
         "mistakes.png": (_mistakes, (11.0, 5.2)),
     }
-    if report.reliability:
+    if evaluation.reliability:
         pictures["reliability.png"] = (_reliability, (11.0, 5.6))
     files = []
-    both = [(report, names[0] or "scores")] + ([(other, names[1] or "other")] if other is not None else [])
+    both = [(evaluation, names[0] or "scores")] + (
+        [(other, names[1] or "other")] if other is not None else []
+    )
     for name, (draw, size) in pictures.items():
         figure = Figure(figsize=size, dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
@@ -62,14 +64,15 @@ def draw_evaluation(
 
 def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     axes = figure.add_subplot()
-    for (report, name), colour in zip(both, MODEL_COLOURS, strict=False):
-        curve = report.operating_curve
+    for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
+        curve = evaluation.operating_curve
         axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
         marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
         places = [int(np.argmin(np.abs(curve.thresholds - t))) for t in marked]
         axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
     axes.set(
-        xlabel="specificity (share of the possible information)", ylabel="precision (share of true answers)"
+        xlabel="specificity (share of the possible information)",
+        ylabel="precision (share of samples without a false answer)",
     )
     axes.set_title("Operating curve: the deepest node above a threshold t", fontsize=11)
     low = (
@@ -122,8 +125,8 @@ def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annota
 
 def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     axes = figure.add_subplot()
-    for (report, name), colour in zip(both, MODEL_COLOURS, strict=False):
-        curve = report.risk_coverage
+    for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
+        curve = evaluation.risk_coverage
         axes.plot(curve.coverage, curve.risk, color=colour, label=f"{name} (area {curve.area:.3f})")
     axes.set(
         xlabel="coverage (share of samples answered, most confident first)",
@@ -146,8 +149,8 @@ def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         axes = figure.add_subplot(rows, columns, place + 1)
         axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
         lines = [title]
-        for (report, _), colour in zip(both, MODEL_COLOURS, strict=False):
-            diagram = report.reliability[title]
+        for (evaluation, _), colour in zip(both, MODEL_COLOURS, strict=False):
+            diagram = evaluation.reliability[title]
             share = diagram.counts / max(diagram.counts.sum(), 1)
             axes.bar(diagram.confidence, share, width=0.04, color=colour, alpha=0.2)
             axes.plot(diagram.confidence, diagram.accuracy, color=colour, linewidth=1.2)
@@ -169,10 +172,10 @@ def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
 
 def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
-    report = both[0][0]
+    evaluation = both[0][0]
     names = [
         "root",
-        *(report.level_titles or [f"depth {k}" for k in range(1, report.hierarchy.max_depth + 1)]),
+        *(evaluation.level_titles or [f"depth {k}" for k in range(1, evaluation.hierarchy.max_depth + 1)]),
     ]
     deepest = max(int(np.max(np.flatnonzero(r.confusion.by_level), initial=0)) for r, _ in both)
     titles = names[: deepest + 1]
@@ -192,7 +195,7 @@ def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     left.set(xlabel="share of mistakes")
     left.set_title("Level where answer and truth meet", fontsize=11)
     left.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
-    table = report.confusion.pair_columns()
+    table = evaluation.confusion.pair_columns()
     pairs = [
         f"{_short(truth)} → {_short(answer or 'no answer')}"
         for truth, answer in zip(table["truth_name"][:_PAIRS], table["answer_name"][:_PAIRS], strict=True)

@@ -1,4 +1,4 @@
-"""How answers stand to truths in a hierarchy: node indices in, one number a pair out. -1 is the virtual root: no answer."""
+"""How answers relate to truths in a hierarchy: node indices in, one number per pair out. -1 is the virtual root: no answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The few numbers a sample that every metric follows from, under any weights of the samples.
+"""The few numbers per sample that every metric follows from, under any weights of the samples.
 
-Point estimates are the case of equal weights; a bootstrap draws them at random. So one computation serves both.
+Point estimates use equal weights, a bootstrap draws them at random; one computation serves both.
 """
 
 from __future__ import annotations
@@ -20,15 +20,21 @@ MetricKey = tuple[str, str]  # heading, name
 
 @dataclass(frozen=True, eq=False)
 class SampleStatistics:
-    """One row a sample.
+    """One row per sample.
 
     Attributes:
         names: (M,) heading, name and value of 0 / 0 of each ratio.
-        numerator, denominator: (S, M) its columns.
-        truth, answers: (S,) node indices.
-        confidence, distance: (S,) probability of the answer, and its distance to the truth.
-        level_confidence, level_correct: (S, H) of the best node of each level; H = 0 on a DAG.
-        specific, true: (S, T) of the answer at each threshold.
+        numerator: (S, M) numerators of the ratios.
+        denominator: (S, M) denominators of the ratios.
+        truth: (S,) node indices.
+        answers: (S,) node indices of the best leaves.
+        confidence: (S,) probability of the answer.
+        distance: (S,) distance from the answer to the truth.
+        level_confidence: (S, H) probability of the best node of each level; H = 0 on a DAG.
+        level_correct: (S, H) whether that node is right.
+        specific: (S, T) information of the answer at each threshold, over log2 n.
+        true: (S, T) whether that answer is the truth or above it.
+        answered: (S, T) whether that answer is below the root.
         decided: by title, (S,) nodes and probabilities of each further rule.
     """
 
@@ -43,6 +49,7 @@ class SampleStatistics:
     level_correct: np.ndarray
     specific: np.ndarray
     true: np.ndarray
+    answered: np.ndarray
     decided: dict[str, tuple[IntArray, np.ndarray]]
 
     def __len__(self) -> int:
@@ -50,7 +57,7 @@ class SampleStatistics:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleStatistics]) -> SampleStatistics:
-        """Several tables, one below the other."""
+        """Several chunks, one below the other."""
         if len(parts) == 1:
             return parts[0]
         arrays = {

@@ -1,164 +1,91 @@
 """Streaming metrics with torchmetrics' contract: update / compute / reset, MetricCollection, sync under DDP.
 
-They add up the columns of :mod:`hace.metrics.measures`, so that any split into batches and any number of processes gives
-the value of the plain function on all samples. Every class takes ``update(preds, target)`` with the same forms as the
-functions. Needs torchmetrics: ``pip install "hace[metrics]"``.
+They add up the columns of :mod:`hace.metrics.measures`, so any split into batches and any number of processes gives the value
+of the plain function on all samples. Every class takes ``update(preds, target)`` in the same forms as the functions. Needs
+torchmetrics: ``pip install "hace[metrics]"``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-try:
-    from torchmetrics import Metric
-except ImportError as error:  # pragma: no cover - the test hides torchmetrics in another process
-    raise ImportError(
-        'Streaming metrics need torchmetrics. Install it with: pip install "hace[metrics]". '
-        "The functions of hace.metrics work without it."
-    ) from error
-
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import check_distance
 from hace.metrics import measures
-from hace.metrics.calibration import Reliability, reliability
+from hace.metrics.bounds import MOST_BINS, check_count
+from hace.metrics.calibration import Reliability, level_diagrams
 from hace.metrics.confusion import ClassTable, Confusion, class_counts, level_choices, summarise_mistakes
 from hace.metrics.curves import (
     THRESHOLDS,
+    OperatingColumns,
     OperatingCurve,
     RiskCoverage,
     curve_of,
     operating_columns,
     risk_coverage,
 )
-from hace.metrics.measures import Measure
-from hace.metrics.metric_batch import MetricBatch, as_metric_batch
+from hace.metrics.metric_batch import MetricBatch, ScoreForms
+from hace.metrics.streaming_base import HierarchicalMetric, RatioMetric
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class HierarchicalMetric(Metric):
-    """The base: checks a batch and hands it on.
-
-    Args:
-        hierarchy: the hierarchy.
-        labels, kind, outputs: see :func:`hace.metrics.metric_batch.as_metric_batch`.
-    """
-
-    full_state_update = False
-    is_differentiable = False
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        *options: object,
-        labels: str = "leaves",
-        kind: str = "logits",
-        outputs: str = "auto",
-    ) -> None:
-        super().__init__()
-        self.hierarchy = hierarchy
-        self.forms = {"labels": labels, "kind": kind, "outputs": outputs}
-        # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
-        # names. Equal numbers may be chance, so the names say what is counted.
-        told = (type(self).__name__, hierarchy.fingerprint[:8], labels, kind, outputs, *options)
-        self._tag = re.sub(r"\W+", "_", "_".join(map(str, told)))
-
-    def update(self, preds: Any, target: Any) -> None:
-        """Add a batch."""
-        self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
-
-    def _add(self, batch: MetricBatch) -> None:
-        raise NotImplementedError
-
-    def _sums(self, name: str, *shape: int) -> None:
-        """Declare a state that adds up, over batches and processes."""
-        self.add_state(f"{name}_{self._tag}", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def _rows(self, name: str) -> None:
-        """Declare a state that keeps a number a sample, for what is no ratio of sums."""
-        self.add_state(f"{name}_{self._tag}", [], dist_reduce_fx="cat")
-
-    def _state(self, name: str) -> Any:
-        return getattr(self, f"{name}_{self._tag}")
-
-    def _plus(self, name: str, values: Any) -> None:
-        state = self._state(name)
-        added = torch.as_tensor(np.asarray(values, dtype=np.float64)).to(state.device)
-        setattr(self, f"{name}_{self._tag}", state + added)
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        self._state(name).append(torch.as_tensor(values, dtype=torch.float64, device=self.device))
-
-    def _array(self, name: str) -> np.ndarray:
-        state = self._state(name)
-        if isinstance(state, Tensor):  # sums; or rows that a sync has put together
-            return state.cpu().numpy()
-        return torch.cat(state).cpu().numpy() if state else np.empty(0)
-
-
-class RatioMetric(HierarchicalMetric):
-    """A measure, added up. ``compute`` gives a scalar, or a dict of scalars where the measure has several."""
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        measure: Measure,
-        *options: object,
-        keys: Sequence[str] | None = None,
-        **forms: Any,
-    ) -> None:
-        super().__init__(hierarchy, *options, **forms)
-        self.measure = measure
-        self.keys_of_values = None if keys is None else tuple(keys)
-        self._sums("numerator", len(measure.names))
-        self._sums("denominator", len(measure.names))
-        self._sums("samples")
-
-    def _add(self, batch: MetricBatch) -> None:
-        numerator, denominator = self.measure.columns(batch)
-        self._plus("numerator", numerator.sum(axis=0))
-        self._plus("denominator", denominator.sum(axis=0))
-        self._plus("samples", len(batch))
-
-    def compute(self) -> Tensor | dict[str, Tensor]:
-        """The value so far."""
-        values = self.measure.divide(
-            self._array("numerator"), self._array("denominator"), int(self._array("samples"))
-        )
-        tensors = torch.as_tensor(values, device=self.device)
-        if self.keys_of_values is None:
-            return tensors[0]
-        return dict(zip(self.keys_of_values, tensors, strict=True))
+_PRF = ("precision", "recall", "f1")
 
 
 class TopKAccuracy(RatioMetric):
-    """:func:`hace.metrics.top_k_accuracy`, streaming."""
+    """:func:`hace.metrics.top_k_accuracy`, streaming.
+
+    Args:
+        hierarchy: the hierarchy.
+        k: how many leaves count.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Unpack[ScoreForms]) -> None:
         super().__init__(hierarchy, measures.top_k_measure(hierarchy, k), k, **forms)
 
 
 class HierarchicalDistance(RatioMetric):
-    """:func:`hace.metrics.hierarchical_distance_at`, HD@k, streaming."""
+    """:func:`hace.metrics.hierarchical_distance_at`, HD@k, streaming.
+
+    Args:
+        hierarchy: the hierarchy.
+        k: how many leaves count.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Any) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Unpack[ScoreForms]
+    ) -> None:
         super().__init__(hierarchy, measures.distance_measure(hierarchy, k, distance), k, distance, **forms)
 
 
 class MistakeSeverity(RatioMetric):
-    """:func:`hace.metrics.mistake_severity`, streaming; ``mistakes`` tells over how many."""
+    """:func:`hace.metrics.mistake_severity`, streaming; ``mistakes`` is the number of mistakes.
+
+    Args:
+        hierarchy: the hierarchy.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Any) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Unpack[ScoreForms]
+    ) -> None:
         super().__init__(hierarchy, measures.severity_measure(hierarchy, distance), distance, **forms)
 
     @property
@@ -168,33 +95,48 @@ class MistakeSeverity(RatioMetric):
 
 
 class LevelAccuracy(RatioMetric):
-    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level."""
+    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
+
+    Args:
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
         measure = measures.level_accuracy_measure(hierarchy)
         super().__init__(hierarchy, measure, keys=measure.names, **forms)
 
 
 class HierarchicalPRF(RatioMetric):
-    """:func:`hace.metrics.hierarchical_prf`, streaming: precision, recall, f1."""
+    """:func:`hace.metrics.hierarchical_prf`, streaming: precision, recall, f1.
+
+    Args:
+        hierarchy: the hierarchy.
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, average: str = "micro", **forms: Any) -> None:
-        keys = ("precision", "recall", "f1")
-        super().__init__(
-            hierarchy, measures.hierarchical_prf_measure(hierarchy, average), average, keys=keys, **forms
-        )
+    def __init__(self, hierarchy: Hierarchy, average: str = "micro", **forms: Unpack[ScoreForms]) -> None:
+        measure = measures.hierarchical_prf_measure(hierarchy, average)
+        super().__init__(hierarchy, measure, average, keys=_PRF, **forms)
 
 
 class InformationPRF(RatioMetric):
-    """:func:`hace.metrics.information_prf`, streaming: precision, recall, f1."""
+    """:func:`hace.metrics.information_prf`, streaming: precision, recall, f1.
+
+    Args:
+        hierarchy: the hierarchy.
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, average: str = "macro", **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, average: str = "macro", **forms: Unpack[ScoreForms]) -> None:
         keys = ("precision", "recall", "f1")
         super().__init__(
             hierarchy, measures.information_prf_measure(hierarchy, average), average, keys=keys, **forms
@@ -202,41 +144,53 @@ class InformationPRF(RatioMetric):
 
 
 class FullPathAccuracy(RatioMetric):
-    """:func:`hace.metrics.full_path_accuracy`, streaming."""
+    """:func:`hace.metrics.full_path_accuracy`, streaming.
+
+    Args:
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
         super().__init__(hierarchy, measures.full_path_measure(hierarchy), **forms)
 
 
 class TreeInconsistency(RatioMetric):
-    """:func:`hace.metrics.tree_inconsistency`, streaming."""
+    """:func:`hace.metrics.tree_inconsistency`, streaming.
+
+    Args:
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
         super().__init__(hierarchy, measures.inconsistency_measure(hierarchy), **forms)
 
 
 class LevelCalibration(HierarchicalMetric):
-    """Expected calibration error of every level, streaming: a dict by level. ``diagrams()`` gives what to draw."""
+    """Expected calibration error of every level, streaming: a dict by level. ``diagrams()`` gives the data to plot.
+
+    Args:
+        hierarchy: a tree or forest.
+        bins: number of bins.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, bins: int = 15, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, bins: int = 15, **forms: Unpack[ScoreForms]) -> None:
+        check_count("bins", bins, MOST_BINS)
         super().__init__(hierarchy, bins, **forms)
-        reliability([], [], bins)  # refuses what is no number of bins
         self.bins = bins
         self.titles = measures.level_titles(hierarchy)
         self._sums("bin_sums", len(self.titles), 3, bins + 1)
 
     def _add(self, batch: MetricBatch) -> None:
-        confidence = batch.levels.probabilities.double().cpu().numpy()
-        each = [
-            reliability(confidence[:, k], batch.correct_at_levels[:, k], self.bins)
-            for k in range(len(self.titles))
-        ]
+        each = level_diagrams(batch, self.bins)
         self._plus("bin_sums", [(r.counts, r.confidence_sums, r.correct_sums) for r in each])
 
     def diagrams(self) -> list[Reliability]:
@@ -250,11 +204,17 @@ class LevelCalibration(HierarchicalMetric):
 
 
 class ClassAccuracy(HierarchicalMetric):
-    """:func:`hace.metrics.class_accuracy` at a level, streaming. ``table()`` names the classes."""
+    """:func:`hace.metrics.class_accuracy` at a level, streaming. ``table()`` names the classes.
+
+    Args:
+        hierarchy: a tree or forest.
+        level: a depth or a level's name.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, level: int | str, **forms: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, level: int | str, **forms: Unpack[ScoreForms]) -> None:
         super().__init__(hierarchy, level, **forms)
         level_numbers(hierarchy)
         self.level = hierarchy.level_index(level)
@@ -278,7 +238,14 @@ class ClassAccuracy(HierarchicalMetric):
 
 
 class OperatingArea(HierarchicalMetric):
-    """Area under the operating curve, streaming. ``curve()`` gives what to draw."""
+    """Area under the operating curve, streaming. ``curve()`` gives the data to plot.
+
+    Args:
+        hierarchy: the hierarchy.
+        thresholds: probabilities.
+        constrained: True to walk down from the root; False to take the deepest of all nodes that pass.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = True
 
@@ -287,25 +254,24 @@ class OperatingArea(HierarchicalMetric):
         hierarchy: Hierarchy,
         thresholds: Sequence[float] = THRESHOLDS,
         constrained: bool = True,
-        **forms: Any,
+        **forms: Unpack[ScoreForms],
     ) -> None:
         super().__init__(hierarchy, hash(tuple(thresholds)), constrained, **forms)
         self.thresholds, self.constrained = tuple(thresholds), constrained
-        self._sums("specific", len(self.thresholds))
-        self._sums("true", len(self.thresholds))
+        for name in OperatingColumns._fields:
+            self._sums(name, len(self.thresholds))
         self._sums("samples")
 
     def _add(self, batch: MetricBatch) -> None:
-        specific, true = operating_columns(batch, self.thresholds, self.constrained)
-        self._plus("specific", specific.sum(axis=0))
-        self._plus("true", true.sum(axis=0))
+        columns = operating_columns(batch, self.thresholds, self.constrained)
+        for name, column in columns._asdict().items():
+            self._plus(name, column.sum(axis=0))
         self._plus("samples", len(batch))
 
     def curve(self) -> OperatingCurve:
         """The curve itself."""
-        return curve_of(
-            self.thresholds, self._array("specific"), self._array("true"), int(self._array("samples"))
-        )
+        sums = [self._array(name) for name in OperatingColumns._fields]
+        return curve_of(self.thresholds, sums, int(self._array("samples")))
 
     def compute(self) -> Tensor:
         """Its area."""
@@ -313,11 +279,21 @@ class OperatingArea(HierarchicalMetric):
 
 
 class RiskCoverageArea(HierarchicalMetric):
-    """AURC, streaming: risk is the named ``distance``, or a mistake (0/1) with None. Keeps two numbers a sample."""
+    """AURC, streaming. Keeps two numbers per sample.
+
+    Args:
+        hierarchy: the hierarchy.
+        distance: the risk of an answer: a named distance, or None for 0/1 mistakes.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, distance: str | None = None, **forms: Any) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, distance: str | None = None, **forms: Unpack[ScoreForms]
+    ) -> None:
+        if distance is not None:
+            check_distance(distance)
         super().__init__(hierarchy, distance, **forms)
         self.distance = distance
         self._rows("confidence")
@@ -338,9 +314,14 @@ class RiskCoverageArea(HierarchicalMetric):
 
 
 class Mistakes(HierarchicalMetric):
-    """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers a sample."""
+    """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers per sample.
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Any) -> None:
+    Args:
+        hierarchy: the hierarchy.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
         super().__init__(hierarchy, **forms)
         self._rows("answers")
         self._rows("truth")

@@ -162,4 +162,4 @@ def evaluate_outputs(
         raise DataError(
             f"A model must score every sample once. Got {start:,} rows for {len(truth):,} samples."
         )
-    return Outcome(evaluator.report())
+    return Outcome(evaluator.evaluation())
