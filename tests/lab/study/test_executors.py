@@ -18,30 +18,22 @@ import pytest
 from hace.cli import main
 from hace.errors import ConfigError, HaceError
 from hace.lab.report.text import report_text
-from hace.lab.runs.config import DataConfig
-from hace.lab.study.clusters import RayCluster, Submitit
-from hace.lab.study.executors import InProcess, Processes, Resources, make_executor
-from hace.lab.study.jobs import Job, JobResult
+from hace.lab.study.executors import InProcess, Processes, find_executor, resources_for
+from hace.lab.study.jobs import Job, JobResult, Resources
+from hace.lab.study.ray_cluster import RayCluster
 from hace.lab.study.study import read_study
+from tests.data_layouts import write_image
+from tests.lab.study.fake_slurm import FakeSlurm
 from tests.study_files import outcomes, study_options
 from tests.train_cases import tiny
 
 RUNS = 51
 SECONDS = 240  # the machine may be busy
 
-# `hace study` with submitit's own processes in place of SLURM.
-WITH_SUBMITIT = """
-import sys
-from hace.lab.study import executors
-from hace.lab.study.clusters import Submitit
-executors.EXECUTORS["slurm"] = lambda resources: Submitit(resources, cluster="local")
-from hace.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-COMMANDS = {
-    "local": (["-m", "hace"], ["--workers", "2"]),
-    "ray": (["-m", "hace"], ["--executor", "ray", "--workers", "2"]),
-    "submitit": (["-c", WITH_SUBMITIT], ["--executor", "slurm", "--workers", "2", "--hours", "1"]),
+OPTIONS = {
+    "local": ["--workers", "2"],
+    "ray": ["--executor", "ray", "--workers", "2"],
+    "slurm": ["--executor", "slurm", "--workers", "2", "--hours", "1"],
 }
 
 
@@ -61,12 +53,16 @@ def short() -> Iterator[Path]:
         wait_for(lambda: not processes_of(Path(folder)), "its processes to end")
 
 
-def start(executor: str, data: Path, out: Path, short: Path, *more: str) -> subprocess.Popen[str]:
-    python, options = COMMANDS[executor]
-    arguments = [sys.executable, *python, *study_options(data, *options, "--out", str(out), *more)]
-    environment = {**os.environ, "TMPDIR": str(short), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+def start(options: list[str], short: Path, slurm: FakeSlurm | None = None) -> subprocess.Popen[str]:
+    """Run `hace` in another process. It hears Ctrl-C even if this one was started to ignore it, as by `nohup`."""
+    more = {"TMPDIR": str(short), "OMP_NUM_THREADS": "1", **(slurm.environment if slurm else {})}
     return subprocess.Popen(
-        arguments, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "hace", *options],
+        env={**os.environ, **more},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -95,12 +91,14 @@ def results(out: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", COMMANDS)
+@pytest.mark.parametrize("executor", OPTIONS)
 def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     executor: str, reference: Path, tmp_path: Path, short: Path
 ) -> None:
     out = tmp_path / "study"
-    first = start(executor, reference, out, short)
+    options = study_options(reference, *OPTIONS[executor], "--out", str(out))
+    slurm = FakeSlurm(tmp_path / "slurm") if executor == "slurm" else None
+    first = start(options, short, slurm)
     wait_for(lambda: results(out) or first.poll() is not None, "a first result")
     first.kill()
     first.communicate()
@@ -112,7 +110,7 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     obstacle.parent.mkdir()
     obstacle.write_text("not a run")
     done_before = {path: path.stat().st_mtime_ns for path in results(out)}
-    second = start(executor, reference, out, short)
+    second = start(options, short, slurm)
     failures = out / "failures.json"
     wait_for(lambda: failures.exists() or second.poll() is not None, "a failure")
     attempt = json.loads(failures.read_text())
@@ -122,7 +120,7 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     assert second.returncode == 0, errors
     assert list(attempt) == [obstacle.parent.name]
     assert "holds other files (note.txt)" in attempt[obstacle.parent.name]["error"]
-    assert "attempt 1 failed: plants features" in errors
+    assert "attempt 1 failed, will be tried again: plants features" in errors
     assert not failures.exists()
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before  # nothing is repeated
     assert outcomes(out / "runs") == outcomes(reference / "study" / "runs")
@@ -131,90 +129,100 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_workers_and_says_how_to_go_on(
-    number: int, code: int, reference: Path, tmp_path: Path, short: Path
+@pytest.mark.parametrize(
+    ("executor", "number", "code"), [("local", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_a_study_and_its_trainings_save(
+    executor: str, number: int, code: int, tmp_path: Path, short: Path
 ) -> None:
-    out = tmp_path / "study"
-    study = start("local", reference, out, short)
-    wait_for(lambda: results(out) or study.poll() is not None, "a first result")
-    workers = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
+    for split, name in [(s, n) for s in ("train", "test") for n in ("dog/husky", "dog/pug", "cat/tabby")]:
+        write_image(tmp_path / "pets" / split / name / "1.png")
+    options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
+    options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05", "--set", "image_size=32"]
+    study = start([*options, *OPTIONS[executor], "--out", str(tmp_path / "study")], short)
+    wait_for(lambda: logged(tmp_path / "study") or study.poll() is not None, "a first epoch")
+    children = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
     study.send_signal(number)
-    _, errors = study.communicate(timeout=60)
-    assert study.returncode == code
-    assert "Stopped: " in errors
-    assert "The same command goes on from there." in errors
+    _, errors = study.communicate(timeout=SECONDS)
+    assert study.returncode == code, errors
+    assert "Stopped: 0 of 1 runs are done, 1 running. The same command goes on from there." in errors
     assert "Traceback" not in errors
-    assert workers
-    wait_for(lambda: not any(Path(f"/proc/{w}/exe").exists() for w in workers), "the workers to end", 20)
+    assert list(tmp_path.glob("study/runs/*/checkpoints/step-*.pt"))
+    assert children
+    wait_for(
+        lambda: not any(Path(f"/proc/{child}/exe").exists() for child in children), "the children to end"
+    )
+
+
+def logged(out: Path) -> bool:
+    return any(path.stat().st_size for path in out.glob("runs/*/log.jsonl"))
 
 
 @pytest.mark.slow
-def test_a_training_that_is_stopped_with_its_study_saves_its_state(tmp_path: Path) -> None:
-    data = DataConfig("synthetic", options={"classes": 5, "train": 200, "test": 4})
-    config = tiny(data=data, batch_size=1000, epochs=100_000)  # its steps take a while
+def test_a_worker_that_is_killed_fails_its_job_only_and_another_takes_its_gpu(
+    reference: Path, tmp_path: Path
+) -> None:
+    record = next(r for r in read_study(reference / "study").records() if r.run is not None)
+    assert record.run is not None
+    done = Job((record.run.id,), (record.run.config,), str(reference / "study" / "runs"))
     with Processes(2) as executor:
-        executor.submit(Job(("waiting",), (config,), str(tmp_path), delay=600))  # it ends at once
-        executor.submit(Job(("training",), (config,), str(tmp_path)))
-        log = tmp_path / "training" / "log.jsonl"
-        wait_for(lambda: log.exists() and log.stat().st_size, "a first epoch")
-    assert list(tmp_path.glob("training/checkpoints/step-*.pt"))
-
-
-def test_workers_take_the_accelerators_in_turn(tmp_path: Path) -> None:
-    job = Job(("waiting",), (tiny(),), str(tmp_path), delay=600)
-    with Processes(2) as executor:
-        executor.submit(job)
-        executor.submit(job)
+        for name in ("first", "second"):
+            executor.submit(Job((name,), (tiny(epochs=100_000),), str(tmp_path)))
         assert local_ranks(executor) == ["0", "1"]
         executor._workers[0].process.kill()
-        assert "SIGKILL" in executor.next().lost
-        executor.submit(job)  # another takes its place
+        result = executor.next()
+        assert result is not None
+        assert result.job.runs == ("first",)
+        assert result.lost == "its process was ended by SIGKILL (out of memory?)."
+        executor.submit(done)
         assert local_ranks(executor) == ["1", "0"]
+        assert executor.next() == JobResult(done)
     assert "LOCAL_RANK" not in os.environ
 
 
 def local_ranks(executor: Processes) -> list[str]:
-    """What the environment of each process says, as soon as it has one of its own."""
+    """What the environment of each process says, as soon as it is there."""
 
     def found() -> list[str]:
         paths = [Path(f"/proc/{worker.process.pid}/environ") for worker in executor._workers]
         entries = [entry for path in paths for entry in path.read_text().split("\0")]
         return [entry.partition("=")[2] for entry in entries if entry.startswith("LOCAL_RANK=")]
 
-    wait_for(lambda: len(found()) == len(executor._workers), "the processes to start", 20)
+    wait_for(lambda: len(found()) == len(executor._workers), "the processes to start")
     return found()
 
 
-@pytest.mark.slow
-def test_a_worker_that_is_killed_fails_its_job_only(reference: Path) -> None:
-    record = next(r for r in read_study(reference / "study").records() if r.run is not None)
-    assert record.run is not None
-    job = Job((record.run.id,), (record.run.config,), str(reference / "study" / "runs"))
-    with Processes(2) as executor:
-        executor.submit(Job(job.runs, job.configs, job.out, delay=60))
-        pid = executor._workers[0].process.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        assert executor.next().lost == "the process that made it was ended by SIGKILL (out of memory?)."
-        executor.submit(job)
-        assert executor.next() == JobResult(job)
+@pytest.mark.parametrize(
+    ("executor", "given", "message"),
+    [
+        ("rya", {}, r"--executor must be one of local, ray, slurm\. Got 'rya'\. Did you mean 'ray'"),
+        ("local", {"workers": -1}, r"--workers must be 0 or more\. Got -1\."),
+        (
+            "local",
+            {"gpus": 1.0},
+            r"--gpus must be given with --executor ray or --executor slurm\. Got --executor local",
+        ),
+        ("ray", {"account": "a"}, r"--account must be given with --executor slurm\. Got --executor ray"),
+        ("slurm", {"gpus": 1.5}, r"--gpus must be a whole number, or between 0 and 1\. Got 1\.5\."),
+        (
+            "slurm",
+            {"nodes": 2, "gpus": 0.5},
+            r"--nodes must be 1 without whole GPUs\. Got --nodes 2 --gpus 0\.5\.",
+        ),
+        ("slurm", {"hours": 0.0}, r"--hours must be more than 0\. Got 0\."),
+    ],
+)
+def test_resources_that_do_not_fit(executor: str, given: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resources_for(executor, given, tmp_path)
 
 
-def test_an_executor_that_there_is_not() -> None:
-    with pytest.raises(
-        ConfigError, match=r"--executor must be one of local, ray, slurm, got 'rya'\. Did you mean 'ray'"
-    ):
-        make_executor("rya", Resources())
-    assert isinstance(make_executor("local", Resources()), InProcess)
-    with pytest.raises(ConfigError, match="--workers must be 0 or more, got -1"):
-        Resources(workers=-1)
-
-
-def test_slurm_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(HaceError, match=r"--executor slurm: .*Run it where `sbatch` is"):
-        Submitit(Resources(logs=tmp_path))
+def test_resources_that_fit(tmp_path: Path) -> None:
+    unset = {"address": None, "setup": None}
+    assert resources_for("slurm", {"gpus": 0.5, **unset}, tmp_path) == Resources(gpus=0.5, logs=tmp_path)
+    assert isinstance(find_executor("local").make(Resources()), InProcess)
+    with pytest.raises(ConfigError, match=r"--gpus must be at most 1 with --executor ray.*Got 2"):
+        find_executor("ray").make(Resources(gpus=2))
 
 
 def test_an_address_where_nothing_answers() -> None:

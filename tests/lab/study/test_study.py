@@ -270,7 +270,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(small(tmp_path, "--methods", "sce,hace", *missing, "--dry-run")) == 0
     out = capsys.readouterr().out
     assert not (tmp_path / "study").exists()
-    assert "cifar100: cannot be used, and is not counted: " in out
+    assert "cifar100: not counted, cannot be used: " in out
     assert "4 cells, 12 runs, 0 done; the rest takes about 0:00:0" in out
     assert "rough: by rule of thumb" in out
     assert main(small(tmp_path, "--methods", "sce,hace", *missing)) == 2  # without the data it is not started
@@ -282,12 +282,12 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (
             ("--executor", "rya"),
-            "--executor must be one of local, ray, slurm, got 'rya'. Did you mean 'ray'?",
+            "--executor must be one of local, ray, slurm. Got 'rya'. Did you mean 'ray'?",
         ),
-        (("--retries", "-1"), "--retries must be 0 or more, got -1."),
-        (("--workers", "-1"), "--workers must be 0 or more, got -1."),
-        (("--threads", "0"), "--threads must be at least 1, got 0."),
-        (("--rates", "1,x"), "--rates must be numbers with commas between them, got '1,x'."),
+        (("--retries", "-1"), "--retries must be 0 or more. Got -1."),
+        (("--workers", "-1"), "--workers must be 0 or more. Got -1."),
+        (("--threads", "0"), "--threads must be at least 1. Got 0."),
+        (("--rates", "1,x"), "--rates must be numbers with commas between them. Got '1,x'."),
         (("--only", "method"), "--only must be NAME=VALUE, got 'method'."),
         (("--features", "plants=x"), "--features names 'plants' twice"),
         (("--out", "{}"), "exists and is no study. Give --out a new or an empty folder."),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hace.data import DATASETS
 from hace.hierarchy import Hierarchy
-from hace.lab.study.cells import Record, best_record
+from hace.lab.study.cells import NO_RESULT, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
 from hace.lab.train.models import ARCHITECTURES
@@ -102,7 +102,7 @@ class Choice:
     def state(self) -> str:
         """What a cell without a number says, and what one with a number adds: "", "diverged", "1 of 3 diverged" ..."""
         count = Counter(r.status for r in self.records)
-        missing = [(count[s], s) for s in ("diverged", "failed", "not run") if count[s]]
+        missing = [(count[s], s) for s in NO_RESULT if count[s]]
         if not self.finished:
             return missing[0][1] if missing else "not run"
         return ", ".join(f"{n} of {len(self.records)} {s}" for n, s in missing)

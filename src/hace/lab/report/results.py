@@ -148,7 +148,7 @@ def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, s
 def _nothing(records: Sequence[Record]) -> str:
     if not records:
         return "There is nothing to report: the study has no runs. Start it with `hace study`."
-    errors = [r.error for r in records if r.error]
+    errors = [r.error for r in records if r.status == "failed"]
     diverged = sum(r.status == "diverged" for r in records)
     parts = [f"{len(errors)} failed"] if errors else []
     parts += [f"{diverged} diverged"] if diverged else []

@@ -10,7 +10,7 @@ from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import Arrays, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
-from hace.lab.study.cells import CellKey, Record
+from hace.lab.study.cells import NO_RESULT, CellKey, Record
 
 _REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
 _NAMES = 5  # of classes, in a note
@@ -47,7 +47,7 @@ def counts_text(records: Sequence[Record]) -> str:
         '0 runs'
     """
     count = Counter(record.status for record in records)
-    missing = [f"{count[s]:,} {s}" for s in ("diverged", "failed", "not run") if count[s]]
+    missing = [f"{count[s]:,} {s}" for s in NO_RESULT if count[s]]
     finished = [f"{count['finished']:,} finished"]
     total = f"{len(records):,} {'run' if len(records) == 1 else 'runs'}"
     return f"{total}: {', '.join([*finished, *missing])}" if records else total

@@ -66,23 +66,26 @@ def listening() -> Iterator[Ear]:
 
 
 @contextmanager
-def ending() -> Iterator[None]:
+def ending() -> Iterator[Ear]:
     """Raise Stopped on SIGTERM and SIGUSR2, so that the block cleans up as it does on Ctrl-C: workers end, jobs are cancelled.
 
-    Only in the main thread, as :func:`listening`.
+    Only in the main thread, as :func:`listening`. The ear knows the signal even where a library turns Stopped into a plain
+    KeyboardInterrupt, as Ray does.
     """
+    ear = Ear()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ear
         return
 
     def end(number: int, _: Any) -> None:
+        ear.heard = number
         raise Stopped(f"Stopped by {WORDS[number]}.", number)
 
     before = {
         number: signal.signal(number, end) or signal.SIG_DFL for number in WORDS if number != signal.SIGINT
     }
     try:
-        yield
+        yield ear
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -25,6 +25,12 @@ Candidate = Mapping[
     str, Any
 ]  # settings of a run, nested as in its configuration: {"lr": 8.0, "weight_decay": 1e-4}
 Stage = Literal["search", "final"]
+NO_RESULT = (
+    "diverged",
+    "failed",
+    "to be retried",
+    "not run",
+)  # statuses of runs that tables have no number for
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,7 @@ class Record:
         lr: Its learning rate; NaN while it is not chosen.
         run: The run; None while there is none.
         error: Why there is none: the last error of a run that failed, or "" if it was not tried.
+        again: Whether the study tries it again by itself.
     """
 
     key: CellKey
@@ -173,13 +180,16 @@ class Record:
     lr: float
     run: Run | None
     error: str = ""
+    again: bool = False
 
     @property
     def status(self) -> str:
-        """One of "finished", "diverged", "failed" or "not run"."""
+        """Either "finished" or one of `NO_RESULT`."""
         if self.run is not None and self.run.result is not None:
             return self.run.status
-        return "failed" if self.error else "not run"
+        if self.error:
+            return "to be retried" if self.again else "failed"
+        return "not run"
 
     def metric(self, heading: str, name: str) -> float | None:
         """A metric of the result; None where there is none."""

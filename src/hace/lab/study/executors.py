@@ -1,7 +1,6 @@
-"""Where the jobs of a study are done: in this process, in several on this machine, or on a cluster.
+"""Where the jobs of a study run: in this process, in several on this machine, or on a cluster.
 
-An executor takes jobs and gives their results as they end, in any order. To add one, write the class and add an entry to
-`EXECUTORS`: nothing else knows how many there are.
+To add an executor, write the class (:class:`hace.lab.study.jobs.Executor`) and add an entry to `EXECUTORS`.
 """
 
 from __future__ import annotations
@@ -11,69 +10,15 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import fields
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from hace.errors import ConfigError, nearest
-from hace.lab.study.jobs import Job, JobResult, run_job
-
-STOP_SECONDS = 30.0  # for a process to go away by itself: a step of a large model takes its time
-
-
-class Executor(Protocol):
-    """Takes jobs, gives results as they end. Used as a context manager; leaving it stops whatever is still at work."""
-
-    @property
-    def capacity(self) -> int:
-        """How many jobs it is worth to have under way."""
-        ...
-
-    def submit(self, job: Job) -> None:
-        """Start a job, or put it in a queue."""
-        ...
-
-    def next(self) -> JobResult:
-        """Wait for a job to end. There must be one under way."""
-        ...
-
-    def __enter__(self) -> Executor: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What an executor may use.
-
-    Attributes:
-        workers: Jobs at the same time; 0 and 1 are this process itself, None is the executor's own choice.
-        cpus, gpus: Of each job, on a cluster.
-        address: Of a running Ray cluster; None starts one on this machine.
-        partition: Of SLURM.
-        hours: After which SLURM may stop a job.
-        logs: A folder for what a cluster's jobs print.
-    """
-
-    workers: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-    address: str | None = None
-    partition: str | None = None
-    hours: float = 24.0
-    logs: Path = Path("jobs")
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 0:
-            raise ConfigError(f"--workers must be 0 or more, got {self.workers}.")
-        if self.cpus < 1 or self.gpus < 0 or not self.hours > 0:
-            raise ConfigError(
-                "--cpus must be at least 1, --gpus at least 0 and --hours more than 0, got "
-                f"{self.cpus}, {self.gpus:g} and {self.hours:g}."
-            )
+from hace.lab.study.jobs import STOP_SECONDS, Executor, Job, JobResult, Resources, run_job
 
 
 class InProcess:
@@ -85,12 +30,16 @@ class InProcess:
         self._queue: deque[Job] = deque()
         self._sources: dict[str, Any] = {}
 
+    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
+        """Nothing: jobs end with their process."""
+        return []
+
     def submit(self, job: Job) -> None:
-        """Put it in the queue; :meth:`next` does it."""
+        """Queue it; :meth:`next` does it."""
         self._queue.append(job)
 
-    def next(self) -> JobResult:
-        """Do the first job of the queue."""
+    def next(self, timeout: float | None = None) -> JobResult:
+        """Do the first job of the queue, however long it takes."""
         return run_job(self._queue.popleft(), self._sources)
 
     def __enter__(self) -> InProcess:
@@ -102,15 +51,15 @@ class InProcess:
 
 
 class _Worker:
-    """A process with a line to it. Its place, as of a process that torchrun has started, says which accelerator it takes."""
+    """A process with a pipe to it. Its number, as the local rank of a torchrun process, says which GPU it takes."""
 
-    def __init__(self, threads: int, place: int) -> None:
+    def __init__(self, threads: int, number: int) -> None:
         context = multiprocessing.get_context("spawn")  # a fork of a process with torch's threads may hang
-        self.line, end = context.Pipe()
+        self.pipe, end = context.Pipe()
         self.job: Job | None = None
-        self.place = place
+        self.number = number
         self._asked = False
-        with _environment(threads, place):
+        with _environment(threads, number):
             self.process = context.Process(target=_serve, args=(end,), name="hace worker")
             self.process.start()
         end.close()
@@ -123,7 +72,7 @@ class _Worker:
 
     def stop(self) -> None:
         """End the process, gently first."""
-        self.line.close()
+        self.pipe.close()
         self.ask()
         self.process.join(STOP_SECONDS)
         if self.process.is_alive():
@@ -132,7 +81,7 @@ class _Worker:
 
 
 class Processes:
-    """Several processes on this machine. One that crashes or is killed fails its job only, and another takes its place.
+    """Several processes on this machine. One that crashes or is killed fails only its job; another replaces it.
 
     Args:
         workers: How many.
@@ -143,27 +92,33 @@ class Processes:
         self._queue: deque[Job] = deque()
         self._workers: list[_Worker] = []
 
+    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
+        """Nothing: workers end with the process that started them."""
+        return []
+
     def submit(self, job: Job) -> None:
-        """Give it to a process that has none, or put it in the queue."""
+        """Give it to an idle process, or queue it."""
         self._queue.append(job)
         self._assign()
 
-    def next(self) -> JobResult:
+    def next(self, timeout: float | None = None) -> JobResult | None:
         """Wait for a process to answer, or to die."""
         busy = [worker for worker in self._workers if worker.job is not None]
-        # A worker's own children may hold its end of the line open after its death: so watch the process, too.
-        ready = wait([w.line for w in busy] + [w.process.sentinel for w in busy])
-        worker = next(w for w in busy if w.line in ready or w.process.sentinel in ready)
+        # Children of a worker may keep its end of the pipe open after its death: watch the process, too.
+        ready = wait([w.pipe for w in busy] + [w.process.sentinel for w in busy], timeout)
+        worker = next((w for w in busy if w.pipe in ready or w.process.sentinel in ready), None)
+        if worker is None:
+            return None
         job, worker.job = worker.job, None
         assert job is not None
         try:
-            if not worker.line.poll():
+            if not worker.pipe.poll():
                 raise EOFError
-            result = worker.line.recv()
+            result = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._workers.remove(worker)
             worker.process.join()
-            result = JobResult(job, lost=f"the process that made it {_ending(worker.process.exitcode)}.")
+            result = JobResult(job, lost=f"its process {_ending(worker.process.exitcode)}.")
             worker.stop()
         self._assign()
         return result
@@ -174,13 +129,13 @@ class Processes:
             if worker is None:
                 if len(self._workers) >= self.capacity:
                     return
-                places = set(range(self.capacity)) - {w.place for w in self._workers}
-                worker = _Worker(self._queue[0].threads, min(places))
+                free = set(range(self.capacity)) - {w.number for w in self._workers}
+                worker = _Worker(self._queue[0].threads, min(free))
                 self._workers.append(worker)
             worker.job = self._queue.popleft()
             try:
-                worker.line.send(worker.job)
-            except BrokenPipeError:  # it died while it had nothing to do
+                worker.pipe.send(worker.job)
+            except BrokenPipeError:  # it died while it was idle
                 self._queue.appendleft(worker.job)
                 self._workers.remove(worker)
                 worker.stop()
@@ -197,22 +152,22 @@ class Processes:
         self._workers.clear()
 
 
-def _serve(line: Connection) -> None:
-    """The life of a worker: jobs in, results out, until the line is closed."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the study ends its workers itself
+def _serve(pipe: Connection) -> None:
+    """The life of a worker: jobs in, results out, until the pipe is closed."""
+    for name in ("SIGINT", "SIGUSR2"):  # these reach the whole group; the parent ends its workers itself
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sources: dict[str, Any] = {}
     while True:
         try:
-            line.send(run_job(line.recv(), sources))
-        except (EOFError, OSError, KeyboardInterrupt):  # the last from a training that a signal has stopped
+            pipe.send(run_job(pipe.recv(), sources))
+        except (EOFError, OSError, KeyboardInterrupt):  # the last from a training that a signal stopped
             return
 
 
 def _end_with_parent() -> None:
-    """A study that is killed cannot end its workers, and they would hold the locks of their runs: so they end themselves."""
+    """A killed study cannot end its workers, and they would keep the locks of their runs: so they end themselves."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -228,10 +183,10 @@ def _ending(exitcode: int | None) -> str:
 
 
 @contextmanager
-def _environment(threads: int, place: int) -> Iterator[None]:
-    """Libraries read their number of threads when they load: it has to stand in the environment of a new process."""
+def _environment(threads: int, number: int) -> Iterator[None]:
+    """Set what a new process must find in its environment: libraries read their number of threads when they load."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    values = {**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(place)}
+    values = {**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(number)}
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -250,28 +205,61 @@ def _local(resources: Resources) -> Executor:
 
 
 def _ray(resources: Resources) -> Executor:
-    from hace.lab.study.clusters import RayCluster
+    from hace.lab.study.ray_cluster import RayCluster
 
     return RayCluster(resources)
 
 
 def _slurm(resources: Resources) -> Executor:
-    from hace.lab.study.clusters import Submitit
+    from hace.lab.study.slurm import Slurm
 
-    return Submitit(resources)
-
-
-EXECUTORS: dict[str, Callable[[Resources], Executor]] = {"local": _local, "ray": _ray, "slurm": _slurm}
+    return Slurm(resources)
 
 
-def make_executor(name: str, resources: Resources) -> Executor:
+class ExecutorEntry(NamedTuple):
+    """An executor, and the fields of Resources it uses."""
+
+    make: Callable[[Resources], Executor]
+    options: tuple[str, ...]
+
+
+EXECUTORS = {
+    "local": ExecutorEntry(_local, ("workers",)),
+    "ray": ExecutorEntry(_ray, ("workers", "address", "cpus", "gpus")),
+    "slurm": ExecutorEntry(
+        _slurm, tuple(f.name for f in fields(Resources) if f.name not in ("address", "logs"))
+    ),
+}
+
+
+def find_executor(name: str) -> ExecutorEntry:
     """An executor by its name.
 
     Raises:
-        ConfigError: There is none of that name, or it cannot be had.
+        ConfigError: There is none of that name.
     """
     if name not in EXECUTORS:
         raise ConfigError(
-            f"--executor must be one of {', '.join(EXECUTORS)}, got {name!r}.{nearest(name, EXECUTORS)}"
+            f"--executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"
         )
-    return EXECUTORS[name](resources)
+    return EXECUTORS[name]
+
+
+def resources_for(executor: str, given: Mapping[str, Any], logs: Path) -> Resources:
+    """The resources of an executor, from the options that a user gave.
+
+    Args:
+        executor: A key of `EXECUTORS`.
+        given: Values by option; None where the user did not give it.
+        logs: Folder for what the jobs of a cluster print.
+
+    Raises:
+        ConfigError: There is no such executor, it has no such option, or a value is out of range.
+    """
+    entry = find_executor(executor)
+    values = {name: value for name, value in given.items() if value is not None}
+    for name in values:
+        if name not in entry.options:
+            users = " or ".join(f"--executor {key}" for key, e in EXECUTORS.items() if name in e.options)
+            raise ConfigError(f"--{name} must be given with {users}. Got --executor {executor}.")
+    return Resources(**values, logs=logs)

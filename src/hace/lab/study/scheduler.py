@@ -1,13 +1,14 @@
-"""A study at work: what is ready goes to the executor, what fails is tried again, what is done is never repeated.
+"""A running study: what is ready goes to the executor, what fails is tried again, what is done is never repeated.
 
-A final run is ready as soon as the searches of its own cell are finished. Everything that is known lies on the disk, so a
-study that was killed is continued by looking.
+A final run is ready as soon as the searches of its cell are finished. All state is on the disk, so a study that was killed
+goes on where it was.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -16,20 +17,19 @@ from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
 from hace.lab.study.cells import Cell, CellKey, Record, choose
-from hace.lab.study.executors import Executor
-from hace.lab.study.jobs import Job, JobResult
+from hace.lab.study.jobs import Executor, Job, JobResult, is_busy
 from hace.lab.study.study import Study, write_failures
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
-    "the job says that it is done, and there is no result at {}. With a cluster, the study must lie on a file system that "
-    "all machines share, at the same path."
+    "The job is done, but there is no result in {}. On a cluster, the study must be on a file system that all machines share, "
+    "at the same path."
 )
 
 
 @dataclass
 class Row:
-    """How a method stands on a data set and model, in runs."""
+    """The runs of a method on a data set and model, counted."""
 
     total: int = 0
     done: int = 0
@@ -40,14 +40,14 @@ class Row:
 
 @dataclass
 class Tally:
-    """How a study stands.
+    """The progress of a study.
 
     Attributes:
-        rows: By data set, model and method.
-        fresh: Runs that were finished since the study was started this time.
-        searches: Rates that were chosen among three or more.
-        edges: Of these, the smallest or the largest of the grid.
-        notes: What people should know, such as the first words of an error; the last ones are shown.
+        rows: Counts by data set, model and method.
+        fresh: Runs finished since this start.
+        searches: Rates chosen among three or more.
+        edges: How many of these are the smallest or the largest of the grid.
+        notes: What people should know, such as an error; the last ones are shown.
     """
 
     rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
@@ -62,16 +62,16 @@ class Tally:
 
 
 class Watch(Protocol):
-    """Somebody who wants to see how a study stands."""
+    """Shows the progress of a study."""
 
     def changed(self, tally: Tally) -> None:
-        """Called whenever something has."""
+        """Called whenever something changes."""
         ...
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A run that is to be made: for which cell, and in which stage."""
+    """A run to make, with its cell and stage."""
 
     cell: Cell
     stage: Literal["search", "final"]
@@ -79,13 +79,13 @@ class Wanted:
 
 
 class Scheduler:
-    """Does what is missing of a study.
+    """Makes the missing runs of a study.
 
     Args:
         study: The study.
         sources: Its features, by data set, as `Survey` has them.
-        retries: Further attempts of a run that failed.
-        threads: Of each process.
+        retries: Further attempts of a run that failed. A job that was ended from outside and saved something is no attempt.
+        threads: Threads of each process.
         watch: Told whenever something changes.
     """
 
@@ -107,32 +107,54 @@ class Scheduler:
         self._runs: dict[str, Run] = {}  # finished
         self._ready: list[str] = []
         self._queue: deque[Job] = deque()
+        self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
         self._flying: set[str] = set()
-        self._settled: set[CellKey] = set()  # whose final run is wanted, or cannot be
+        self._saved: dict[str, int] = {}  # steps of trainings when their job began
+        self._settled: set[CellKey] = set()  # cells whose final run is wanted, or impossible
         self._look()
 
     def run(self, executor: Executor) -> Tally:
         """Make every run that can be made.
 
         Args:
-            executor: Inside of its `with`.
+            executor: An executor inside its `with` block.
         """
         write_failures(self.study, self.failures)
         under_way = 0
+        for job in executor.resume(self._adopted):
+            self._started(job)
+            under_way += 1
         while True:
             while under_way < executor.capacity and (job := self._next()) is not None:
-                self._flying.update(job.runs)
-                self._count(job.runs, "running", 1)
+                self._started(job)
                 executor.submit(job)
                 under_way += 1
             self._tell()
-            if not under_way:
+            pause = min((due for due, _, _ in self._later), default=None)
+            pause = None if pause is None else max(0.0, pause - time.monotonic())
+            if under_way:
+                result = executor.next(pause)
+                if result is not None:
+                    self._ended(result)
+                    under_way -= 1
+            elif pause is not None:
+                time.sleep(pause)
+            else:
                 return self.tally
-            self._ended(executor.next())
-            under_way -= 1
+
+    def _adopted(self, runs: Sequence[str]) -> Job | None:
+        """The job of an earlier start, with the runs that are still wanted."""
+        wanted = {run: self._wanted[run][0].config for run in runs if run in self._ready}
+        self._ready = [run for run in self._ready if run not in wanted]
+        return self._job(wanted) if wanted else None
+
+    def _started(self, job: Job) -> None:
+        self._flying.update(job.runs)
+        self._saved |= job.saved_steps()
+        self._count(job.runs, "running", 1)
 
     def missing(self) -> list[Wanted]:
-        """What is ready to be made now; final runs whose rate is not chosen yet are not among it."""
+        """What can be made now, without the final runs whose rate is not chosen yet."""
         return [self._wanted[run][0] for run in self._ready]
 
     def _look(self) -> None:
@@ -164,7 +186,7 @@ class Scheduler:
         return found is not None
 
     def _choose(self, cell: Cell) -> None:
-        """Want the final run of a cell, if its rate can be told."""
+        """Want the final run of a cell, if its rate is known."""
         if cell.key in self._settled:
             return
         searched = []
@@ -185,13 +207,21 @@ class Scheduler:
             self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
 
     def _next(self) -> Job | None:
+        now = time.monotonic()
+        due = [(delay, job) for at, delay, job in self._later if at <= now]
+        self._later = [entry for entry in self._later if entry[0] > now]
+        for delay, job in due:
+            if any(is_busy(self.study.runs / run) for run in job.runs):  # wait here, not in a cluster's queue
+                self._postpone(job, min(2 * delay, 30.0))
+            else:
+                self._queue.append(job)
         if not self._queue and self._ready:
             self._queue.extend(self._jobs(self._ready))
             self._ready = []
         return self._queue.popleft() if self._queue else None
 
     def _jobs(self, runs: Iterable[str]) -> list[Job]:
-        """Runs of probes that can share a pass do; others are a job each."""
+        """Group the probes that can share a pass; every other run is a job."""
         probes: dict[str, list[ProbeConfig]] = {}
         jobs = []
         for run in runs:
@@ -207,9 +237,18 @@ class Scheduler:
                 jobs.append(self._job({c.identity(fingerprint): c for c in work.configs}))
         return jobs
 
-    def _job(self, configs: Mapping[str, RunConfig], delay: float = 0.0) -> Job:
+    def _job(self, configs: Mapping[str, RunConfig]) -> Job:
         out = str(self.study.runs.resolve())
-        return Job(tuple(configs), tuple(configs.values()), out, self.threads, delay)
+        first = self._wanted[next(iter(configs))][0]
+        name = f"{self._label(first)} and {len(configs) - 1} more" if len(configs) > 1 else self._label(first)
+        return Job(tuple(configs), tuple(configs.values()), out, self.threads, name)
+
+    def _label(self, wanted: Wanted) -> str:
+        """A run for people."""
+        return f"{wanted.cell.key}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
+
+    def _postpone(self, job: Job, delay: float) -> None:
+        self._later.append((time.monotonic() + delay, delay, job))
 
     def _ended(self, result: JobResult) -> None:
         self._flying.difference_update(result.job.runs)
@@ -221,19 +260,29 @@ class Scheduler:
                 del left[run]
                 self._succeeded(run)
                 cells |= self._searching(run)
-        if result.lost and len(left) > 1:  # perhaps one of them is to blame: try each by itself
-            self._queue.extend(self._job({run: config}) for run, config in left.items())
-            left = {}
+        if result.lost:
+            self._go_on(result, left)
         busy = {run: config for run, config in left.items() if run in result.busy}
         if busy:
             self._note(f"waiting: {result.errors[next(iter(busy))]}")
-            self._queue.append(self._job(busy, BUSY_SECONDS))
+            self._postpone(self._job(busy), BUSY_SECONDS)
         for run in [run for run in left if run not in busy]:
             error = result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs)
             self._failed(run, error)
             cells |= self._searching(run)
         for cell in cells.values():
             self._choose(cell)
+
+    def _go_on(self, result: JobResult, left: dict[str, RunConfig]) -> None:
+        """Take from `left` what a job that was ended from outside leaves to go on with, and queue it again."""
+        saved = result.job.saved_steps()
+        again = [run for run in left if saved.get(run, 0) > self._saved.get(run, 0)]
+        for run in again:
+            what = self._label(self._wanted[run][0])
+            self._note(f"{what}: saved at step {saved[run]}, goes on from there: {result.lost}")
+        if len(left) > 1:  # perhaps one of them is to blame: try each alone
+            again = list(left)
+        self._queue.extend(self._job({run: left.pop(run)}) for run in again)
 
     def _searching(self, run: str) -> dict[CellKey, Cell]:
         """The cells whose rate a run helps to choose."""
@@ -254,16 +303,17 @@ class Scheduler:
             "stage": wanted.stage,
             "lr": wanted.config.lr,
             "attempts": attempts,
+            "again": attempts <= self.retries,
             "error": error,
         }
         write_failures(self.study, self.failures)
-        what = f"{wanted.cell.key}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
+        what = self._label(wanted)
         if self._given_up(run):
             self._count([run], "failed", 1)
             self._note(f"failed after {attempts} attempts: {what}: {error}")
         else:
-            self._note(f"attempt {attempts} failed: {what}: {error}")
-            self._queue.append(self._job({run: wanted.config}, delay=min(2.0 ** (attempts - 1), 30.0)))
+            self._note(f"attempt {attempts} failed, will be tried again: {what}: {error}")
+            self._postpone(self._job({run: wanted.config}), min(2.0 ** (attempts - 1), 30.0))
 
     def _given_up(self, run: str) -> bool:
         return self.failures.get(run, {}).get("attempts", 0) > self.retries
@@ -279,7 +329,7 @@ class Scheduler:
         return self.tally.rows.setdefault((key.dataset, key.model, key.method), Row())
 
     def _note(self, text: str) -> None:
-        if text not in self.tally.notes:  # one who waits asks again and again
+        if text not in self.tally.notes:
             self.tally.notes.append(text)
 
     def _tell(self) -> None:

@@ -83,14 +83,13 @@ class Study:
         A final run whose rate is not chosen yet has the rate NaN.
         """
         failures = self.failures()
-        opened: dict[str, tuple[Run | None, str]] = {}
+        opened: dict[str, tuple[Run | None, str, bool]] = {}
 
         def look(cell: Cell, config: RunConfig, stage: Stage) -> Record:
             run_id = self.identity(cell, config)
             if run_id not in opened:
                 opened[run_id] = self._open(run_id, failures)
-            run, error = opened[run_id]
-            return Record(cell.key, stage, config.lr, run, error)
+            return Record(cell.key, stage, config.lr, *opened[run_id])
 
         found = []
         for cell in self.cells:
@@ -104,17 +103,18 @@ class Study:
             found += [*searched, final]
         return found
 
-    def _open(self, run_id: str, failures: Mapping[str, Mapping[str, Any]]) -> tuple[Run | None, str]:
-        folder = self.runs / run_id
-        error = failures.get(run_id, {}).get("error", "")
+    def _open(self, run_id: str, failures: Mapping[str, Mapping[str, Any]]) -> tuple[Run | None, str, bool]:
+        """A run, or its last error and whether it will be tried again."""
+        folder, failure = self.runs / run_id, failures.get(run_id, {})
+        failed = None, failure.get("error", ""), failure.get("again", False)
         if not (folder / RUN).is_file():
-            return None, error
+            return failed
         try:
             run = read_run(folder)
             run.verify()
         except HaceError as problem:
-            return None, str(problem)
-        return (run, "") if run.result is not None else (None, error)
+            return None, str(problem), False
+        return (run, "", False) if run.result is not None else failed
 
 
 def read_study(folder: str | Path) -> Study:

@@ -212,3 +212,8 @@ class Checkpoints:
 def tensors(module: nn.Module) -> dict[str, Tensor]:
     """The weights to keep, on the CPU."""
     return {name: value.detach().cpu() for name, value in module.state_dict().items()}
+
+
+def saved_step(run: Path) -> int:
+    """The step of a run's newest checkpoint; 0 without one."""
+    return max((int(path.name.split("-")[1]) for path in (run / FOLDER).glob("step-*.pt")), default=0)
