@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             return 2
         args = parser.parse_args(argv)
-        memory = args.memory
+        memory = args.to_lower
         if getattr(args, "out", None) == "":
             raise ConfigError("--out must be a path. Got ''.")
         args.run(args)
@@ -202,5 +202,5 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(subparser)
-        subparser.set_defaults(run=module.run, memory=command.memory)
+        subparser.set_defaults(run=module.run, to_lower=command.memory)
     return parser

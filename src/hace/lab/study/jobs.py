@@ -15,9 +15,9 @@ from typing import Protocol
 import torch
 
 from hace.errors import ConfigError, HaceError
+from hace.files.locks import only_process
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.run import only_process
 from hace.lab.runs.train_config import TrainConfig
 
 STOP_SECONDS = 30.0  # for a process to save and end: a step of a large model takes its time

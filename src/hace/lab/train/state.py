@@ -216,4 +216,4 @@ def tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def saved_step(run: Path) -> int:
     """The step of a run's newest checkpoint; 0 without one."""
-    return max((int(path.name.split("-")[1]) for path in (run / FOLDER).glob("step-*.pt")), default=0)
+    return max((int(path.name.split("-")[1]) for path in (run / CHECKPOINTS).glob("step-*.pt")), default=0)
