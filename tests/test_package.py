@@ -45,18 +45,12 @@ OWED = {
 }
 
 PUBLIC = {
-    "ConditionalSoftmaxLoss",
     "ConfigError",
-    "CrossEntropyLoss",
     "DATASETS",
     "DataError",
     "Dataset",
-    "ExpectedDistanceLoss",
     "FormatError",
     "HACEClassifier",
-    "HACELoss",
-    "HCELoss",
-    "HXELoss",
     "HaceError",
     "Hierarchy",
     "HierarchyError",
@@ -65,11 +59,18 @@ PUBLIC = {
     "ProbeConfig",
     "RunConfig",
     "Samples",
-    "SimLoss",
-    "SoftLabelLoss",
     "TrainConfig",
     "__version__",
     "build_loss",
+    "data",
+    "decisions",
+    "draw",
+    "environment",
+    "errors",
+    "formats",
+    "hierarchy",
+    "linear",
+    "losses",
     "cifar100_hierarchy",
     "compare",
     "draw_hierarchy",
@@ -86,6 +87,7 @@ PUBLIC = {
     "read_run",
     "show_config",
     "write_hierarchy",
+    *hace.losses.registry.CLASSES,
 }
 
 NOT_AT_IMPORT = {

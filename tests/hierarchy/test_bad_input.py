@@ -142,7 +142,7 @@ def test_an_id_is_not_empty() -> None:
 
 @pytest.mark.parametrize("edge", ["ab", ("a",), ("a", "b", "c"), 3, ()])
 def test_edges_are_pairs(edge: object) -> None:
-    assert problems(edges, [edge]) == (f"edges must be pairs (parent, child). Got {edge!r} instead.",)
+    assert problems(edges, [edge]) == (f"edges must be pairs (parent, child). Got {edge!r}.",)
 
 
 @pytest.mark.parametrize("array", [[[0, 1]], [0.5, 1.0], ["a", "b"], 3])
@@ -163,8 +163,8 @@ def test_parent_arrays_hold_positions(array: object) -> None:
 )
 def test_a_string_is_not_a_list_of_ids(build: Any, options: dict[str, Any], name: str) -> None:
     (problem,) = problems(build, ANIMAL_EDGES, **options)
-    assert problem == f"{name} must be a list of ids. Got {options[name]!r} instead."
-    assert problems(flat, "cat") == ("classes must be a list of ids. Got 'cat' instead.",)
+    assert problem == f"{name} must be a list of ids. Got {options[name]!r}."
+    assert problems(flat, "cat") == ("classes must be a list of ids. Got 'cat'.",)
 
 
 # ------------------------------------------------------------------ the class list
@@ -253,9 +253,7 @@ def test_rooted_needs_one_top_with_children() -> None:
 @pytest.mark.parametrize("names", [["one"], ["one", "two", "three"], "ab"])
 def test_level_names_for_every_level(names: Any) -> None:
     (problem,) = problems(edges, ANIMAL_EDGES, level_names=names)
-    assert problem == (
-        f"level_names must have one name for each of the levels 1 to 2. Got {names!r} instead."
-    )
+    assert problem == (f"level_names must have one name for each of the levels 1 to 2. Got {names!r}.")
 
 
 def test_names_for_nodes_that_exist() -> None:
@@ -336,15 +334,15 @@ def test_an_inner_node_has_no_label() -> None:
 @pytest.mark.parametrize("level", [-1, 3, "genus", 1.0, None])
 def test_levels_that_do_not_exist(level: object) -> None:
     h = edges(ANIMALS.edges, level_names=["kind", "breed"])
-    expected = f"level must be an integer from 0 to 2, or one of 'kind', 'breed'. Got {level!r} instead."
+    expected = f"level must be an integer from 0 to 2, or one of 'kind', 'breed'. Got {level!r}."
     assert problems(h.level, level) == problems(h.level_nodes, level) == (expected,)
     (problem,) = problems(TOP_NOT_ROOT.build().level, 0)
-    assert problem == "level must be an integer from 1 to 3. Got 0 instead."
+    assert problem == "level must be an integer from 1 to 3. Got 0."
 
 
 def test_distances_that_do_not_exist() -> None:
     h = ANIMALS.build()
-    expected = "distance must be one of lca_height, lca_depth, edges. Got 'hops' instead."
+    expected = "distance must be one of lca_height, lca_depth, edges. Got 'hops'."
     assert problems(h.distance, "husky", "dog", "hops") == (expected,)
     assert problems(h.max_distance, "hops") == problems(h.distance_matrix, "hops") == (expected,)
     assert problems(h.distances, [], [], "hops") == (expected,)
@@ -352,13 +350,11 @@ def test_distances_that_do_not_exist() -> None:
 
 def test_labels_that_do_not_exist() -> None:
     h = ANIMALS.build()
-    assert problems(h.distances, [0, 4], 0) == ("a must hold labels of leaves from 0 to 3. Got 4 instead.",)
-    assert problems(h.distances, 0, -1) == ("b must hold labels of leaves from 0 to 3. Got -1 instead.",)
-    assert problems(h.distances, 7, 0, labels="nodes") == (
-        "a must hold node indices from 0 to 6. Got 7 instead.",
-    )
-    assert "a must hold integers (leaves). Got float64 instead." in problems(h.distances, [0.0], 0)
-    assert "b must hold integers (leaves). Got bool instead." in problems(h.distances, 0, np.array([True]))
+    assert problems(h.distances, [0, 4], 0) == ("a must hold labels of leaves from 0 to 3. Got 4.",)
+    assert problems(h.distances, 0, -1) == ("b must hold labels of leaves from 0 to 3. Got -1.",)
+    assert problems(h.distances, 7, 0, labels="nodes") == ("a must hold node indices from 0 to 6. Got 7.",)
+    assert "a must hold integers (leaves). Got float64." in problems(h.distances, [0.0], 0)
+    assert "b must hold integers (leaves). Got bool." in problems(h.distances, 0, np.array([True]))
     assert "labels must be 'leaves' or 'nodes'" in problems(h.distances, 0, 0, labels="leaf")[0]
     assert "labels must be 'leaves' or 'nodes'" in problems(h.distance_matrix, labels="leaf")[0]
 

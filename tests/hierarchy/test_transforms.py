@@ -193,7 +193,7 @@ def test_a_seed_must_be_a_natural_number(seed: object) -> None:
         (["huskey"], "leaves names ids that are not in the hierarchy: 'huskey'. Did you mean 'husky'?"),
         (["dog", "husky"], "leaves names nodes that have children: 'dog'. Name the classes below them."),
         (["husky", "husky"], "leaves repeats 'husky'"),
-        ("husky", "leaves must be a list of ids. Got 'husky' instead."),
+        ("husky", "leaves must be a list of ids. Got 'husky'."),
     ],
 )
 def test_subset_refuses(leaves: object, message: str) -> None:

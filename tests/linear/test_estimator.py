@@ -327,14 +327,14 @@ def test_it_agrees_with_the_trainer_on_more_classes() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"loss": "hacee"}, "Unknown loss 'hacee'.*Did you mean 'hace'"),
+        ({"loss": "hacee"}, "loss must be one of .*Got 'hacee'. Did you mean 'hace'"),
         ({"dilution": 0.0}, r"dilution must be in \(0, 1\]"),
         ({"optimizer": "newton"}, "optimizer must be one of 'sgd', 'adamw', 'lbfgs'"),
         ({"optimizer": "sgd", "lr": -1.0}, "lr must be a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be a number >= 0"),
         ({"hierarchy": {"a": "b"}}, "hierarchy must be a hace.Hierarchy or None. Got dict"),
         ({"loss_params": {"labels": "nodes"}}, "loss_params must not hold 'labels'"),
-        ({"loss_params": {"alhpa": 1}}, "Loss 'hace' has no parameter 'alhpa'"),
+        ({"loss_params": {"alhpa": 1}}, "Parameters of loss 'hace' must be among .*Got 'alhpa'"),
     ],
 )
 def test_bad_parameters(params: dict[str, Any], message: str) -> None:

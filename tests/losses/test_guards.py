@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
@@ -100,10 +101,38 @@ def test_forward_mode_goes_through_pytorch() -> None:
     torch.testing.assert_close(derivative, ((ahead - behind) / (2 * step)).float(), rtol=1e-3, atol=1e-4)
 
 
-def test_keywords_of_another_loss_are_refused() -> None:
-    for loss in (hace.HCELoss, hace.CrossEntropyLoss, hace.SoftLabelLoss):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'dilution'"):
-            loss(ANIMALS, dilution=0.3)
+@pytest.mark.parametrize("loss", hace.losses.registry.CLASSES)
+def test_keywords_of_another_loss_are_refused(loss: str) -> None:
+    made = getattr(hace, loss)
+    assert issubclass(made, hace.HACELoss) == (loss == "HACELoss")
+    own = inspect.signature(made).parameters
+    assert all(p.kind is not p.VAR_KEYWORD for p in own.values())
+    assert {"labels", "weight", "ignore_index", "reduction"} <= set(own)
+    for name, value in {"dilution": 0.3, "soft_label_beta": 5.0, "aggregate": False, "alpha": 0.1}.items():
+        if name not in own:
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+                made(ANIMALS, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("argument", "values"),
+    {
+        "ignore_index": [2**63, -(2**63) - 1, 0.5, "0", None, True],
+        "weight": [
+            "x",
+            ["a", "b", "c"],
+            [1.0, [2.0], 3.0],
+            object(),
+            torch.zeros(3, device="meta"),
+            [1j, 1, 1],
+        ],
+    }.items(),
+)
+def test_odd_values_of_shared_arguments_are_config_errors(argument: str, values: list[object]) -> None:
+    for value in values:
+        with pytest.raises(hace.ConfigError, match=f"^{argument} must be "):
+            hace.HACELoss(ANIMALS, **{argument: value})  # type: ignore[arg-type]
+    hace.HACELoss(ANIMALS, ignore_index=2**63 - 1, weight=torch.ones(3, dtype=torch.bfloat16))
 
 
 def test_hxe_stays_finite_whatever_a_root_would_weigh() -> None:

@@ -162,11 +162,11 @@ def test_without_a_built_kernel_everything_works() -> None:
 def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> None:
     loss = HACELoss(ANIMALS.build(), 0.5, smoothing)
     target = torch.tensor([0, 1, bad])
-    with pytest.raises(DataError, match=rf"labels from 0 to 3 \(or ignore_index=-100\). Got {bad} instead"):
+    with pytest.raises(DataError, match=rf"labels from 0 to 3 \(or ignore_index=-100\). Got {bad}"):
         loss(torch.zeros(3, 7, requires_grad=True), target)
     torch.compiler.reset()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    with pytest.raises(DataError, match=f"Got {bad} instead"):
+    with pytest.raises(DataError, match=f"Got {bad}"):
         compiled(torch.zeros(3, 7), target)
 
 

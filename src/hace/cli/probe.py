@@ -38,8 +38,7 @@ examples:
   hace probe --config runs/4cd033b43672ca23/config.json
 
 F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
-classes). Losses: cross_entropy, soft_label, hxe, hce, hace, ancestral_smoothing, hace_leaves, conditional_softmax, simloss,
-expected_distance; parameters a loss does not take are ignored.
+classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored.
 
 protocols:
   single  every loss, parameter, rate and seed as given, judged on the test samples

@@ -54,7 +54,7 @@ def as_id(value: object, where: str) -> str:
 def as_ids(values: Iterable[object], where: str) -> list[str]:
     """The ids in a list of nodes."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise HierarchyError(f"{where} must be a list of ids. Got {values!r} instead.")
+        raise HierarchyError(f"{where} must be a list of ids. Got {values!r}.")
     return [as_id(value, where) for value in values]
 
 

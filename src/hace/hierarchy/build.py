@@ -47,7 +47,7 @@ def index_edges(
     flat: list[int] = []
     for edge in edges:
         if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
-            raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r} instead.")
+            raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
         for end in edge:
             key = end if type(end) is str and end else as_id(end, "edges")
             flat.append(index.setdefault(key, len(index)))
@@ -91,7 +91,7 @@ def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[st
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise HierarchyError(
             "parents must be a mapping or a 1-D array of integers (-1 for a top). "
-            f"Got shape {array.shape} of {array.dtype} instead."
+            f"Got shape {array.shape} of {array.dtype}."
         )
     array = array.astype(np.int64)
     n = len(array)
@@ -107,11 +107,9 @@ def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[st
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
     if ids not in _OTHER_IDS:
-        raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r} instead.")
+        raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r}.")
     if isinstance(level_names, str):
-        raise HierarchyError(
-            f"level_names must be a list of names, one a column. Got {level_names!r} instead."
-        )
+        raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
     if hasattr(paths, "itertuples") and hasattr(paths, "columns"):
         level_names = tuple(str(c) for c in paths.columns) if level_names is None else level_names
         paths = paths.itertuples(index=False, name=None)
@@ -185,7 +183,7 @@ def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, .
     """The names of one row, without what is missing at its end."""
     if isinstance(row, str) or not isinstance(row, Iterable):
         raise HierarchyError(
-            f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r} instead."
+            f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r}."
         )
     cells = [_cell(c, number) for c in row]
     while cells and cells[-1] is None:

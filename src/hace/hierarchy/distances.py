@@ -151,7 +151,7 @@ def max_distance(h: Hierarchy, distance: str) -> int:
 def check_distance(distance: str) -> None:
     """Refuses a distance that does not exist."""
     if distance not in DISTANCES:
-        raise HierarchyError(f"distance must be one of {', '.join(DISTANCES)}. Got {distance!r} instead.")
+        raise HierarchyError(f"distance must be one of {', '.join(DISTANCES)}. Got {distance!r}.")
 
 
 def virtual_height(h: Hierarchy) -> int:

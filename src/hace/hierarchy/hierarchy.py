@@ -78,7 +78,7 @@ class Hierarchy(Structure):
         classes = None if leaves is None else as_ids(leaves, "leaves")
         if names is not None and not isinstance(names, Mapping):
             raise HierarchyError(
-                f"names must be a mapping from ids to display names. Got {type(names).__name__} instead."
+                f"names must be a mapping from ids to display names. Got {type(names).__name__}."
             )
         display = {as_id(k, "names"): str(v) for k, v in (names or {}).items()}
         stray = display.keys() - set(ids) if display else set()
@@ -105,17 +105,16 @@ class Hierarchy(Structure):
         levels = () if isinstance(names, str) else tuple(str(name) for name in names)
         if len(levels) != self.max_depth:
             raise HierarchyError(
-                f"level_names must have one name for each of the levels 1 to {self.max_depth}. "
-                f"Got {names!r} instead."
+                f"level_names must have one name for each of the levels 1 to {self.max_depth}. Got {names!r}."
             )
         self.__dict__["_level_names"] = levels
         return self
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one instead.")
+        raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one.")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one instead.")
+        raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one.")
 
     @classmethod
     def from_edges(
@@ -223,9 +222,7 @@ class Hierarchy(Structure):
         labels: dict[Any, Any] = {k: v for k, v in graph.nodes(data="label") if v is not None}
         strange = [f"{k}: {v!r}" for k, v in labels.items() if not isinstance(v, (int, np.integer))]
         if strange:
-            raise HierarchyError(
-                f"The node attribute label must be an integer. Got {listed(strange)} instead."
-            )
+            raise HierarchyError(f"The node attribute label must be an integer. Got {listed(strange)}.")
         labels = {k: v for k, v in labels.items() if v >= 0}
         if leaves is None and labels:
             shared = [v for v, k in Counter(labels.values()).items() if k > 1]
@@ -416,17 +413,17 @@ class Hierarchy(Structure):
 
     def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
         if labels not in ("leaves", "nodes"):
-            raise HierarchyError(f"labels must be 'leaves' or 'nodes'. Got {labels!r} instead.")
+            raise HierarchyError(f"labels must be 'leaves' or 'nodes'. Got {labels!r}.")
         array = np.asarray(values)
         if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise HierarchyError(f"{argument} must hold integers ({labels}). Got {array.dtype} instead.")
+            raise HierarchyError(f"{argument} must hold integers ({labels}). Got {array.dtype}.")
         array = array.astype(np.int64)
         limit = self.num_leaves if labels == "leaves" else self.num_nodes
         outside = array[(array < 0) | (array >= limit)]
         if outside.size:
             what = "labels of leaves" if labels == "leaves" else "node indices"
             raise HierarchyError(
-                f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])} instead."
+                f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])}."
             )
         return self._leaf_nodes[array] if labels == "leaves" else array
 

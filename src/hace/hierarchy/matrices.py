@@ -36,7 +36,7 @@ def reachability_matrix(hierarchy: Hierarchy, outputs: str = "nodes", *, dense: 
                 [0., 0., 1.]], dtype=torch.float64)
     """
     if outputs not in ("nodes", "leaves"):
-        raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r} instead.")
+        raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r}.")
     row, column = hierarchy.reachability()
     width = hierarchy.num_nodes
     if outputs == "leaves":

@@ -86,7 +86,7 @@ def label_nodes(
         option: how a user sets `kind`, for messages; {} stands for the value.
     """
     if kind not in LABEL_KINDS:
-        raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r} instead.")
+        raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:
         raise DataError(

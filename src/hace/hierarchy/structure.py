@@ -215,7 +215,7 @@ class Structure:
             return int(level)
         known = f", or one of {', '.join(map(repr, self._level_names))}" if self._level_names else ""
         raise HierarchyError(
-            f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r} instead."
+            f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r}."
         )
 
     def level_nodes(self, level: int | str) -> IntArray:

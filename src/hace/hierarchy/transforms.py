@@ -85,7 +85,7 @@ def collapse_unary(h: Hierarchy) -> Hierarchy:
 def shuffled(h: Hierarchy, seed: int) -> Hierarchy:
     """See :meth:`hace.Hierarchy.shuffled`."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise HierarchyError(f"seed must be an integer from 0 on. Got {seed!r} instead.")
+        raise HierarchyError(f"seed must be an integer from 0 on. Got {seed!r}.")
     order = np.random.default_rng(seed).permutation(h.num_leaves)
     ids = list(h.nodes)
     for place, leaf in zip(h.leaf_nodes.tolist(), h.leaf_nodes[order].tolist(), strict=True):

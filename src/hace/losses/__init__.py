@@ -1,27 +1,21 @@
 """Losses: a table of targets against the log-probabilities of nodes, and the baselines people compare with.
 
-`numerics` and `kernels` compute on tensors alone, `head` knows columns, `tables` builds targets, `base` keeps the torch
-contract; each family of losses has a file of its own. Imports `errors` and `hierarchy`.
+`numerics` and `kernels` compute on tensors alone, `modes` tells what torch does around a call, `head` knows columns,
+`tables` builds targets, `base` keeps the torch contract, `table_loss` is the one equation; each family of losses has one
+file; `registry` lists them. Imports `errors` and `hierarchy`.
 """
 
 from __future__ import annotations
 
-from hace.losses.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
-from hace.losses.head import leaf_logits, node_log_probs
-from hace.losses.registry import LOSSES, build_loss
-from hace.losses.table_losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LOSSES",
-    "ConditionalSoftmaxLoss",
-    "CrossEntropyLoss",
-    "ExpectedDistanceLoss",
-    "HACELoss",
-    "HCELoss",
-    "HXELoss",
-    "SimLoss",
-    "SoftLabelLoss",
-    "build_loss",
-    "leaf_logits",
-    "node_log_probs",
-]
+from hace.losses.head import leaf_logits as leaf_logits
+from hace.losses.head import node_log_probs as node_log_probs
+from hace.losses.registry import CLASSES as _CLASSES
+from hace.losses.registry import LOSSES as LOSSES
+from hace.losses.registry import build_loss as build_loss
+
+if TYPE_CHECKING:
+    from hace.losses.registry import *  # noqa: F403
+
+globals().update(_CLASSES)  # a loss is listed once, in the registry

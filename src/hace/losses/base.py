@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+import sys
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.losses import kernels, modes
 from hace.losses.head import Head, Outputs, TableModule
 
 Labels = Literal["leaves", "nodes"]
 Reduction = Literal["none", "mean", "sum"]
+ClassWeights = Tensor | Sequence[float] | np.ndarray | None
+
+SHARED = ("labels", "weight", "ignore_index", "reduction")  # the arguments of every loss
 
 
 class HierarchicalLoss(TableModule):
     """Base of all losses: ``loss(input, target)`` as :class:`torch.nn.CrossEntropyLoss`.
 
-    A loss of its own defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets), each of
-    which weights the samples itself.
+    A subclass defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets), class weights
+    included. :class:`hace.losses.table_loss.TableLoss` has them for losses with a table, :class:`LabelLoss` for others.
 
     Args:
         hierarchy: the taxonomy.
         outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into
-        ``hierarchy.nodes``, at any
-            level, mixed in one batch).
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``, at
+            any level, mixed in one batch).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
         reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
@@ -44,19 +48,19 @@ class HierarchicalLoss(TableModule):
         hierarchy: Hierarchy,
         *,
         outputs: Outputs,
-        labels: Labels = "leaves",
-        weight: Tensor | Sequence[float] | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        labels: Labels,
+        weight: ClassWeights,
+        ignore_index: int,
+        reduction: Reduction,
     ) -> None:
         super().__init__()
         if not isinstance(hierarchy, Hierarchy):
-            raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__} instead.")
+            raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
         check_choice("labels", labels, ("leaves", "nodes"))
         check_choice("reduction", reduction, ("none", "mean", "sum"))
         self.hierarchy = hierarchy
         self.labels: Labels = labels
-        self.ignore_index = int(ignore_index)
+        self.ignore_index = _checked_index(ignore_index)
         self.reduction: Reduction = reduction
         self.head = Head(hierarchy, outputs)
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
@@ -94,16 +98,16 @@ class HierarchicalLoss(TableModule):
 
         Args:
             input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``.
-            target: integer labels of the same shape without C; or soft targets with the number of labels in place
-            of C.
+            target: integer labels of the same shape without C; or soft targets with the number of labels in
+                place of C.
 
         Returns:
-            A scalar, or with ``reduction="none"`` a loss for each sample.
+            A scalar, or with ``reduction="none"`` one loss per sample.
         """
         z, _ = self.head.rows(input, type(self).__name__)
         if not isinstance(target, Tensor):
             raise DataError(
-                f"target must be a tensor of labels or soft targets. Got {type(target).__name__} instead."
+                f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
             )
         batch_shape = input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
         if target.is_floating_point():
@@ -136,12 +140,12 @@ class HierarchicalLoss(TableModule):
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
         if target.dtype in (torch.bool,) or target.is_complex():
             raise DataError(
-                f"target must hold integer labels or floating-point soft targets. Got {target.dtype} instead."
+                f"target must hold integer labels or floating-point soft targets. Got {target.dtype}."
             )
         if target.shape != shape:
             raise DataError(
                 f"target must have the shape of input without its class dimension, {tuple(shape)}. "
-                f"Got {tuple(target.shape)} instead."
+                f"Got {tuple(target.shape)}."
             )
         return target.reshape(-1).long()
 
@@ -156,9 +160,7 @@ class HierarchicalLoss(TableModule):
                 if width == self.num_outputs
                 else " Integer labels must have an integer dtype (use target.long())."
             )
-            raise DataError(
-                f"Soft target must have shape {expected}. Got {tuple(target.shape)} instead.{hint}"
-            )
+            raise DataError(f"Soft target must have shape {expected}. Got {tuple(target.shape)}.{hint}")
         return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
 
     def _check_labels(self, target: Tensor, kept: Tensor) -> None:
@@ -174,32 +176,42 @@ class HierarchicalLoss(TableModule):
         return ", ".join([*parts, f"labels={self.labels!r}", f"reduction={self.reduction!r}"])
 
     def settings(self) -> dict[str, Any]:
-        """The parameters that are this loss's own."""
+        """This loss's own parameters."""
         return {}
 
 
-SHARED = ("labels", "weight", "ignore_index", "reduction")  # what every loss takes
+class LabelLoss(HierarchicalLoss):
+    """Base of losses without a table: a value per label, mixed linearly by soft targets and scaled by class weights."""
 
+    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) losses."""
+        raise NotImplementedError
 
-def check_shared(owner: type, given: Mapping[str, object]) -> None:
-    """Refuses keywords that a loss would pass on to its base and that are not its own."""
-    stray = [name for name in given if name not in SHARED]
-    if stray:
-        raise TypeError(f"{owner.__name__}() got an unexpected keyword argument {stray[0]!r}")
+    def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) masses -> (B,) losses: the sum of each label's loss times its mass."""
+        raise NotImplementedError
+
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses."""
+        losses = self.label_losses(z, rows)
+        return losses if self.label_weight is None else losses * self.label_weight[rows].to(z.dtype)
+
+    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
+        weight = self.label_weight
+        return self.mixed_losses(z, target if weight is None else target * weight.to(target.dtype))
 
 
 def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
     """Refuses a value that is not one of the choices."""
-    if value not in choices:
-        raise ConfigError(
-            f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r} instead."
-        )
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+        raise ConfigError(f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r}.")
 
 
 def check_number(argument: str, value: object, rule: str, fits: bool) -> None:
     """Refuses a number that breaks its rule."""
     if not fits:
-        raise ConfigError(f"{argument} must be {rule}. Got {value!r} instead.")
+        raise ConfigError(f"{argument} must be {rule}. Got {value!r}.")
 
 
 def is_number(value: object) -> bool:
@@ -207,18 +219,44 @@ def is_number(value: object) -> bool:
     return (
         isinstance(value, (int, float, np.integer, np.floating))
         and not isinstance(value, bool)
-        and bool(np.isfinite(value))
+        and abs(value) <= sys.float_info.max  # false for nan
     )
+
+
+def require_tree(hierarchy: Hierarchy, loss: str) -> None:
+    """Refuses a DAG where a loss needs one path from each label to the top."""
+    if isinstance(hierarchy, Hierarchy) and not hierarchy.is_tree:
+        raise HierarchyError(
+            f"The hierarchy of {loss} must be a tree or forest, with at most one parent per node. Got {hierarchy!r}. "
+            "HACELoss and HCELoss take DAGs."
+        )
+
+
+def _checked_index(value: Any) -> int:
+    try:
+        index = operator.index(value)
+    except TypeError:
+        index = None
+    if index is None or isinstance(value, bool) or not -(2**63) <= index < 2**63:
+        raise ConfigError(f"ignore_index must be an integer of 64 bits. Got {value!r}.")
+    return index
 
 
 def _checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
     if weight is None:
         return None
-    array = np.asarray(weight.detach().cpu() if isinstance(weight, Tensor) else weight, dtype=np.float64)
+    try:
+        given = weight.detach().double().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+        array = given.astype(np.float64) if given.dtype.kind in "fiu" else None
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):  # ragged lists, tensors without values
+        array = None
+    if array is None:
+        raise ConfigError(f"weight must be {length} numbers, one per label ({labels}). Got {weight!r}.")
     if array.shape != (length,):
         raise ConfigError(
-            f"weight must have one entry for each of the {length} {labels}. Got shape {array.shape} instead."
+            f"weight must have one entry for each of the {length} {labels}. Got shape {array.shape}."
         )
     if not np.isfinite(array).all() or (array < 0).any():
-        raise ConfigError("weight must be finite and not negative. Got values that are not.")
+        bad = array[~np.isfinite(array) | (array < 0)][0]
+        raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
     return array

@@ -77,7 +77,7 @@ class Head(TableModule):
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs) -> None:
         super().__init__()
         if outputs not in ("nodes", "leaves"):
-            raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r} instead.")
+            raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r}.")
         h = self.hierarchy = hierarchy
         self.outputs = outputs
         self.num_outputs = h.num_nodes if outputs == "nodes" else h.num_leaves
@@ -171,7 +171,7 @@ class Head(TableModule):
         if not isinstance(z, Tensor) or not z.is_floating_point() or z.ndim == 0:
             got = f"{z.dtype} of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
             raise DataError(
-                f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got} instead."
+                f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got}."
             )
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
         if width == self.num_outputs:
@@ -195,7 +195,7 @@ def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"]
         if width not in (hierarchy.num_leaves, hierarchy.num_nodes):
             raise DataError(
                 f"scores must have {hierarchy.num_leaves} columns (leaves, in label order) or "
-                f"{hierarchy.num_nodes} (nodes, in node order). Got {width} instead."
+                f"{hierarchy.num_nodes} (nodes, in node order). Got {width}."
             )
     if torch.compiler.is_compiling():  # what is made while tracing must not outlive the trace
         return Head(hierarchy, outputs).to(z.device)

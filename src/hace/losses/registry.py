@@ -1,4 +1,8 @@
-"""All losses by name: what configurations, the command line and studies choose from."""
+"""All losses by name: what configurations, the command line and studies choose from.
+
+A new loss is listed here and nowhere else: its import makes it part of ``hace.losses`` and ``hace``, its entry makes it
+part of every command.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,15 @@ from typing import Any
 
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
-from hace.losses.base import SHARED, HierarchicalLoss
-from hace.losses.baselines import ConditionalSoftmaxLoss, ExpectedDistanceLoss, SimLoss
-from hace.losses.table_losses import CrossEntropyLoss, HACELoss, HCELoss, HXELoss, SoftLabelLoss
+from hace.losses.base import HierarchicalLoss
+from hace.losses.conditional_softmax import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
+from hace.losses.cross_entropy import CrossEntropyLoss as CrossEntropyLoss
+from hace.losses.distance_losses import ExpectedDistanceLoss as ExpectedDistanceLoss
+from hace.losses.distance_losses import SimLoss as SimLoss
+from hace.losses.hace import HACELoss as HACELoss
+from hace.losses.hace import HCELoss as HCELoss
+from hace.losses.hxe import HXELoss as HXELoss
+from hace.losses.soft_labels import SoftLabelLoss as SoftLabelLoss
 
 LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
     {
@@ -30,6 +40,11 @@ LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
 )
 """Every loss by its name; the paper's ablations are presets of HACE."""
 
+CLASSES: Mapping[str, type[HierarchicalLoss]] = MappingProxyType(
+    {made.__name__: made for made in LOSSES.values() if isinstance(made, type)}
+)
+"""The classes of the losses by their names: what ``hace`` and ``hace.losses`` export."""
+
 
 def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLoss:
     """A loss by its name in :data:`LOSSES`.
@@ -37,20 +52,22 @@ def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLo
     Args:
         name: such as ``"hace"``.
         hierarchy: the taxonomy.
-        params: the loss's own parameters and those that all share.
+        **params: the loss's parameters.
 
     Example:
         >>> build_loss("hace", Hierarchy.flat(["cat", "dog"]), dilution=0.7).num_outputs
         2
     """
     if name not in LOSSES:
-        raise ConfigError(f"Unknown loss {name!r}. Known: {', '.join(LOSSES)}.{nearest(name, LOSSES)}")
+        raise ConfigError(
+            f"loss must be one of {', '.join(LOSSES)}. Got {name!r}.{nearest(str(name), LOSSES)}"
+        )
     known = loss_parameters(name)
     unknown = [p for p in params if p not in known]
     if unknown:
         raise ConfigError(
-            f"Loss {name!r} has no parameter {unknown[0]!r}. It has: "
-            f"{', '.join(known)}.{nearest(unknown[0], known)}"
+            f"Parameters of loss {name!r} must be among {', '.join(known)}. "
+            f"Got {unknown[0]!r}.{nearest(unknown[0], known)}"
         )
     return LOSSES[name](hierarchy, **params)
 
@@ -58,6 +75,4 @@ def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLo
 def loss_parameters(name: str) -> dict[str, Any]:
     """Parameters of a loss and their defaults, without the hierarchy."""
     parameters = inspect.signature(LOSSES[name]).parameters.values()
-    own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "hierarchy"}
-    shared = inspect.signature(HierarchicalLoss).parameters
-    return {**own, **{k: shared[k].default for k in SHARED}}
+    return {p.name: p.default for p in parameters if p.name != "hierarchy"}

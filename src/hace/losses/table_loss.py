@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.distances import DISTANCES, Distance
 from hace.hierarchy.matrices import sparse_matrix
 from hace.losses import kernels, modes, numerics, tables
-from hace.losses.base import HierarchicalLoss
+from hace.losses.base import (
+    ClassWeights,
+    HierarchicalLoss,
+    Labels,
+    Reduction,
+    check_choice,
+    check_number,
+    is_number,
+)
 from hace.losses.head import Outputs
 from hace.losses.leaf_distances import LeafDistances, padded
 
@@ -25,14 +34,22 @@ _ONE_HOT = 1e4  # a sharpness that leaves exactly nothing at distance 1
 class TableLoss(HierarchicalLoss):
     r"""Cross-entropy of a table: the one equation behind every loss of the paper.
 
-    .. math:: \ell(z, y) = -\sum_v T[y, v] \log q^*[v], \qquad q^* = R \operatorname{softmax}(z)
+    .. math:: \ell(z, y) = -\sum_v T[y, v] \log q^*[v], \qquad q^* = R \operatorname{softmax}(z), \qquad
+        T = H \operatorname{diag}(w) V
 
     Args:
-        table: rows of T by label, weights included.
+        hierarchy: the taxonomy.
+        table: from node indices of labels to their rows of V.
+        dilution: d of V, for the row that smoothing adds to all.
+        label_smoothing: eps of a uniform H.
+        soft_label_beta: beta of an H of LCA soft labels.
+        distance: distance of the soft labels.
+        outputs: what the head's columns are.
         aggregate: whether R aggregates; without it, q* is softmax(z) itself.
-        soft_label_beta, distance: spread each label over the classes first; then ``table`` is what a class's mass
-            becomes.
-        hierarchy, outputs, kwargs: see :class:`hace.losses.base.HierarchicalLoss`.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
     """
 
     start: Tensor
@@ -44,26 +61,48 @@ class TableLoss(HierarchicalLoss):
     def __init__(
         self,
         hierarchy: Hierarchy,
-        table: Callable[[np.ndarray, np.ndarray], tables.Table],
+        table: Callable[[IntArray], tables.Table],
         *,
         outputs: Outputs,
-        aggregate: bool = True,
+        labels: Labels,
+        weight: ClassWeights,
+        ignore_index: int,
+        reduction: Reduction,
+        dilution: float = 1.0,
+        label_smoothing: float = 0.0,
         soft_label_beta: float | None = None,
-        distance: str = "lca_height",
-        **kwargs: Any,
+        distance: Distance = "lca_height",
+        aggregate: bool = True,
     ) -> None:
-        super().__init__(hierarchy, outputs=outputs, **kwargs)
+        fits = is_number(label_smoothing) and 0 <= label_smoothing < 1
+        check_number("label_smoothing", label_smoothing, "in [0, 1)", fits)
+        fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
+        check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
+        check_choice("distance", distance, DISTANCES)
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        self.dilution, self.label_smoothing = dilution, label_smoothing
+        self.soft_label_beta, self.distance = soft_label_beta, distance
         self.aggregate = aggregate
         nodes = self.label_nodes.numpy()
-        weight = np.ones(hierarchy.num_nodes)
+        built = table(nodes)
+        class_weight = np.ones(hierarchy.num_nodes)
         if self.label_weight is not None:
-            weight[nodes] = self.label_weight.numpy()
-        built = table(nodes, weight)
+            class_weight[nodes] = self.label_weight.numpy()
+        # H diag(w) V: class weights act here, on the rows and on the row that smoothing adds to all of them.
+        scale = (1.0 - label_smoothing) * class_weight[nodes]
+        background = tables.background(hierarchy, dilution, label_smoothing, class_weight)
         self.longest = int(np.diff(built.start).max())
         self.constant("start", built.start)
         self.constant("node", built.node)
-        self.constant("value", built.value)
-        self.constant("shared", built.shared)
+        self.constant("value", built.value * np.repeat(scale, np.diff(built.start)))
+        self.constant("shared", background if label_smoothing else None)
         self.soften = None
         if soft_label_beta is not None:
             self.soften = LeafDistances(hierarchy, nodes, distance)

@@ -19,12 +19,16 @@ FloatArray = NDArray[np.float64]
 
 
 class Table(NamedTuple):
-    """Sparse rows of T, label by label, plus a row that is added to all of them."""
+    """Sparse rows, label by label."""
 
     start: IntArray  # (R + 1,) where each row begins
     node: IntArray  # (entries,) from the label upward
     value: FloatArray  # (entries,)
-    shared: FloatArray | None = None  # (N,)
+
+
+def label_table(h: Hierarchy, rows: IntArray) -> Table:
+    """One-hot rows: mass 1 at the label."""
+    return Table(np.arange(len(rows) + 1), np.array(rows), np.ones(len(rows)))
 
 
 def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
@@ -40,7 +44,7 @@ def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
         dilution: d in (0, 1]; 1 keeps all mass at the label.
     """
     if dilution == 1:
-        return Table(np.arange(len(rows) + 1), np.array(rows), np.ones(len(rows)))
+        return label_table(h, rows)
     if not h.is_tree:
         return _dag_table(h, rows, dilution)
     start, node, step = path_entries(h, rows)
@@ -73,18 +77,17 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
     return Table(start, node, value)
 
 
-def smoothed(
-    h: Hierarchy, vertical: Table, rows: IntArray, dilution: float, smoothing: float, weight: FloatArray
-) -> Table:
-    """H V with uniform smoothing (eq. 3): T[y] = (1 - eps) w[y] V[y] + eps / n * sum over leaves c of w[c] V[c].
+def background(h: Hierarchy, dilution: float, smoothing: float, weight: FloatArray) -> FloatArray:
+    """(N,) the row that uniform smoothing (eq. 3) adds to all labels: eps / n * sum over leaves c of w[c] V[c].
 
     Args:
-        vertical: V for the same rows.
+        h: the hierarchy.
+        dilution: d of V.
+        smoothing: eps.
         weight: (N,) weight of each node as a label.
     """
-    value = vertical.value * np.repeat((1.0 - smoothing) * weight[rows], np.diff(vertical.start))
     if smoothing == 0:
-        return vertical._replace(value=value)
+        return np.zeros(h.num_nodes)
     arrived = [0.0] * h.num_nodes
     for leaf in h.leaf_nodes.tolist():
         arrived[leaf] = smoothing / h.num_leaves * float(weight[leaf])
@@ -92,8 +95,7 @@ def smoothed(
     share = ((1.0 - dilution) / np.maximum(parents, 1)).tolist()
     for parent, child in reversed(h.edges.tolist()):  # children first
         arrived[parent] += share[child] * arrived[child]
-    kept = np.where(parents > 0, dilution, 1.0) * np.array(arrived)
-    return vertical._replace(value=value, shared=kept)
+    return np.where(parents > 0, dilution, 1.0) * np.array(arrived)
 
 
 def path_entries(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -150,4 +152,4 @@ def distance_parts(h: Hierarchy, distance: str) -> tuple[FloatArray, FloatArray,
         return zero, h.max_depth - depths, zero, float(h.max_depth)
     if distance == "edges":
         return depths, -2.0 * depths, depths, 0.0
-    raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {distance!r} instead.")
+    raise ConfigError(f"distance must be 'lca_height', 'lca_depth' or 'edges'. Got {distance!r}.")

@@ -175,8 +175,7 @@ def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | N
 def raise_bad_target(value: float, labels: int, ignore_index: int) -> None:
     """The error for a label outside its range."""
     raise DataError(
-        f"target must hold labels from 0 to {labels - 1} (or ignore_index={ignore_index}). "
-        f"Got {int(value)} instead."
+        f"target must hold labels from 0 to {labels - 1} (or ignore_index={ignore_index}). Got {int(value)}."
     )
 
 

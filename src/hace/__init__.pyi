@@ -1,0 +1,47 @@
+# The public names of hace, each listed once: type checkers read this file, and so does __init__.py, to load each name's
+# module when the name is first used. A new loss is listed in hace/losses/registry.py alone.
+
+from hace import data as data
+from hace import decisions as decisions
+from hace import draw as draw
+from hace import environment as environment
+from hace import errors as errors
+from hace import formats as formats
+from hace import hierarchy as hierarchy
+from hace import linear as linear
+from hace import losses as losses
+from hace import metrics as metrics
+from hace.data import DATASETS as DATASETS
+from hace.data import Dataset as Dataset
+from hace.data import Samples as Samples
+from hace.data import load_dataset as load_dataset
+from hace.decisions import predict as predict
+from hace.draw import draw_hierarchy as draw_hierarchy
+from hace.environment import show_config as show_config
+from hace.errors import ConfigError as ConfigError
+from hace.errors import DataError as DataError
+from hace.errors import FormatError as FormatError
+from hace.errors import HaceError as HaceError
+from hace.errors import HierarchyError as HierarchyError
+from hace.formats import cifar100_hierarchy as cifar100_hierarchy
+from hace.formats import fgvc_hierarchy as fgvc_hierarchy
+from hace.formats import nabirds_hierarchy as nabirds_hierarchy
+from hace.formats import read_hierarchy as read_hierarchy
+from hace.formats import write_hierarchy as write_hierarchy
+from hace.hierarchy import Hierarchy as Hierarchy
+from hace.hierarchy.matrices import reachability_matrix as reachability_matrix
+from hace.lab.runs.config import ProbeConfig as ProbeConfig
+from hace.lab.runs.config import RunConfig as RunConfig
+from hace.lab.runs.run import read_run as read_run
+from hace.lab.runs.train_config import TrainConfig as TrainConfig
+from hace.lab.serve.predictor import Predictor as Predictor
+from hace.linear.estimator import HACEClassifier as HACEClassifier
+from hace.losses.head import leaf_logits as leaf_logits
+from hace.losses.head import node_log_probs as node_log_probs
+from hace.losses.registry import *  # noqa: F403  (the class of every loss)
+from hace.losses.registry import LOSSES as LOSSES
+from hace.losses.registry import build_loss as build_loss
+from hace.metrics.comparison import compare as compare
+from hace.metrics.evaluator import evaluate as evaluate
+
+__version__: str

@@ -1,0 +1,184 @@
+"""Losses of the class probabilities and the distances from the label: SimLoss and expected distance."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import Distance
+from hace.losses import numerics
+from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, check_number, is_number
+from hace.losses.leaf_distances import LeafDistances
+
+_CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
+
+
+class DistanceLoss(LabelLoss):
+    """Base of losses of the class probabilities p and one row of distances per label.
+
+    Args:
+        hierarchy: the taxonomy.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        distance: Distance,
+        *,
+        labels: Labels,
+        weight: ClassWeights,
+        ignore_index: int,
+        reduction: Reduction,
+    ) -> None:
+        super().__init__(
+            hierarchy,
+            outputs="leaves",
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
+        self.distance = distance
+
+    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
+        """The loss from log p and distances that broadcast with it; the last dimension is summed away."""
+        raise NotImplementedError
+
+    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) losses."""
+        return self.of_rows(z.log_softmax(dim=1), self.distances(rows).to(z.dtype))
+
+    def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) masses -> (B,) losses."""
+        log_p = z.log_softmax(dim=1)
+        losses = z.new_zeros(len(z))
+        size = max(1, _CHUNK // max(1, z.numel()))
+        for part in torch.arange(self.num_labels, device=z.device).split(size):
+            rows = self.of_rows(log_p[:, None], self.distances(part).to(z.dtype))  # (B, part)
+            losses = losses + numerics.table_cross_entropy(-rows, mass[:, part])  # 0 times inf is 0
+        return losses
+
+
+class SimLoss(DistanceLoss):
+    r"""SimLoss: the logarithm of the expected similarity.
+
+    .. math:: \ell(z, y) = -\log \sum_c S[y, c] \operatorname{softmax}(z)_c, \qquad
+        S[y, c] = r^{\operatorname{dist}(y, c)}
+
+    At r = 0 it is cross-entropy.
+
+    Args:
+        hierarchy: the taxonomy.
+        reduction_factor: r in [0, 1), the similarity left by one step of distance.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> SimLoss(h, 0.5)(torch.zeros(1, 3), torch.tensor([h.label("husky")]))
+        tensor(0.5390)
+
+    Reference: Kobs et al., "SimLoss: Class Similarities in Cross Entropy" (2020), eq. 2.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        reduction_factor: float = 0.5,
+        *,
+        distance: Distance = "lca_height",
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        fits = is_number(reduction_factor) and 0 <= reduction_factor < 1
+        check_number("reduction_factor", reduction_factor, "in [0, 1)", fits)
+        super().__init__(
+            hierarchy,
+            distance,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        self.reduction_factor = reduction_factor
+
+    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
+        """- log of the expected similarity."""
+        if self.reduction_factor > 0:
+            log_similarity = distance * math.log(self.reduction_factor)
+        else:
+            log_similarity = torch.where(distance == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
+        terms = log_p + log_similarity
+        nothing = (terms == -torch.inf).all(
+            dim=-1
+        )  # the loss is inf; its gradient is 0 where nobody asks for it
+        return -terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        return {"reduction_factor": self.reduction_factor, "distance": self.distance}
+
+
+class ExpectedDistanceLoss(DistanceLoss):
+    r"""The expected distance of a class drawn from the model: a cost-sensitive baseline.
+
+    .. math:: \ell(z, y) = \sum_c \operatorname{dist}(y, c) \operatorname{softmax}(z)_c
+
+    Args:
+        hierarchy: the taxonomy.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> ExpectedDistanceLoss(h)(torch.zeros(1, 3), torch.tensor([h.label("husky")]))
+        tensor(1.0000)
+
+    Reference: Deng et al., "What Does Classifying More Than 10,000 Image Categories Tell Us?" (2010), hierarchical
+    cost.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        distance: Distance = "lca_height",
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            hierarchy,
+            distance,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+
+    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
+        """The expected distance."""
+        return (log_p.exp() * distance).sum(dim=-1)
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        return {"distance": self.distance}

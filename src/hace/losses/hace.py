@@ -1,0 +1,157 @@
+"""HACE and HCE: the losses over a head with one column per node."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hace.errors import ConfigError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import Distance
+from hace.losses import tables
+from hace.losses.base import ClassWeights, Labels, Reduction, check_number, is_number
+from hace.losses.head import Outputs
+from hace.losses.table_loss import TableLoss
+
+
+class HACELoss(TableLoss):
+    r"""Hierarchy-aware cross-entropy, HACE: the paper's loss.
+
+    .. math::
+        \ell(z, y) = -\sum_v p^*(v) \log q^*(v), \qquad
+        q^*(v) = \sum_{i \in D(v)} \operatorname{softmax}(z)_i \quad\text{(eq. 2)}, \qquad p^* = T[y], \quad T = H V
+
+    H smooths horizontally: one-hot, uniform (eq. 3) or LCA soft labels. V smooths along the ancestors (eq. 4): a node
+    keeps d of the mass that arrives and passes 1 - d to its parents in equal shares; a node without parents keeps all.
+
+    Symbols: z logits over all N nodes; D(v) the node v and everything below it; d dilution; eps label smoothing;
+    beta sharpness of the soft labels.
+
+    Args:
+        hierarchy: the taxonomy: a tree, a forest or a DAG.
+        dilution: d in (0, 1]. The paper uses 0.2, 0.5 and 0.7. At 1 no mass leaves the label.
+        label_smoothing: eps in [0, 1); the paper uses 0.1. Excludes ``soft_label_beta``.
+        soft_label_beta: beta > 0 of LCA soft labels, exp(-beta dist(y, c) / max dist), normalised; the paper uses 10
+            and 30. None: no soft labels.
+        distance: distance of the soft labels; see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"nodes"``: the head has N columns. ``"leaves"``: HACE's table on a head with n columns (an ablation).
+        aggregate: False omits the aggregation of predictions: ancestral smoothing only (an ablation).
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+
+    Shape:
+        - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
+        - target: (), (B,) or (B, d1, ...) labels; or soft targets with n (N with ``labels="nodes"``) in place of C
+        - output: scalar, or the shape of the labels with ``reduction="none"``
+
+    Example:
+        >>> import torch
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> loss = HACELoss(h, dilution=0.5, label_smoothing=0.1)
+        >>> model = torch.nn.Linear(8, loss.num_outputs)
+        >>> value = loss(model(torch.randn(4, 8)), torch.tensor([0, 1, 2, 0]))
+        >>> value.backward()
+
+    Reference: Chan, D'Ascenzo and Cultrera di Montesano, "When Labels Have Structure: Improving Image
+    Classification with Hierarchy-Aware Cross-Entropy" (2026), eq. 1 to 5.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        dilution: float = 0.5,
+        label_smoothing: float = 0.0,
+        soft_label_beta: float | None = None,
+        *,
+        distance: Distance = "lca_height",
+        outputs: Outputs = "nodes",
+        aggregate: bool = True,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
+        if soft_label_beta is not None and label_smoothing:
+            raise ConfigError(
+                "label_smoothing and soft_label_beta exclude each other: horizontal smoothing is one or the other. "
+                f"Got label_smoothing={label_smoothing!r} and soft_label_beta={soft_label_beta!r}."
+            )
+        if not isinstance(aggregate, bool):
+            raise ConfigError(f"aggregate must be True or False. Got {aggregate!r}.")
+        if not aggregate and outputs == "leaves":
+            raise ConfigError(
+                "aggregate=False must come with outputs='nodes'. Got outputs='leaves', a head without columns for the "
+                "inner nodes of the table."
+            )
+        super().__init__(
+            hierarchy,
+            partial(tables.ancestral_table, hierarchy, dilution=dilution),
+            dilution=dilution,
+            label_smoothing=label_smoothing,
+            soft_label_beta=soft_label_beta,
+            distance=distance,
+            outputs=outputs,
+            aggregate=aggregate,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        shown: dict[str, Any] = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
+        if self.soft_label_beta is not None:
+            shown |= {"soft_label_beta": self.soft_label_beta, "distance": self.distance}
+        if self.head.outputs == "leaves":
+            shown["outputs"] = "leaves"
+        return shown if self.aggregate else {**shown, "aggregate": False}
+
+
+class HCELoss(TableLoss):
+    r"""Hierarchical cross-entropy, HCE: aggregation without smoothing.
+
+    .. math:: \ell(z, y) = -\log q^*(y), \qquad y \text{ at any level}
+
+    It is HACE at d = 1. With labels at the leaves only it equals cross-entropy over N outputs; it is made for labels
+    at every level (``labels="nodes"``).
+
+    Args:
+        hierarchy: the taxonomy: a tree, a forest or a DAG.
+        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
+        weight: weight of each class, length n, or N with ``labels="nodes"``.
+        ignore_index: label of samples that do not count.
+        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> import torch
+        >>> h = Hierarchy.from_edges([("cell", "T cell"), ("T cell", "CD4 T cell"), ("T cell", "CD8 T cell")])
+        >>> loss = HCELoss(h, labels="nodes")
+        >>> target = torch.tensor([h.index("T cell"), h.index("CD8 T cell")])
+        >>> loss(torch.zeros(2, loss.num_outputs), target)
+        tensor(0.8370)
+
+    Reference: Cultrera di Montesano et al. (2026), hierarchical cross-entropy for cell-type annotation.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            hierarchy,
+            partial(tables.label_table, hierarchy),
+            outputs="nodes",
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
