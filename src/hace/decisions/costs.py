@@ -12,7 +12,6 @@ an answer at a leaf costs nothing when it is true. Both are one more term with P
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +21,7 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
+from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses.base import is_number
 
 TIE = 1e-12  # costs this close, relative to the larger of 1 and the least cost, are equal
@@ -90,8 +90,7 @@ class _Tree:
         self.size = len(inner)
         place = np.full(h.num_nodes + 1, self.size)
         place[inner] = np.arange(self.size)
-        before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node in preorder
-        preorder = h.labels[h.labels >= 0]
+        preorder = preorder_labels(h)
         heights = np.append(h.heights, virtual_height(h))
         above = heights[h.parent_nodes]
         levels = np.cumsum([0, *np.bincount(h.depths[inner])]) if self.size else np.array([0])
@@ -103,7 +102,7 @@ class _Tree:
         def tensor(values: np.ndarray, dtype: torch.dtype = torch.float64) -> Tensor:
             return torch.from_numpy(np.array(values)).to(device, dtype)
 
-        self.low, self.high = (tensor(x[inner], torch.int64) for x in (before[:-1], before[h.subtree_ends]))
+        self.low, self.high = (tensor(x[inner], torch.int64) for x in leaf_ranges(h))
         self.parent = tensor(place[h.parent_nodes[inner]], torch.int64)
         self.leaf_parent = tensor(place[h.parent_nodes[leaf]], torch.int64)
         self.rows = tensor(rows, torch.int64)
@@ -128,7 +127,7 @@ class _Tree:
         self.farthest = {"lca_height": float(virtual_height(h)), "lca_depth": float(h.max_depth)}
 
 
-@lru_cache(maxsize=8)
+@derived
 def _tree(h: Hierarchy, device: torch.device) -> _Tree:
     return _Tree(h, device)
 

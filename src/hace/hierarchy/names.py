@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy as np
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.hierarchy import Hierarchy
+from hace.hierarchy.index import derived
 
 LABEL_KINDS = ("auto", "index", "id")
 _SHOWN = 5
 
 
-@lru_cache(maxsize=4)
+@derived
 def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     """Node index by id, and by display name where only one node has it and no other node has it as id."""
     counts = Counter(hierarchy.names)

@@ -8,7 +8,6 @@ anybody's scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.losses import kernels
-from hace.losses import numerics as functional
+from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
+from hace.losses import kernels, numerics
 
 Outputs = Literal["nodes", "leaves"]
 
@@ -110,17 +109,17 @@ class Head(TableModule):
             self.constant("high", h.subtree_ends)
             self.constant("column", None)
             return
-        before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node
-        column = h.labels[h.labels >= 0]
-        self.constant("low", before[:-1])
-        self.constant("high", before[h.subtree_ends])
+        column = preorder_labels(h)
+        low, high = leaf_ranges(h)
+        self.constant("low", low)
+        self.constant("high", high)
         same = bool((np.diff(column) > 0).all())
         self.constant("column", None if same else column.astype(np.int32))
 
     @property
-    def levels(self) -> functional.Levels:
+    def levels(self) -> numerics.Levels:
         """The tree cut into levels."""
-        return functional.Levels(self.level_nodes, self.level_parents, self.level_places, self.level_widths)
+        return numerics.Levels(self.level_nodes, self.level_parents, self.level_places, self.level_widths)
 
     def preorder(self, z: Tensor) -> Tensor:
         """(B, C) logits with their columns in preorder."""
@@ -137,10 +136,10 @@ class Head(TableModule):
         """(B, C) logits -> (B, N) log q*."""
         z = self.to_nodes(z, -torch.inf)
         if not self.hierarchy.is_tree:
-            return functional.dag_log_probs(z, self.ancestor, self.descendant)
+            return numerics.dag_log_probs(z, self.ancestor, self.descendant)
         if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
             return kernels.node_log_probs(z, self.parent)
-        return functional.tree_log_probs(z, self.levels)
+        return numerics.tree_log_probs(z, self.levels)
 
     def node_log_probs(self, z: Tensor) -> Tensor:
         """(B, C, ...) logits -> (B, N, ...) log q* in node order."""
@@ -202,7 +201,7 @@ def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"]
     return _head(hierarchy, outputs, z.device)
 
 
-@lru_cache(maxsize=8)  # keeps that many hierarchies alive
+@derived
 def _head(hierarchy: Hierarchy, outputs: Outputs, device: torch.device) -> Head:
     with torch.inference_mode(False):  # else its tensors could never serve training
         return Head(hierarchy, outputs).to(device)

@@ -9,6 +9,7 @@ from torch import Tensor
 from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
+from hace.hierarchy.index import leaf_ranges, preorder_labels
 from hace.losses import numerics
 from hace.losses.head import TableModule
 from hace.losses.tables import distance_parts, path_entries
@@ -57,15 +58,15 @@ class LeafDistances(TableModule):
         own, at, leaf, self.outside = distance_parts(h, distance)
         start, node, _ = path_entries(h, rows)
         self.longest = int(np.diff(start).max())
-        before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node, in preorder
+        low, high = leaf_ranges(h)
         self.constant("start", start)
         self.constant("node", node)
         self.constant("own", own[rows])
         self.constant("at", at)
-        self.constant("low", before[:-1])
-        self.constant("high", before[h.subtree_ends])
+        self.constant("low", low)
+        self.constant("high", high)
         self.constant("leaf", leaf[h.labels >= 0])
-        self.constant("place", np.argsort(h.labels[h.labels >= 0]))  # position of each label in preorder
+        self.constant("place", np.argsort(preorder_labels(h)))  # position of each label in preorder
         self.constant("label", h.labels[rows])
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.index import level_choices
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 from hace.metrics.relations import relations
 
@@ -181,12 +182,6 @@ def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
     carried = batch.relations.level(level)
     truth, hit = carried[batch.truth], carried[batch.answers] == carried[batch.truth]
     return np.bincount(truth, minlength=h.num_nodes), np.bincount(truth[hit], minlength=h.num_nodes)
-
-
-def level_choices(hierarchy: Hierarchy, level: int) -> IntArray:
-    """The nodes of a level and the leaves above it, in node order."""
-    depths = hierarchy.depths
-    return np.flatnonzero((depths == level) | ((hierarchy.labels >= 0) & (depths < level)))
 
 
 def _ids(h: Hierarchy, nodes: IntArray) -> list:

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from functools import cached_property
-from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import check_distance, lca_nodes, virtual_height
-
-np.ndarray = np.ndarray
-
-_relations: WeakKeyDictionary[Hierarchy, Relations] = WeakKeyDictionary()
+from hace.hierarchy.index import derived, leaf_counts
 
 
+@derived
 def relations(hierarchy: Hierarchy) -> Relations:
     """The relations of a hierarchy; the same object on every call, so that its tables are made once."""
-    if hierarchy not in _relations:
-        _relations[hierarchy] = Relations(hierarchy)
-    return _relations[hierarchy]
+    return Relations(hierarchy)
 
 
 class Relations:
     """Distances, common ancestors and information of pairs of nodes, in bulk and without an n x n matrix."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        self._hierarchy = ref(hierarchy)  # it is the key of a weak dictionary, so its value must not hold it
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The hierarchy, which lives as long as somebody asks."""
-        hierarchy = self._hierarchy()
-        assert hierarchy is not None
-        return hierarchy
+        self.hierarchy = hierarchy
 
     @cached_property
     def _reach(self) -> IntArray:
@@ -46,13 +34,7 @@ class Relations:
     def information(self) -> np.ndarray:
         """(N + 1,) I(v) = -log2(share of the leaves under v) in bits; 0 for the virtual root, in the last place."""
         h = self.hierarchy
-        if h.is_tree:
-            before = np.concatenate([[0], np.cumsum(h.labels >= 0)])
-            count = before[h.subtree_ends] - before[:-1]
-        else:
-            ancestor, descendant = h.reachability()
-            count = np.bincount(ancestor[h.labels[descendant] >= 0], minlength=h.num_nodes)
-        return np.append(np.log2(h.num_leaves) - np.log2(count), 0.0)
+        return np.append(np.log2(h.num_leaves) - np.log2(leaf_counts(h)), 0.0)
 
     @cached_property
     def ancestor_counts(self) -> IntArray:

@@ -17,10 +17,11 @@ from torch import Tensor
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
+from hace.hierarchy.index import level_choices
 from hace.metrics import measures
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.calibration import Reliability, level_diagrams
-from hace.metrics.confusion import ClassTable, Confusion, class_counts, level_choices, summarise_mistakes
+from hace.metrics.confusion import ClassTable, Confusion, class_counts, summarise_mistakes
 from hace.metrics.curves import (
     THRESHOLDS,
     OperatingColumns,
