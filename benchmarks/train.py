@@ -23,13 +23,13 @@ import torch
 from hace.data import Samples, synthetic_images
 from hace.data.dataset import Dataset
 from hace.formats import cifar100_hierarchy
+from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, LossConfig
 from hace.lab.runs.samples import Source, make_task
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.batches import preprocessing, training_batches
 from hace.lab.train.distributed import Team
 from hace.lab.train.loop import Training, new_state, set_up
-from hace.lab.train.models import build_model
 from hace.lab.train.optimizers import build_optimizer, build_schedule
 
 LOSSES = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from safetensors.numpy import save_file as save_arrays
 from torch import Tensor
@@ -25,9 +26,10 @@ from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import read_run
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.predictor import Predictor, Question
-from hace.lab.serve.vision import Sight
+from hace.lab.serve.vision import Vision
 from hace.lab.train.train import run_train
 from tests.backbone_files import COMMAND, SIZE, VIT, save_weights, toy_images
+from tests.run_files import edit_json, without_hashes
 
 NAMES = {
     "a": "=1+1",
@@ -439,7 +441,7 @@ def test_two_thousand_images_in_constant_memory(place: Path, tmp_path: Path) -> 
     for i in range(2000):
         (tmp_path / "many" / f"{i:04d}.png").write_bytes(content)
     predictor = Predictor.from_run(place / "train")
-    real = predictor.sight
+    real = predictor.vision
     alive: weakref.WeakSet[Tensor] = weakref.WeakSet()
     most = 0
 
@@ -456,7 +458,7 @@ def test_two_thousand_images_in_constant_memory(place: Path, tmp_path: Path) -> 
         most = max(most, len(alive))
         return torch.zeros(len(images), predictor.loss.num_outputs)
 
-    predictor.__dict__["sight"] = Sight(transform, outputs, 64)
+    predictor.__dict__["vision"] = Vision(transform, outputs, 64)
     count = 0
     for batch in predictor.stream(tmp_path / "many", Question(top_k=1)):
         count += len(batch)
@@ -471,22 +473,20 @@ def test_two_thousand_images_in_constant_memory(place: Path, tmp_path: Path) -> 
 def test_what_is_no_run(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = place / "images"
     assert "There is no run nowhere" in refused(capsys, "nowhere", images)
-    assert "is no run: it has no run.json" in refused(capsys, tmp_path, images)
-    copy = tmp_path / "copy"
+    assert "must be a run directory. It has no run.json." in refused(capsys, tmp_path, images)
     for kind in ("probe", "train"):
+        copy = tmp_path / kind
         shutil.copytree(place / kind, copy)
-        result = json.loads((copy / "result.json").read_text())
-        (copy / "result.json").write_text(json.dumps({**result, "status": "diverged"}))
+        content = bytearray((copy / "weights.safetensors").read_bytes())
+        content[-1] ^= 1
+        (copy / "weights.safetensors").write_bytes(content)
+        assert "weights.safetensors was changed after it was written" in refused(capsys, copy, images)
+        write_hierarchy(Hierarchy.flat(["x", "y"]), without_hashes(copy) / "hierarchy.json")
+        assert "is not the hierarchy that the run was made with" in refused(capsys, copy, images)
+        edit_json(copy / "result.json", status="diverged")
         assert "has no model: its training diverged" in refused(capsys, copy, images)
         (copy / "result.json").unlink()
         assert "is not finished" in refused(capsys, copy, images)
-        (copy / "result.json").write_text(json.dumps(result))
-        (copy / "weights.safetensors").unlink()
-        assert "has no weights.safetensors" in refused(capsys, copy, images)
-        (copy / "hierarchy.json").unlink()
-        write_hierarchy(Hierarchy.flat(["x", "y"]), copy / "hierarchy.json")
-        assert "is not the hierarchy that the run was made with" in refused(capsys, copy, images)
-        shutil.rmtree(copy)
 
 
 def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -548,7 +548,7 @@ def test_features_that_do_not_fit(
 def test_features_that_were_changed(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(place / "F", tmp_path / "F")
     np.save(tmp_path / "F" / "test-00000.npy", np.zeros((8, 64), np.float32))
-    assert "was changed since it was written" in refused(capsys, place / "probe", tmp_path / "F")
+    assert "has changed since it was written" in refused(capsys, place / "probe", tmp_path / "F")
 
 
 def test_weights_of_the_model_behind_the_features(
@@ -562,11 +562,24 @@ def test_weights_of_the_model_behind_the_features(
     ):
         predictor.predict(place / "images")
     monkeypatch.setitem(predictor.run.about["data"]["source"]["preprocessing"], "mean", [0.0, 0.0, 0.0])
-    predictor.checkpoint = place / "vit.safetensors"
+    predictor.checkpoint = None  # the file that `hace features` had is still there
     with pytest.raises(
         ConfigError, match=r"preprocessed otherwise by this version of timm:\n  mean: there \[0.0"
     ):
         predictor.predict(place / "images")
+
+
+def test_weights_from_a_file_that_is_gone_are_asked_for_at_once(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(timm, "create_model", lambda *_, **__: pytest.fail("the hub is asked"))
+    weights = (place / "vit.safetensors").rename(place / "moved.safetensors")
+    try:
+        message = refused(capsys, place / "probe", place / "images")
+    finally:
+        weights.rename(place / "vit.safetensors")
+    assert f"with weights from {place / 'vit.safetensors'}, which is not here." in message
+    assert "Give that file: --checkpoint FILE" in message
 
 
 def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,9 @@ from hace.data import aircraft
 from hace.data.nabirds import load_nabirds
 from hace.errors import ConfigError
 from hace.lab.features.backbones import EVALUATED_AT
+from hace.lab.models import ARCHITECTURES, build_model
 from hace.lab.study.cost import GMACS
 from hace.lab.study.methods import METHODS
-from hace.lab.train.models import ARCHITECTURES, build_model
 from hace.paper import ASSUMPTIONS, STUDIES, paper_tables
 from hace.paper.recipes import (
     IMAGE_SIZES,

@@ -71,7 +71,7 @@ def numbers(options: dict[str, Any]) -> dict[str, Any]:
 
 def pick_device(name: str, local_rank: int) -> str:
     """The device by name, chosen as in training."""
-    from hace.lab.train.distributed import choose_device
+    from hace.lab.runs.devices import choose_device
 
     return str(choose_device(name, local_rank))
 
@@ -80,7 +80,7 @@ def pick_workers(asked: int | None, device: str) -> int:
     """How many processes read images, chosen as in training."""
     import torch
 
-    from hace.lab.train.distributed import choose_workers
+    from hace.lab.runs.devices import choose_workers
 
     if asked is not None and asked < 0:
         raise ConfigError(f"--workers must be 0 or more, got {asked}.")

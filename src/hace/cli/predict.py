@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
             raise DataError(f"{args.input} holds no sample.")
         batch_size = args.batch_size
         if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
-            batch_size = batch_size or predictor.sight.batch_size
+            batch_size = batch_size or predictor.vision.batch_size
         output = Output(stream, WRITERS[form], skip_broken=args.skip_broken)
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
         start = quietly if quiet else stack.enter_context(progress("predict", "samples"))

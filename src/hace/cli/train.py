@@ -102,11 +102,14 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
 
 def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
     from hace.lab.features.extraction import processes
+
+    main = processes()[0] == 0
+    if main:  # at once: libraries and data take their time
+        print(f"loading {config.data.name} and {config.model}", file=sys.stderr, flush=True)
     from hace.lab.runs.progress import progress
     from hace.lab.runs.stopping import Stopped
     from hace.lab.train.train import run_train
 
-    main = processes()[0] == 0
     try:
         with progress("training", "images", sys.stderr if main else None) as start:
             run = run_train(config, out, resume=resume, progress=start, report=_print_epoch)

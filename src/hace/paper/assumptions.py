@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hace.lab.train.models import SMALL_IMAGE
+from hace.lab.models import SMALL_IMAGE
 
 PROBE_RATE = 8.0  # the base rate of probes under the paper's protocol
 

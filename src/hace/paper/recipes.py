@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hace.errors import ConfigError, nearest
+from hace.lab.models import ARCHITECTURES
 from hace.lab.study.cost import GMACS, SUSTAINED
 from hace.lab.study.presets import FixedRun
 from hace.lab.study.start import SIZES
-from hace.lab.train.models import ARCHITECTURES
 from hace.paper.printed import paper_tables
 
 PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC
@@ -33,7 +33,7 @@ class Recipe:
     """A row of the paper's table of hyperparameters.
 
     Attributes:
-        model: A key of `hace.lab.train.models.ARCHITECTURES`.
+        model: A key of `hace.lab.models.ARCHITECTURES`.
         batch_size: Images of a step.
         lr: The base rate l, before `learning_rates`.
         weight_decay: As the optimiser applies it.

@@ -20,6 +20,7 @@ def test_progress_writes_lines_to_a_log_and_nothing_to_a_pipe(tmp_path: Path) ->
                 step(count)
         log.seek(0)
         assert log.read().splitlines() == [
+            "features: 20/110 images, 1.0 images/s, 0:01:30 left",
             "features: 60/110 images, 1.2 images/s, 0:00:40 left",
             "features: 110/110 images, 2.0 images/s, 0:00:00 left",
         ]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
 from hace.errors import ConfigError
-from hace.lab.train.models import ARCHITECTURES, build_model
+from hace.lab.models import ARCHITECTURES, build_model
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.paper.recipes import RECIPES
 

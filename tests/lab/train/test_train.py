@@ -14,13 +14,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from hace.data.batches import MemoryBatches, channel_stats
 from hace.errors import ConfigError, FormatError
+from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, LossConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.train import loop as training
-from hace.lab.train.models import build_model
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.lab.train.state import update_average
 from hace.lab.train.train import run_train

@@ -39,6 +39,8 @@ class Backbone:
         dtype: "float32", or "bf16" for autocast.
         dims: The length of a feature vector.
         weights: sha256 over the weights, see `weights_hash`.
+        device: Where it computes.
+        checkpoint: The file the weights came from; None for the hub.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Backbone:
     dims: int
     weights: str
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    checkpoint: str | None = None
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -129,6 +132,7 @@ def load_backbone(
         dims=probe.shape[1],
         weights=weights_hash(model.state_dict()),
         device=torch.device(device),
+        checkpoint=None if checkpoint is None else str(Path(checkpoint).resolve()),
     )
 
 

@@ -75,6 +75,7 @@ def make_plan(
             },
             "dtype": "float32",
             "shard_size": shard_size,
+            "checkpoint": backbone.checkpoint,
             "made_with": {name: versions[name] for name in ("hace", "torch", "timm")},
         }
     )

@@ -31,7 +31,7 @@ MANIFEST = "manifest.json"
 HIERARCHY = "hierarchy.json"
 MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
 # Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
-NOT_COMPARED = ("made_with", "files")
+NOT_COMPARED = ("made_with", "files", "checkpoint")
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from hace.data import DATASETS
 from hace.hierarchy import Hierarchy
+from hace.lab.models import ARCHITECTURES
 from hace.lab.study.cells import NO_RESULT, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
-from hace.lab.train.models import ARCHITECTURES
 
 Key = tuple[str, str]  # heading and name of a metric
 BY_LEVEL = "accuracy by level, best node of the level"

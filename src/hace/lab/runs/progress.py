@@ -55,14 +55,15 @@ def progress(
 
 
 def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: Callable[[], float]) -> Step:
-    begun = shown = clock()
+    begun = clock()
+    shown: float | None = None  # the first step is shown at once: it tells that work goes on, and how fast
     before = done
 
     def step(count: int, note: str = "") -> None:
         nonlocal done, shown
         done += count
         now = clock()
-        if now - shown < SECONDS_BETWEEN_LINES and done < total:
+        if shown is not None and now - shown < SECONDS_BETWEEN_LINES and done < total:
             return
         shown = now
         rate = (done - before) / max(now - begun, 1e-9)

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 from hace.data import DATASETS
 from hace.errors import ConfigError, HaceError
 from hace.files.writing import sha256
+from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, SHARE, setting
-from hace.lab.train.models import check_model_name
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
 from hace.lab.serve.predictions import Predictions
 from hace.lab.serve.rescoring import ProbeHead, load_probe, open_finished
 from hace.lab.serve.trained_model import Trained, load_trained
-from hace.lab.serve.vision import Sight, probe_sight, trained_sight
+from hace.lab.serve.vision import Vision, probe_vision, trained_vision
 from hace.losses.base import HierarchicalLoss
 
 ROWS = 1024  # features a batch
@@ -189,9 +189,11 @@ class Predictor:
                 yield names, torch.cat(list(head.outputs(x, first=first))), []
                 first += len(x)
             return
-        sight = self.sight
-        for names, images, broken in given.batches(sight.transform, batch_size or sight.batch_size, workers):
-            yield names, self._nothing() if images is None else sight.outputs(images), broken
+        vision = self.vision
+        for names, images, broken in given.batches(
+            vision.transform, batch_size or vision.batch_size, workers
+        ):
+            yield names, self._nothing() if images is None else vision.outputs(images), broken
 
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
@@ -214,15 +216,15 @@ class Predictor:
     # ------------------------------------------------------------------ how it sees
 
     @cached_property
-    def sight(self) -> Sight:
+    def vision(self) -> Vision:
         """How the model sees images; made when the first ones come, since features need none of it.
 
         Raises:
             ConfigError: The run cannot see images, or its model cannot be rebuilt as it was.
         """
         if isinstance(self.model, Trained):
-            return trained_sight(self.model)
-        return probe_sight(self.run, self.model, self.checkpoint, self.device)
+            return trained_vision(self.model)
+        return probe_vision(self.run, self.model, self.checkpoint, self.device)
 
     def _head_for(self, given: FeatureRows) -> ProbeHead:
         """The head, if it can take these features."""

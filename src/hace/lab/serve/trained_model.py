@@ -14,12 +14,13 @@ from hace.data import Samples
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
+from hace.lab.models import build_model
+from hace.lab.runs.devices import choose_device
 from hace.lab.runs.run import WEIGHTS, Run, read_run
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.batches import Preprocessing, ordered_batches
-from hace.lab.train.distributed import Team, choose_device
+from hace.lab.train.distributed import Team
 from hace.lab.train.loop import DTYPES
-from hace.lab.train.models import build_model
 from hace.losses.base import HierarchicalLoss
 
 

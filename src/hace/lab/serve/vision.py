@@ -1,4 +1,4 @@
-"""How the model of a finished run sees images: rebuilt as it was, or an error that says what differs."""
+"""How the model of a finished run sees images: rebuilt exactly as it was, or an error that says what differs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hace.lab.serve.trained_model import Trained
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class Vision:
     """How a model sees images.
 
     Attributes:
@@ -33,26 +33,31 @@ class Sight:
     batch_size: int
 
 
-def probe_sight(run: Run, head: ProbeHead, checkpoint: str | Path | None, device: torch.device) -> Sight:
+def probe_vision(run: Run, head: ProbeHead, checkpoint: str | Path | None, device: torch.device) -> Vision:
     """The frozen model behind a probe's features, and the probe's head."""
     backbone = backbone_of(run, checkpoint, device)
 
     def outputs(images: Tensor) -> Tensor:
         return torch.cat(list(head.outputs(backbone(images).cpu().numpy())))
 
-    return Sight(backbone.transform, outputs, run.about["data"]["source"]["compute"]["batch_size"])
+    return Vision(backbone.transform, outputs, run.about["data"]["source"]["compute"]["batch_size"])
 
 
-def trained_sight(trained: Trained) -> Sight:
+def trained_vision(trained: Trained) -> Vision:
     """A model that was trained on images."""
-    return Sight(trained.transform, trained, trained.config.batch_size)
+    return Vision(trained.transform, trained, trained.config.batch_size)
 
 
 def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -> Backbone:
     """The frozen model behind a probe's features, exactly as it was.
 
+    Args:
+        run: The probe.
+        checkpoint: A file with the weights; by default where `hace features` had them from: a file, or the hub.
+        device: Where to compute.
+
     Raises:
-        ConfigError: The features came from somewhere else, or the model is another one now; what differs is shown.
+        ConfigError: The model is unknown or has changed, or its weights came from a file that is gone.
         HaceError: It cannot be loaded.
     """
     source = run.about["data"].get("source")
@@ -61,6 +66,14 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
             f"{run.folder} was trained on features whose model is not known, so it cannot see images. Give it features from "
             "the same model: a file with X (M, d). Probes on a folder of `hace features` remember their model."
         )
+    recorded = source.get("checkpoint")
+    if checkpoint is None and recorded is not None:
+        if not Path(recorded).is_file():
+            raise ConfigError(
+                f"The features of {run.folder} come from {source['model']['name']} with weights from {recorded}, which is not "
+                "here. Give that file: --checkpoint FILE (checkpoint=)."
+            )
+        checkpoint = recorded
     model, seen = source["model"], source["preprocessing"]
     backbone = load_backbone(
         model["name"],

@@ -13,9 +13,10 @@ from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, MemoryBatches, channe
 from hace.data.loader import LoaderBatches, image_transform
 from hace.errors import ConfigError
 from hace.files.optional import optional
+from hace.lab.runs.devices import choose_workers
 from hace.lab.runs.samples import Task
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.train.distributed import Team, choose_workers
+from hace.lab.train.distributed import Team
 
 Batches = MemoryBatches | LoaderBatches
 

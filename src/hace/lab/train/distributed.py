@@ -5,7 +5,6 @@ Every process holds the whole model and computes its share of each batch. With o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hace.data.batches import share_of
-from hace.errors import ConfigError, HaceError
+from hace.errors import HaceError
 from hace.lab.features.extraction import processes
+from hace.lab.runs.devices import choose_device
 
 LOST = (
     "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command goes on from "
@@ -122,7 +122,7 @@ def join_team(device: str = "auto", timeout: float = 600.0) -> Iterator[Team]:
     """Join the other processes of a job that torchrun has started; alone without it.
 
     Args:
-        device: See :func:`choose_device`.
+        device: As of :func:`hace.lab.runs.devices.choose_device`.
         timeout: Seconds to wait for the others.
 
     Raises:
@@ -154,30 +154,3 @@ def _lost(error: Exception) -> bool:
     return isinstance(error, dist.DistError) or any(
         word in text for word in ("connection", "gloo", "timed out", "socket")
     )
-
-
-def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """A device by its name; "auto": an accelerator if there is one, one for each process of this machine.
-
-    Raises:
-        ConfigError: It cannot be used here.
-    """
-    if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", local_rank % torch.cuda.device_count())
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {name} cannot be used here: {reason} Try cpu.") from error
-    if name == "cuda":
-        return torch.device("cuda", local_rank % torch.cuda.device_count())
-    return torch.device(name)
-
-
-def choose_workers(asked: int | None, device: torch.device) -> int:
-    """How many processes read images: the processor is busy anyway where it also runs the model."""
-    if asked is not None:
-        return asked
-    return 0 if device.type == "cpu" else min(8, os.cpu_count() or 1)

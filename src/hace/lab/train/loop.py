@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.data import Samples
+from hace.lab.models import build_model
 from hace.lab.runs.samples import Task
 from hace.lab.runs.stopping import DivergedError
 from hace.lab.runs.train_config import TrainConfig
@@ -27,7 +28,6 @@ from hace.lab.train.batches import (
 )
 from hace.lab.train.distributed import Team, counted
 from hace.lab.train.mixing import Mixing, mix
-from hace.lab.train.models import build_model
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.lab.train.state import State, start_average, update_average
 from hace.losses.base import HierarchicalLoss

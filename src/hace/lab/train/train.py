@@ -21,6 +21,8 @@ from hace.data import Samples
 from hace.errors import ConfigError, HaceError
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
+from hace.lab.models import load_weights
+from hace.lab.runs.devices import fallback_note
 from hace.lab.runs.progress import Start, Step
 from hace.lab.runs.result import diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run, read_run
@@ -32,7 +34,6 @@ from hace.lab.train.batches import few_of_each, preprocessing
 from hace.lab.train.distributed import Team, join_team
 from hace.lab.train.journal import Journal, Report, Say
 from hace.lab.train.loop import Training, new_state, set_up
-from hace.lab.train.models import load_weights
 from hace.lab.train.state import State, start_average, tensors
 
 _ALONE = (
@@ -74,6 +75,8 @@ def run_train(
     with ExitStack() as stack:
         team = stack.enter_context(join_team(config.device, config.timeout))
         say = (say or _to_stderr) if team.main else _nothing
+        if note := fallback_note(config.device, team.device):
+            say(note)
         source = load_source(config.data)
         task = training_task(source, config, team)
         view = preprocessing(config, task)

@@ -14,7 +14,7 @@ from torch import nn
 from hace import HACELoss, cifar100_hierarchy
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import weights_hash
-from hace.lab.train.models import ARCHITECTURES, ASSUMPTIONS, build_model, check_model_name, load_weights
+from hace.lab.models import ARCHITECTURES, build_model, check_model_name, load_weights
 
 # The paper's column, with the decimals that it has.
 PRINTED = {
@@ -299,14 +299,3 @@ def test_bad_input(name: str, options: dict, message: str) -> None:
             check_model_name(name)
     with pytest.raises(ConfigError, match=message):
         build_model(name, **{"num_outputs": 5, "image_size": 32, **options})
-
-
-def test_assumptions_name_every_special_form() -> None:
-    for word in (
-        "ResNets at 32 px",
-        "ConvNeXt-T at 32 px",
-        "Swin-T at 32 px",
-        "ViT-B/16 at 32 px",
-        "Dropout",
-    ):
-        assert sum(text.startswith(word) for text in ASSUMPTIONS) == 1
