@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hace.lab.report.cells import TOP1, TOP5, Arena
+from hace.lab.report.arenas import TOP1, TOP5, Arena
 from hace.lab.report.render import Entry
 from hace.lab.report.results import Results
 from hace.lab.study.cells import Record

@@ -15,7 +15,7 @@ from hace.errors import ConfigError
 from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
-    from hace.lab.report.scores import Arrays
+    from hace.lab.report.scores import ArenaScores
     from hace.lab.runs.config import LossConfig, ProbeConfig
     from hace.lab.runs.progress import Start, Step
     from hace.lab.study.cells import Record
@@ -147,8 +147,8 @@ def run(args: argparse.Namespace) -> None:
     """Train, and print the table."""
     import torch
 
-    from hace.lab.report.cells import choose
-    from hace.lab.report.scores import Arrays
+    from hace.lab.report.arenas import chosen_runs
+    from hace.lab.report.scores import ArenaScores
     from hace.lab.report.text import notes
     from hace.lab.study.ad_hoc import loss_grid
 
@@ -167,9 +167,9 @@ def run(args: argparse.Namespace) -> None:
     rates = list(dict.fromkeys(args.lr or ()))
     check_protocol(args, base, rates, parameters)
     records = make_runs(args, base, losses, rates, seeds)
-    (choices,) = choose(records).values()
+    (choices,) = chosen_runs(records).values()
     titles = dict.fromkeys(record.key.method for record in records)  # in the order of the command line
-    arrays = Arrays({title: choices[title] for title in titles})
+    arrays = ArenaScores({title: choices[title] for title in titles})
     for note in notes(records):
         print(f"hace: {note}", file=sys.stderr)
     if args.json:
@@ -221,9 +221,9 @@ class Steps:
         self._done = done
 
 
-def print_table(args: argparse.Namespace, arrays: Arrays, records: Sequence[Record]) -> None:
+def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence[Record]) -> None:
     """The table, how its runs were chosen, and where they are."""
-    from hace.lab.report.cells import HEADLINES
+    from hace.lab.report.arenas import HEADLINES
     from hace.lab.report.render import to_text
     from hace.lab.report.text import summary_table
     from hace.lab.study.cells import chosen_on
@@ -245,7 +245,7 @@ def print_table(args: argparse.Namespace, arrays: Arrays, records: Sequence[Reco
             print(f"  {folder}  {record.key.method}, seed {record.key.seed}, {record.status}")
 
 
-def reference_of(arrays: Arrays) -> str:
+def reference_of(arrays: ArenaScores) -> str:
     """The method that others are compared with: the first that has a result."""
     return next((m for m, choice in arrays.choices.items() if choice.finished), next(iter(arrays.choices)))
 
@@ -302,9 +302,9 @@ def check_protocol(
         raise ConfigError("--optimizer lbfgs has no learning rate to choose. Omit --protocol and --lr.")
 
 
-def documents(arrays: Arrays) -> list[dict[str, Any]]:
+def documents(arrays: ArenaScores) -> list[dict[str, Any]]:
     """The table for programs: one object per method."""
-    from hace.lab.report.cells import HEADLINES
+    from hace.lab.report.arenas import HEADLINES
 
     reference = reference_of(arrays)
     metrics = HEADLINES[:4]

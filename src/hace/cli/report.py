@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DESCRIPTION = """\
-Write the report of a study: one page that opens from disk, with every table of the paper beside its printed numbers, the fair
-comparison with intervals, figures, and a drawing of the hierarchy to click through. The same as Markdown, LaTeX and CSV.
+Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
+hierarchy to click through and, for the paper's data sets, its printed numbers beside yours. Also as Markdown, LaTeX and CSV.
 """
 
 EXAMPLES = """\
@@ -18,7 +18,7 @@ examples:
   hace report STUDY --out public
   hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
 
-A study that is still running can be reported, too: what is missing is marked. Exit code 2: no run has finished.
+A running study can be reported, too: what is missing is marked. Exit code 2: no run has finished.
 """
 
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", metavar="A,B", help="the methods whose difference is shown (default: hace,sce)"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the path of the page alone")
+    parser.add_argument("--quiet", action="store_true", help="print only the path of the page")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,10 +41,16 @@ def run(args: argparse.Namespace) -> None:
 def show_report(
     study: str | Path, out: str | None = None, compare: Sequence[str] | None = None, *, quiet: bool = False
 ) -> None:
-    """Write the report of a study, print the summary, and the path of the page last. What is left out goes to stderr."""
-    from hace.lab.report import about_study, write_records
+    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr.
+
+    Args:
+        study: The folder of the study.
+        out: Where to write; by default STUDY/report.
+        compare: Two methods to compare; by default hace and sce.
+        quiet: Whether to print only the path.
+    """
+    from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.document import failures, shortened
-    from hace.lab.report.results import Results
     from hace.lab.report.text import results_text
     from hace.lab.study.study import read_study
     from hace.paper import report_sections
@@ -54,7 +60,7 @@ def show_report(
     results = Results(opened.records(), compare)
     page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
-        print(f"left out: {line}", file=sys.stderr)
+        print(f"skipped: {line}", file=sys.stderr)
     for line in shortened(failures(results.records), 20):
         print(f"no result: {line}", file=sys.stderr)
     if not quiet:

@@ -10,7 +10,7 @@ import torch
 from matplotlib.patches import FancyBboxPatch
 
 from hace.hierarchy import Hierarchy
-from hace.lab.report.drawing import SETTINGS, Picture, new_figure, picture
+from hace.lab.report.drawing import RC_PARAMS, Picture, new_figure, picture
 from hace.losses.head import node_log_probs
 from hace.losses.tables import ancestral_table
 
@@ -54,7 +54,7 @@ def toy_picture() -> Picture:
         "p": f"p: one-hot at {LABEL}",
         "p*": f"p*: ancestral smoothing, d = {DILUTION}",
     }
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(11.0, 5.6)
         for axes, (name, title) in zip(figure.subplots(2, 2).flat, titles.items(), strict=True):
             _tree(axes, h, values[name])

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from hace.errors import ConfigError, nearest
 
 CELL_KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
-Key = Mapping[str, Any]
+TableKey = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class PaperTable:
     id: str
     title: str  # in our words
     label: str  # the LaTeX label
-    rows: tuple[Key, ...]
-    columns: tuple[Key, ...]
+    rows: tuple[TableKey, ...]
+    columns: tuple[TableKey, ...]
     cells: tuple[PrintedCell, ...]
     footnotes: tuple[Footnote, ...] = ()
 

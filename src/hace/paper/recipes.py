@@ -25,7 +25,7 @@ PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; t
 IMAGE_SIZES: Mapping[str, int] = MappingProxyType({"cifar100": 32, "aircraft": 224, "nabirds": 224})
 DILUTIONS = (0.2, 0.5, 0.7)
 PAIRINGS = ("standard", "adjusted")
-LOSSES = ("hace", "sce")
+_PAIR = ("hace", "sce")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
         >>> learning_rates("hace", 0.1, 0.2, "adjusted"), learning_rates("sce", 0.1, 0.5, "standard")
         (0.5, 0.05)
     """
-    _checked("loss", loss, LOSSES)
+    _checked("loss", loss, _PAIR)
     _checked("pairing", pairing, PAIRINGS)
     if not 0 < base_lr < math.inf:
         raise ConfigError(f"base_lr must be a number above 0, got {base_lr!r}.")
@@ -160,7 +160,7 @@ def describe(model: str, dataset: str) -> str:
     cost = training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
     printed = paper_tables()["best_to_best"]
-    hace, sce = (printed.value(model=model, dataset=dataset, method=method) for method in LOSSES)
+    hace, sce = (printed.value(model=model, dataset=dataset, method=method) for method in _PAIR)
     return (
         f"{ARCHITECTURES[model].title} on {dataset}, as the paper's table of hyperparameters has it: "
         f"{row.epochs[dataset]} epochs at {IMAGE_SIZES[dataset]} px, batches of {row.batch_size}, {row.optimizer} with\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hace.lab.report.cells import method_title, shown
+from hace.lab.report.arenas import method_title, shown
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.study.cells import Record

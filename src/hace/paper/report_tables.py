@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hace.lab.report.cells import HEADLINES, PROTOCOLS, Arena, method_title, shown
+from hace.lab.report.arenas import HEADLINES, PROTOCOLS, Arena, method_title, shown
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results, matched_key, tally
-from hace.lab.report.scores import Arrays, Score
+from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import score_entry, with_marks
 from hace.paper.printed import PaperTable, PrintedCell, paper_tables
 
@@ -22,8 +22,8 @@ def comparable() -> list[PaperTable]:
 
 def touched(results: Results, table: PaperTable) -> bool:
     """Whether a study has, or plans, runs that belong into a table."""
-    places = {(place.dataset, place.model) for place in results.choices}
-    return any((cell.dataset, cell.model) in places for cell in table.cells)
+    arenas = {(arena.dataset, arena.model) for arena in results.choices}
+    return any((cell.dataset, cell.model) in arenas for cell in table.cells)
 
 
 def paper_table(results: Results, table: PaperTable) -> ReportTable:
@@ -86,19 +86,19 @@ def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[E
         contests.setdefault((cell.dataset, cell.model, cell.dilution, cell.pairing, cell.metric), []).append(
             i
         )
-    for places in contests.values():
-        metric = METRICS[str(cells[places[0]].metric)]
-        contest = with_marks([entries[i] for i in places], [found[i][0].value for i in places], metric)
-        for i, entry in zip(places, contest, strict=True):
+    for arenas in contests.values():
+        metric = METRICS[str(cells[arenas[0]].metric)]
+        contest = with_marks([entries[i] for i in arenas], [found[i][0].value for i in arenas], metric)
+        for i, entry in zip(arenas, contest, strict=True):
             entries[i] = entry
     return entries
 
 
 def measured(results: Results, cell: PrintedCell, protocol: str) -> tuple[Score, str]:
     """Our number for a cell of the paper; and what is to be said of it, or instead of it."""
-    place = Arena(protocol, str(cell.dataset), str(cell.model))
+    arena = Arena(protocol, str(cell.dataset), str(cell.model))
     chosen = results.best_top5 if cell.metric == "top-5" and protocol == "paper" else results.arrays
-    arrays: Arrays | None = (results.matched if cell.pairing else chosen).get(place)
+    arrays: ArenaScores | None = (results.matched if cell.pairing else chosen).get(arena)
     name = str(cell.method)
     if arrays is not None and cell.pairing:
         # SCE at the model's own rate is one run, whatever the dilution of its partner.

@@ -11,7 +11,7 @@ from hace.paper.assumptions import ASSUMPTIONS
 from hace.paper.claims import paper_claims
 from hace.paper.report_setup import setup_tables
 from hace.paper.report_tables import comparable, paper_table, touched
-from hace.paper.text import summary
+from hace.paper.text import claims_summary
 
 ELSEWHERE = (
     "This study has no runs on the paper's data sets with the paper's models. The paper's tables, claims and errata are in the "
@@ -44,7 +44,7 @@ def report_sections(results: Results, draw: bool = True) -> list[Section]:
         Section(
             "claims",
             "The paper's claims",
-            (f"{summary()} From the printed numbers alone, without a run.", claims_table()),
+            (f"{claims_summary()} From the printed numbers alone, without a run.", claims_table()),
         ),
         Section(
             "assumptions",

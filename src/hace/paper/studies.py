@@ -14,7 +14,7 @@ from hace.lab.study.methods import CONTROLS, PAPER_METHODS
 from hace.lab.study.presets import Preset
 from hace.paper.assumptions import PROBE_RATE
 from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs
-from hace.paper.train_presets import base_config
+from hace.paper.train_presets import study_recipe
 
 NABIRDS_METHODS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
@@ -28,7 +28,7 @@ _PAPER_TRAIN = Preset(
     reserved=PAPER_DATASETS,
     models=tuple(RECIPES),
     dilutions=DILUTIONS,
-    recipe=base_config,
+    recipe=study_recipe,
     fixed=fixed_runs,
 )
 _FAIR_TRAIN = replace(

@@ -9,7 +9,7 @@ from hace.paper.assumptions import ASSUMPTIONS
 from hace.paper.claims import paper_claims
 from hace.paper.printed import errata
 
-HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
+CLAIM_HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
 
 
 def claims_text(width: int = 100) -> str:
@@ -34,14 +34,14 @@ def claims_text(width: int = 100) -> str:
         head = f"{verdict:<15} {said:<28} "
         body = f"{claim.text} ({claim.where}).{note}"
         lines += textwrap.wrap(body, width, initial_indent=head, subsequent_indent=" " * 45)
-    return "\n".join([*lines, "", summary()])
+    return "\n".join([*lines, "", claims_summary()])
 
 
-def summary() -> str:
+def claims_summary() -> str:
     """How many claims hold, in a sentence.
 
     Example:
-        >>> summary()
+        >>> claims_summary()
         'Of 33 claims 23 recompute, 1 is within rounding, 5 differ and 4 cannot be recomputed.'
     """
     count = Counter(claim.status for claim in paper_claims())
@@ -54,7 +54,7 @@ def summary() -> str:
 def claims_markdown() -> str:
     """The claims as a Markdown table."""
     rows = [(c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note) for c in paper_claims()]
-    lines = [HEADS, ("---",) * len(HEADS), *rows]
+    lines = [CLAIM_HEADS, ("---",) * len(CLAIM_HEADS), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

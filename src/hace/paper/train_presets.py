@@ -76,7 +76,7 @@ def paper_config(
     )
 
 
-def base_config(dataset: str, model: str) -> TrainConfig:
+def study_recipe(dataset: str, model: str) -> TrainConfig:
     """What all runs of a study share on a data set; one that the paper does not have takes the recipe for NABirds."""
     return paper_config(dataset if dataset in PAPER_DATASETS else "nabirds", model, "sce")
 

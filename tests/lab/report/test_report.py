@@ -16,8 +16,8 @@ from hace import Hierarchy
 from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.report import PAGE, write_report
-from hace.lab.report.document import build
-from hace.lab.report.nodes import ancestors_at, level_accuracy, node_counts, samples_at
+from hace.lab.report.document import build_document
+from hace.lab.report.nodes import ancestors_at, level_bars, node_counts, samples_at
 from hace.lab.report.page import command_of, drawing_data, thinned, to_page
 from hace.lab.report.results import Results
 from hace.lab.study.cells import Record
@@ -140,7 +140,7 @@ def test_command_prints_the_table_and_writes_the_same_bytes(
 
 def test_any_two_methods_are_compared(study: Path) -> None:
     results = Results(read_study(study).records(), ("hace_shuffled", "sce"))
-    tables = build(results, "title", [], (), draw=False).tables()
+    tables = build_document(results, "title", [], (), draw=False).tables()
     assert "HACE, shuffled tree minus SCE, fair protocol" in [table.title for table in tables]
 
 
@@ -164,11 +164,11 @@ def test_broken_and_foreign_runs_are_left_out_and_listed(
     assert main(["report", str(folder), "--quiet"]) == 0
     out, err = capsys.readouterr()
     assert out == f"{folder / 'report' / PAGE}\n"
-    assert "left out: notes in runs is no run" in err
+    assert "skipped: notes in runs is not a run" in err
     assert "readme.txt" in err
     assert "result.json" in err
     text = (folder / "report" / "report.md").read_text()
-    assert "notes in runs is no run" in text
+    assert "notes in runs is not a run" in text
     assert "result.json" in text
     assert re.search(r"\| HACE \| failed", text)  # of two seeds one is damaged, one unfinished
 
@@ -191,7 +191,7 @@ def test_bad_input_ends_with_a_message(
     assert main(["report", str(empty)]) == 2
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(ConfigError, match="--out must be a folder"):
+    with pytest.raises(ConfigError, match=r"--out must be a folder\. Got the file"):
         write_report(study, file)
     with pytest.raises(ConfigError, match="no results of 'nothing'"):
         write_report(study, tmp_path, compare=("nothing", "sce"))
@@ -218,8 +218,8 @@ def test_the_drawings_data_are_thinned_to_fit() -> None:
         return {"places": [{"methods": {"sce": one, "hace": one, "hxe": one}} for _ in range(2)]}
 
     def methods(most: int) -> list[tuple[str, bool]]:
-        places = thinned(data(), ("hace", "sce"), most)["places"]
-        return [(name, any(m["went"])) for name, m in places[1]["methods"].items()]
+        arenas = thinned(data(), ("hace", "sce"), most)["places"]
+        return [(name, any(m["went"])) for name, m in arenas[1]["methods"].items()]
 
     assert thinned(data(), ("hace", "sce"), 10_000) == data()
     assert methods(210) == [("sce", True), ("hace", True), ("hxe", False)]
@@ -268,8 +268,8 @@ def test_node_counts_by_loops() -> None:
 def test_level_accuracy_by_loops(study: Path) -> None:
     records = read_study(study).records()
     results = Results(records)
-    place = next(p for p in results.choices if p.protocol == "fair")
-    found = level_accuracy(results.arrays[place], "hace", "sce", 0, "level 1")
+    arena = next(p for p in results.choices if p.protocol == "fair")
+    found = level_bars(results.arrays[arena], "hace", "sce", 0, "level 1")
     assert found is not None
     h = animals()
     for method, share in (("hace", found.first), ("sce", found.second)):
@@ -306,7 +306,7 @@ def test_toy_figure_has_the_papers_masses() -> None:
 
 def test_equals_share_the_first_place_in_words(tmp_path: Path) -> None:
     records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.0}, seeds=(0,), rates=(1.0,))
-    text = " ".join(build(Results(records), "title", [], (), draw=False).sections[0].blocks[0])
+    text = " ".join(build_document(Results(records), "title", [], (), draw=False).sections[0].blocks[0])
     assert "the highest mean top-1 is that of SCE and HACE" in text
     assert "which includes 0: no difference is shown" in text
 
@@ -316,7 +316,7 @@ def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None
     for record in records:
         if record.run is not None:
             (record.run.folder / "predictions.safetensors").unlink(missing_ok=True)
-    text = to_page(build(Results(records), "bare", [], (), draw=False), ("hace", "sce"), "1")
+    text = to_page(build_document(Results(records), "bare", [], (), draw=False), ("hace", "sce"), "1")
     assert "No run keeps predictions" in text
     assert "without an interval" in text
 
@@ -334,7 +334,7 @@ SHAPES = {
 def test_hierarchies_of_any_shape(shape: str, tmp_path: Path) -> None:
     skills = {"sce": 1.0, "hace": 2.0}
     records = fair_records(tmp_path / "runs", SHAPES[shape], skills, seeds=(0, 1), rates=(1.0,))
-    document = build(Results(records), shape, [], (), draw=shape == "dag")
+    document = build_document(Results(records), shape, [], (), draw=shape == "dag")
     assert any(table.id.startswith("levels-") for table in document.tables()) == (shape == "forest")
     assert bool(list(document.pictures())) == (shape == "dag")
     data = drawing_data(document, ("hace", "sce"))

@@ -17,7 +17,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from hace.errors import ConfigError, DataError
-from hace.lab.report.cells import HEADLINES, Arena, choose
+from hace.lab.report.arenas import HEADLINES, Arena, chosen_runs
 from hace.lab.report.latex import latex, to_latex
 from hace.lab.report.render import (
     Entry,
@@ -59,9 +59,9 @@ def results(records: list[Record]) -> Results:
 
 
 def all_tables(results: Results) -> Iterator[ReportTable]:
-    for place, arrays in results.arrays.items():
-        yield methods_table(place, arrays)
-        levels = levels_table(place, arrays)
+    for arena, arrays in results.arrays.items():
+        yield methods_table(arena, arrays)
+        levels = levels_table(arena, arrays)
         assert levels is not None
         yield levels
     for protocol in ("fair", "paper"):
@@ -126,7 +126,7 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
         replace(r, run=finals[other[r.key.dilution], r.key.seed]) if r.stage == "final" else r
         for r in records
     ]
-    choice = choose(records)[FAIR]["hace"]
+    choice = chosen_runs(records)[FAIR]["hace"]
     assert [r.key.dilution for r in choice.records] == [0.7, 0.7]
     assert choice.settings == "d 0.7, rate 4"
 

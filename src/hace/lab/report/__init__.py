@@ -1,7 +1,31 @@
-"""The report of a study: tables, figures, and one page that holds both."""
+"""The report of a study: tables, figures, and one page with both.
+
+    page = write_report("STUDY")                   the page and its files; `sections=` adds your own
+    Results(read_study("STUDY").records())         chosen runs, scores and differences, for tables and figures of your own
+    report_text(records)                           the summary for the terminal
+
+May import everything before it in `hace`, but neither `hace.paper` nor `hace.cli`.
+"""
 
 from __future__ import annotations
 
+from hace.lab.report.document import Document, Section, SectionBuilder
+from hace.lab.report.render import Entry, ReportTable
+from hace.lab.report.results import Results
+from hace.lab.report.text import report_text
 from hace.lab.report.writing import PAGE, About, about_study, write_records, write_report
 
-__all__ = ["PAGE", "About", "about_study", "write_records", "write_report"]
+__all__ = [
+    "PAGE",
+    "About",
+    "Document",
+    "Entry",
+    "ReportTable",
+    "Results",
+    "Section",
+    "SectionBuilder",
+    "about_study",
+    "report_text",
+    "write_records",
+    "write_report",
+]

@@ -1,4 +1,4 @@
-"""What stands in a report, in order: sections of paragraphs, tables and figures, for the page and for Markdown."""
+"""The content of a report: sections of paragraphs, tables and figures, for the page and for Markdown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hace.errors import ConfigError
-from hace.lab.report.cells import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
-from hace.lab.report.nodes import level_accuracy, place_data
+from hace.lab.report.arenas import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
+from hace.lab.report.nodes import arena_data, level_bars
 from hace.lab.report.render import ReportTable
 from hace.lab.report.results import Results, tally
 from hace.lab.report.tables import (
@@ -25,7 +25,7 @@ LEVELS_DRAWN = 6
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: its anchor, its title, and blocks (a str is a paragraph, a list of them a bullet list)."""
+    """A part of the report: anchor, title and blocks. A block is a paragraph (str), a bullet list, a table or a picture."""
 
     id: str
     title: str
@@ -41,13 +41,13 @@ class Document:
         title: Of the page.
         facts: What was run: term and text.
         sections: In order.
-        places: For the interactive drawing: title, hierarchy and sums of each place.
+        arenas: For the interactive drawing: title, hierarchy and sums of each arena.
     """
 
     title: str
     facts: list[tuple[str, str]]
     sections: list[Section] = field(default_factory=list)
-    places: list[dict[str, Any]] = field(default_factory=list)
+    arenas: list[dict[str, Any]] = field(default_factory=list)
 
     def tables(self) -> Iterator[ReportTable]:
         """All tables."""
@@ -63,23 +63,26 @@ class Document:
 SectionBuilder = Callable[[Results, bool], Sequence[Section]]  # from results and whether to draw
 
 READING = (
-    "A number is the mean over seeds; in brackets stands its 95 % interval, from a bootstrap that draws seeds and test samples "
-    "again. A seed is a full repetition: initialisation, order of batches, split and choice of the learning rate. With few "
-    "seeds the interval knows little about how seeds vary.",
+    "A number is the mean over seeds, with its 95 % interval in brackets, from a bootstrap over seeds and test samples. A seed "
+    "is a full repetition: initialisation, batch order, split and choice of the learning rate. With few seeds the interval "
+    "says little about how seeds vary.",
     "Bold is the best of a column (or contest), underlined the second; equal digits share a mark. Marks do not say that a "
     "difference is real: the tables of differences do, where * marks paired intervals without 0. Among many comparisons some "
     "intervals miss 0 by chance.",
-    "Under the fair protocol all methods get the same learning rates, chosen on held-out training samples; the test set is "
-    "used once. Under the paper's protocol the best run on the test set counts, and methods differ in how many runs they "
-    "have; it is here to stand beside the printed numbers.",
-    "Severity is the mean height of the lowest common ancestor of answer and truth over the mistakes alone: fewer but worse "
-    "mistakes can raise it. HD@1 is the same over all samples, so that it counts both.",
-    '"not run" means that this study has no such run, "diverged" that the loss became infinite or NaN, "failed" that the run '
-    "ended with an error, which the last section shows.",
+    "Severity is the mean height of the lowest common ancestor of answer and truth over the mistakes alone, so fewer but worse "
+    "mistakes raise it. HD@1 is the same over all samples, so it counts both.",
+    '"not run": this study has no such run yet. "to be retried": it failed, and the study tries it again. "failed": it ended '
+    'with an error, shown in the last section. "diverged": its loss became infinite or NaN.',
 )
+READING_OF = {
+    "fair": "Under the fair protocol all methods get the same learning rates, chosen on held-out samples; the test set is used "
+    "once.",
+    "paper": "Under the paper's protocol the best run on the test set counts, and methods differ in how many runs they have. "
+    "It serves to compare with the printed numbers.",
+}
 
 
-def build(
+def build_document(
     results: Results,
     title: str,
     facts: list[tuple[str, str]],
@@ -98,76 +101,82 @@ def build(
         draw: Whether to draw figures; they need matplotlib.
     """
     document = Document(title, facts)
-    by_place = {place: _place_section(results, place, document, draw) for place in results.choices}
-    document.sections += [_short(results), Section("reading", "How to read this", READING)]
-    document.sections += [Section("results", "Results", ()), *by_place.values()]
+    by_arena = {arena: _arena_section(results, arena, document, draw) for arena in results.choices}
+    document.sections += [_short(results), _reading(results)]
+    document.sections += [Section("results", "Results", ()), *by_arena.values()]
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
     document.sections += [section for more in sections for section in more(results, draw)]
     document.sections.append(_runs(results, problems))
     return document
 
 
-def _place_section(results: Results, place: Arena, document: Document, draw: bool) -> Section:
-    arrays = results.arrays[place]
+def _reading(results: Results) -> Section:
+    protocols = dict.fromkeys(arena.protocol for arena in results.choices)
+    more = tuple(READING_OF[protocol] for protocol in protocols if protocol in READING_OF)
+    return Section("reading", "How to read this", (*READING[:2], *more, *READING[2:]))
+
+
+def _arena_section(results: Results, arena: Arena, document: Document, draw: bool) -> Section:
+    arrays = results.arrays[arena]
     blocks: list[Any] = [
-        methods_table(place, arrays),
-        dilutions_table(results, place),
-        levels_table(place, arrays),
+        methods_table(arena, arrays),
+        dilutions_table(results, arena),
+        levels_table(arena, arrays),
     ]
     for metric in HEADLINES[:4]:  # asked for now, while the predictions are at hand; later sections find them
-        results.gap(place, results.first, results.second, metric.key)
+        results.gap(arena, results.first, results.second, metric.key)
     for method in arrays.choices:
-        results.gap(place, method, results.second, TOP1)
+        results.gap(arena, method, results.second, TOP1)
     for more, keys in ((results.matched, (TOP1, TOP5)), (results.best_top5, (TOP5,))):
-        if (found := more.get(place)) is not None:
+        if (found := more.get(arena)) is not None:
             for name in found.choices:
                 for key in keys:
                     found.score(name, key)
     if draw:
-        blocks += _pictures(results, place)
-    if (data := place_data(arrays)) is not None and arrays.hierarchy is not None:
-        document.places.append({"title": place.title, "hierarchy": arrays.hierarchy, **data})
+        blocks += _pictures(results, arena)
+    if (data := arena_data(arrays)) is not None and arrays.hierarchy is not None:
+        document.arenas.append({"title": arena.title, "hierarchy": arrays.hierarchy, **data})
     arrays.store.drop()
-    return Section(f"place-{place.slug}", place.title, tuple(b for b in blocks if b is not None), level=3)
+    return Section(f"results-{arena.slug}", arena.title, tuple(b for b in blocks if b is not None), level=3)
 
 
-def _pictures(results: Results, place: Arena) -> list[Any]:
+def _pictures(results: Results, arena: Arena) -> list[Any]:
     try:
         from hace.lab.report import figures
         from hace.lab.report.level_bars import level_picture
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
-    arrays, choices = results.arrays[place], dict(results.choices[place])
+    arrays, choices = results.arrays[arena], dict(results.choices[arena])
     found: list[Any] = [
-        figures.tradeoff_picture(place, arrays),
-        figures.rates_picture(place, results.records),
-        figures.operating_picture(place, choices),
-        figures.reliability_picture(place, choices, list(dict.fromkeys((results.first, results.second)))),
+        figures.tradeoff_picture(arena, arrays),
+        figures.rates_picture(arena, results.records),
+        figures.operating_picture(arena, choices),
+        figures.reliability_picture(arena, choices, list(dict.fromkeys((results.first, results.second)))),
     ]
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if results.first != results.second and len(names) > 1:
         inner = names[:-1] if len(names) <= LEVELS_DRAWN else names[: LEVELS_DRAWN - 1]
         for level, name in enumerate(inner):
-            accuracy = level_accuracy(arrays, results.first, results.second, level, name)
+            accuracy = level_bars(arrays, results.first, results.second, level, name)
             if accuracy is not None and len(accuracy.names) > 1:
-                found.append(level_picture(place, accuracy, results.first, results.second))
+                found.append(level_picture(arena, accuracy, results.first, results.second))
     return found
 
 
 def _short(results: Results) -> Section:
-    """The comparison in sentences and tables, whichever way it went."""
+    """The comparison in sentences and tables."""
     first, second = results.first, results.second
     lines = []
-    for place, arrays in results.arrays.items():
+    for arena, arrays in results.arrays.items():
         scores = {m: arrays.score(m, TOP1).value for m in arrays.choices}
         scored = {m: v for m, v in scores.items() if v is not None}
         if not scored:
-            lines.append(f"{place.title}: no run has finished.")
+            lines.append(f"{arena.title}: no run has finished.")
             continue
         highest = HEADLINES[0].text(max(scored.values()))
         best = [method_title(m) for m, v in scored.items() if HEADLINES[0].text(v) == highest]
-        line = f"{place.title}: the highest mean top-1 is that of {' and '.join(best)}, {highest} %."
-        gap = results.gap(place, first, second, TOP1)
+        line = f"{arena.title}: the highest mean top-1 is that of {' and '.join(best)}, {highest} %."
+        gap = results.gap(arena, first, second, TOP1)
         if gap is not None and first != second:
             line += f" {_verdict(method_title(first), method_title(second), gap.interval)}"
         lines.append(line)
@@ -176,7 +185,8 @@ def _short(results: Results) -> Section:
         gaps = [g.interval.value for g in results.gaps(first, second, protocol)]
         if first != second and (t := tally(gaps)) is not None and t.of > 1:
             blocks.append(
-                f"Over all {t.of} places of the {PROTOCOLS[protocol]} {method_title(first)} beats {method_title(second)} in "
+                f"Over all {t.of} pairs of data set and model, {PROTOCOLS[protocol]}: {method_title(first)} beats "
+                f"{method_title(second)} in "
                 f"{t.won}; the mean difference is {100 * t.mean:+.2f} points, the median {100 * t.median:+.2f}."
             )
         blocks += [pair_table(results, protocol), against_table(results, protocol)]
@@ -200,12 +210,12 @@ def _runs(results: Results, problems: Sequence[str]) -> Section:
         blocks += ["Runs without a result:", shortened(failed)]
     skipped = [*problems, *results.problems]
     if skipped:
-        blocks += ["Left out:", shortened(skipped)]
+        blocks += ["Skipped:", shortened(skipped)]
     return Section("runs", "Runs", tuple(blocks))
 
 
 def failures(records: Sequence[Record]) -> list[str]:
-    """Each error of runs without a result, with how many runs had it and the first of them."""
+    """Each error of runs without a result, with the number of runs and the first of them."""
     found: dict[str, list[str]] = {}
     for r in records:
         if r.status in ("failed", "diverged"):

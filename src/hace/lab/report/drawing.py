@@ -1,4 +1,4 @@
-"""What all figures of a report share: sizes, colours of methods, and both files.
+"""Shared by all figures of a report: sizes, colours of methods, and files.
 
 Colours are those of Okabe and Ito; lines and markers say the same again.
 """
@@ -14,10 +14,10 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hace.lab.report.cells import method_title
+from hace.lab.report.arenas import method_title
 from hace.lab.study.methods import METHODS
 
-SETTINGS: dict[Any, Any] = {
+RC_PARAMS: dict[Any, Any] = {
     "svg.hashsalt": "hace",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -61,8 +61,8 @@ def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = Fals
     """Both files of a figure; the same figure gives the same bytes."""
     FigureCanvasAgg(figure)
     files = []
-    with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-        # Names may be in scripts that the font lacks.
+    with matplotlib.rc_context(RC_PARAMS), warnings.catch_warnings():
+        # Names may be in scripts the font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.draw_without_rendering()  # lays it out; once is enough for both files
         figure.set_layout_engine("none")
@@ -87,7 +87,7 @@ def finish(axes: Any, grid: str = "both") -> None:
 
 
 def legend(figure: Figure, axes: Any) -> None:
-    """Below the axes, for which the figure grows: beside them it would take half the width."""
+    """A legend below the axes; the figure grows for it."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels), default=0) > 16 or len(labels) <= 4 else 3
     figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(labels) / columns))

@@ -9,9 +9,9 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 
-from hace.lab.report.cells import HEADLINES, TOP1, Arena, Choice, method_title
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, Choice, method_title
 from hace.lab.report.drawing import (
-    SETTINGS,
+    RC_PARAMS,
     WIDTH,
     Picture,
     finish,
@@ -20,18 +20,18 @@ from hace.lab.report.drawing import (
     picture,
     style,
 )
-from hace.lab.report.scores import Arrays
+from hace.lab.report.scores import ArenaScores
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
 
 
-def rates_picture(place: Arena, records: Sequence[Record]) -> Picture | None:
-    """Accuracy against the learning rate: on held-out samples, from the search; of the paper's protocol on the test set."""
-    stage = "search" if place.protocol == "fair" else "final"
-    found = _rate_curves(place, records, stage)
+def rates_picture(arena: Arena, records: Sequence[Record]) -> Picture | None:
+    """Accuracy against the learning rate: on held-out samples, or on the test set in the paper's protocol."""
+    stage = "search" if arena.protocol == "fair" else "final"
+    found = _rate_curves(arena, records, stage)
     if not found:
         return None
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(WIDTH, 3.6)
         axes = figure.add_subplot()
         for method, (dilution, curve) in found.items():
@@ -48,19 +48,19 @@ def rates_picture(place: Arena, records: Sequence[Record]) -> Picture | None:
         finish(axes)
         legend(figure, axes)
     alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
-    text = f"Sensitivity to the learning rate, {place.title}: mean top-1 accuracy on {split}"
+    text = f"Sensitivity to the learning rate, {arena.title}: mean top-1 accuracy on {split}"
     text += ", at the dilution with the highest point." if any(d for d, _ in found.values()) else "."
-    return picture(figure, f"rates-{place.slug}", text, alt)
+    return picture(figure, f"rates-{arena.slug}", text, alt)
 
 
 def _rate_curves(
-    place: Arena, records: Sequence[Record], stage: str
+    arena: Arena, records: Sequence[Record], stage: str
 ) -> dict[str, tuple[float | None, dict[float, float]]]:
-    """For each method its curve, rate -> mean accuracy over seeds; of several dilutions that with the highest point."""
+    """For each method, rate -> mean accuracy over seeds; of several dilutions the one with the highest point."""
     found: dict[str, dict[float | None, dict[float, list[float]]]] = {}
     for r in records:
-        if r.stage == stage and (r.key.protocol, r.key.dataset, r.key.model) == place and r.top1 is not None:
-            # Of a method without dilution, the key's d is that of its partner in a pair.
+        if r.stage == stage and (r.key.protocol, r.key.dataset, r.key.model) == arena and r.top1 is not None:
+            # A method without a dilution has that of its partner in a pair.
             diluted = r.key.method not in METHODS or METHODS[r.key.method].diluted
             curves = found.setdefault(r.key.method, {}).setdefault(r.key.dilution if diluted else None, {})
             curves.setdefault(r.lr, []).append(r.top1)
@@ -74,14 +74,14 @@ def _rate_curves(
     return best
 
 
-def tradeoff_picture(place: Arena, arrays: Arrays) -> Picture | None:
+def tradeoff_picture(arena: Arena, arrays: ArenaScores) -> Picture | None:
     """Accuracy against the severity of mistakes, with both intervals."""
     severity = HEADLINES[2].key
     points = {m: (arrays.score(m, TOP1), arrays.score(m, severity)) for m in arrays.choices}
     points = {m: p for m, p in points.items() if p[0].value is not None and p[1].value is not None}
     if not points:
         return None
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(WIDTH, 3.6)
         axes = figure.add_subplot()
         for method, (accuracy, distance) in points.items():
@@ -102,17 +102,17 @@ def tradeoff_picture(place: Arena, arrays: Arrays) -> Picture | None:
         finish(axes)
         legend(figure, axes)
     alt = f"Points of {len(points)} methods: top-1 accuracy and severity of mistakes, with 95 % intervals."
-    text = f"Accuracy against severity of mistakes, {place.title}. Bars are 95 % intervals."
-    return picture(figure, f"tradeoff-{place.slug}", text, alt)
+    text = f"Accuracy against severity of mistakes, {arena.title}. Bars are 95 % intervals."
+    return picture(figure, f"tradeoff-{arena.slug}", text, alt)
 
 
-def operating_picture(place: Arena, choices: dict[str, Choice]) -> Picture | None:
+def operating_picture(arena: Arena, choices: dict[str, Choice]) -> Picture | None:
     """Precision against specificity as the threshold moves, averaged over seeds."""
     curves = {m: _mean_curve(c, "operating_curve", ("specificity", "precision")) for m, c in choices.items()}
     curves = {m: c for m, c in curves.items() if c is not None}
     if not curves:
         return None
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(WIDTH, 3.6)
         axes = figure.add_subplot()
         for method, (x, y) in curves.items():
@@ -121,11 +121,11 @@ def operating_picture(place: Arena, choices: dict[str, Choice]) -> Picture | Non
         finish(axes)
         legend(figure, axes)
     alt = f"Curves of precision against specificity for {len(curves)} methods."
-    text = f"Operating curves, {place.title}: the deepest node above a threshold, from sure and vague to exact and risky."
-    return picture(figure, f"operating-{place.slug}", text, alt)
+    text = f"Operating curves, {arena.title}: the deepest node above a threshold, from sure and vague to exact and risky."
+    return picture(figure, f"operating-{arena.slug}", text, alt)
 
 
-def reliability_picture(place: Arena, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
+def reliability_picture(arena: Arena, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
     """Accuracy against confidence at each level, over the samples of all seeds."""
     found = {m: _bins(choices[m]) for m in methods if m in choices}
     found = {m: levels for m, levels in found.items() if levels}
@@ -135,7 +135,7 @@ def reliability_picture(place: Arena, choices: dict[str, Choice], methods: Seque
     titles = titles if len(titles) <= 8 else [*titles[:7], titles[-1]]
     columns = min(2, len(titles))
     rows = math.ceil(len(titles) / columns)
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(WIDTH, 2.5 * rows + 0.5)
         for i, title in enumerate(titles):
             axes = figure.add_subplot(rows, columns, i + 1)
@@ -156,10 +156,10 @@ def reliability_picture(place: Arena, choices: dict[str, Choice], methods: Seque
             handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=8
         )
     names = " and ".join(method_title(m) for m in found)
-    text = f"Reliability of each level's most probable node, {place.title}. Below the diagonal a model is too sure of itself."
+    text = f"Reliability of each level's most probable node, {arena.title}. Below the diagonal a model is too sure of itself."
     return picture(
         figure,
-        f"reliability-{place.slug}",
+        f"reliability-{arena.slug}",
         text,
         f"Accuracy against confidence of {names} at {len(titles)} levels.",
     )

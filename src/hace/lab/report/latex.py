@@ -1,4 +1,4 @@
-"""Tables as LaTeX, for booktabs: best bold, second underlined, as in the paper."""
+"""Tables as LaTeX, for booktabs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def to_latex(table: ReportTable) -> str:
 
 
 def _paragraphs(table: ReportTable) -> str:
-    """Columns of text, as wide as their longest entry asks for, within a line."""
+    """Columns of text, wide in proportion to their longest entry."""
     columns = zip(table.heads[-1], *([e.text for e in row] for row in table.rows), strict=True)
     longest = [max(map(len, texts)) for texts in columns]
     asked = [min(max(n, 8), 44) for n in longest]

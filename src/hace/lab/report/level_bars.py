@@ -8,15 +8,15 @@ import matplotlib
 import numpy as np
 from matplotlib.collections import PolyCollection
 
-from hace.lab.report.cells import Arena, method_title
-from hace.lab.report.drawing import SETTINGS, WIDTH, Picture, finish, new_figure, picture
-from hace.lab.report.nodes import LevelAccuracy
+from hace.lab.report.arenas import Arena, method_title
+from hace.lab.report.drawing import RC_PARAMS, WIDTH, Picture, finish, new_figure, picture
+from hace.lab.report.nodes import LevelBars
 
 GREY, GAIN, LOSS = "#9aa0a6", "#00897b", "#e0679b"
 _NAMES_SHOWN = 90  # classes that have room for their names below the bars
 
 
-def level_picture(place: Arena, found: LevelAccuracy, first: str, second: str) -> Picture:
+def level_picture(arena: Arena, found: LevelBars, first: str, second: str) -> Picture:
     """The second method in grey, what the first gains or loses on top of it."""
     count = len(found.names)
     width = float(np.clip(0.17 * count, WIDTH, 24))
@@ -24,7 +24,7 @@ def level_picture(place: Arena, found: LevelAccuracy, first: str, second: str) -
     ours, theirs = method_title(first), method_title(second)
     up = np.maximum(found.gain, 0)
     down = np.maximum(-found.gain, 0)
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(RC_PARAMS):
         figure = new_figure(width, 2.9 + 0.055 * min(longest, 34))
         axes = figure.add_subplot()
         at = np.arange(count)
@@ -54,11 +54,11 @@ def level_picture(place: Arena, found: LevelAccuracy, first: str, second: str) -
     more = int((found.gain > 0).sum())
     mean = 100 * float(found.gain.mean()) if count else 0.0
     text = (
-        f"Accuracy by {found.level}, {place.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
+        f"Accuracy by {found.level}, {arena.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
         f"(beats in {more:,}), mean gain {mean:+.2f} points. Grey and hatched together are {theirs}."
     )
     return picture(
-        figure, f"level-{place.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > 1.4 * WIDTH
+        figure, f"level-{arena.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > 1.4 * WIDTH
     )
 
 

@@ -1,4 +1,4 @@
-"""How methods do at every node of a hierarchy: for the interactive drawing, and for the bars of a level."""
+"""Accuracy of methods at every node of a hierarchy, for the interactive drawing and the bars of a level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hace.draw.drawing import lay_out, printable
-from hace.lab.report.scores import Arrays
+from hace.lab.report.scores import ArenaScores
 
 DESTINATIONS = 5
 
@@ -20,7 +20,7 @@ class NodeCounts:
 
     Attributes:
         seeds: How many.
-        right: (N,) samples whose truth and answer both lie at or below a node.
+        right: (N,) samples whose truth and answer are both at or below a node.
         went: For each node where its mistakes went, the most frequent first: (node, count). For a class these are classes;
             for an inner node, nodes of the same depth (classes, where the tree ends above it).
     """
@@ -48,7 +48,7 @@ def ancestors_at(parent: np.ndarray) -> np.ndarray:
 
 
 def samples_at(table: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """(N,) the samples whose truth lies at or below each node; `table` is that of :func:`ancestors_at`."""
+    """(N,) the samples whose truth is at or below each node; `table` is that of :func:`ancestors_at`."""
     count = np.zeros(len(table), dtype=np.int64)
     for k in range(table.shape[1]):
         here = _at_depth(table, k)
@@ -62,7 +62,7 @@ def node_counts(table: np.ndarray, truth: np.ndarray, answers: Sequence[np.ndarr
     Args:
         table: Of :func:`ancestors_at`.
         truth: (S,) nodes.
-        answers: (S,) nodes, for each seed. -1 is no answer.
+        answers: (S,) nodes, for each seed; -1: no answer.
     """
     nodes = len(table)
     both = np.concatenate([truth.astype(np.int64) * (nodes + 1) + a.astype(np.int64) + 1 for a in answers])
@@ -94,8 +94,8 @@ def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class LevelAccuracy:
-    """Accuracy of two methods at the nodes of a level, as in the paper's figures of families and manufacturers."""
+class LevelBars:
+    """Accuracy of two methods at the nodes of a level."""
 
     level: str
     names: list[str]
@@ -109,12 +109,13 @@ class LevelAccuracy:
         return self.first - self.second
 
 
-def level_accuracy(arrays: Arrays, first: str, second: str, level: int, name: str) -> LevelAccuracy | None:
+def level_bars(arrays: ArenaScores, first: str, second: str, level: int, name: str) -> LevelBars | None:
     """Mean over seeds of the share of each node's samples whose best node of the level is the right one.
 
     Args:
-        arrays: The place.
-        first, second: Methods.
+        arrays: The scores of an arena.
+        first: A method.
+        second: The method it is compared with.
         level: From 0, the top.
         name: Of the level.
 
@@ -136,11 +137,11 @@ def level_accuracy(arrays: Arrays, first: str, second: str, level: int, name: st
         share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
     order = np.lexsort((seen, -share[1]))
     names = [printable(h.names[v]) for v in seen[order]]
-    return LevelAccuracy(name, names, samples[seen][order], share[0][order], share[1][order])
+    return LevelBars(name, names, samples[seen][order], share[0][order], share[1][order])
 
 
-def place_data(arrays: Arrays) -> dict[str, Any] | None:
-    """What the interactive drawing shows of a place: samples at each node, and each method's sums."""
+def arena_data(arrays: ArenaScores) -> dict[str, Any] | None:
+    """What the interactive drawing shows of an arena: samples at each node, and the sums of each method."""
     h = arrays.hierarchy
     if h is None:
         return None

@@ -1,4 +1,4 @@
-"""A document as one page that opens from disk and needs no network, as Markdown, and as LaTeX."""
+"""A report as one page that opens from disk without a network, as Markdown, and as LaTeX."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hace.draw.drawing import asset, json_for_page, page_data
-from hace.lab.report.cells import method_title
+from hace.lab.report.arenas import method_title
 from hace.lab.report.document import Document, Section
 from hace.lab.report.latex import to_latex
 from hace.lab.report.render import ReportTable, code, markdown, to_csv, to_html, to_markdown
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
-FOOTER = "Made by hace {version}. Tables lie as CSV and LaTeX in tables/, figures as PNG and SVG in figures/, runs in runs.csv."
+FOOTER = "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
 
 
 def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
-    """The page; names of classes, errors and options only ever stand there as text."""
+    """The page. Names, errors and options are always escaped."""
     e = html.escape
     facts = "".join(f"<dt>{e(term)}</dt><dd>{code(text)}</dd>" for term, text in document.facts)
     toc = "".join(
         f'<li><a href="#{e(s.id)}">{e(s.title)}</a></li>' for s in document.sections if s.level == 2
     )
-    sections = "\n".join(_section(s, bool(document.places)) for s in document.sections)
+    sections = "\n".join(_section(s, bool(document.arenas)) for s in document.sections)
     parts = {
         "title": e(document.title),
         "style": asset("report.css", "hace.lab.report"),
@@ -38,41 +38,41 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
         "sunburst-script": asset("hierarchy.js"),
         "script": asset("report.js", "hace.lab.report"),
     }
-    # In one pass: what is put in is never searched again.
+    # In one pass, so what is inserted is never searched.
     return re.sub(
         r"<!--([a-z-]+)-->", lambda found: parts[found.group(1)], asset("report.html", "hace.lab.report")
     )
 
 
 def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any]:
-    """What report.js reads. Places that share a hierarchy share its data."""
+    """The data of report.js. Arenas with the same hierarchy share it."""
     trees: dict[str, Any] = {}
-    places = []
-    for place in document.places:
-        h = place["hierarchy"]
+    arenas = []
+    for arena in document.arenas:
+        h = arena["hierarchy"]
         if h.fingerprint not in trees:
             trees[h.fingerprint] = page_data(h)
-        places.append({**{k: v for k, v in place.items() if k != "hierarchy"}, "tree": h.fingerprint})
-    methods = dict.fromkeys(method for place in places for method in place["methods"])
+        arenas.append({**{k: v for k, v in arena.items() if k != "hierarchy"}, "tree": h.fingerprint})
+    methods = dict.fromkeys(method for arena in arenas for method in arena["methods"])
     titles = {method: method_title(method) for method in methods}
-    data = {"trees": trees, "places": places, "titles": titles, "first": compared[0], "second": compared[1]}
+    data = {"trees": trees, "places": arenas, "titles": titles, "first": compared[0], "second": compared[1]}
     return thinned(data, compared)
 
 
 def thinned(data: dict[str, Any], kept: Collection[str], most: int = MOST_NUMBERS) -> dict[str, Any]:
-    """The same, small enough for a page: first without the mistakes of other methods, then without these methods."""
-    for place in data["places"] if _numbers(data) > most else ():
-        for name, method in place["methods"].items():
+    """The same, small enough for a page: drops the mistakes of other methods first, then these methods."""
+    for arena in data["places"] if _numbers(data) > most else ():
+        for name, method in arena["methods"].items():
             if name not in kept:
-                place["methods"][name] = {**method, "went": [[]] * len(method["went"])}
-    for place in data["places"] if _numbers(data) > most else ():
-        chosen = {name: method for name, method in place["methods"].items() if name in kept}
-        place["methods"] = chosen or dict(list(place["methods"].items())[:2])
+                arena["methods"][name] = {**method, "went": [[]] * len(method["went"])}
+    for arena in data["places"] if _numbers(data) > most else ():
+        chosen = {name: method for name, method in arena["methods"].items() if name in kept}
+        arena["methods"] = chosen or dict(list(arena["methods"].items())[:2])
     return data
 
 
 def _numbers(data: dict[str, Any]) -> int:
-    methods = [method for place in data["places"] for method in place["methods"].values()]
+    methods = [method for arena in data["places"] for method in arena["methods"].values()]
     return sum(len(m["right"]) + len(m["went"]) + sum(map(len, m["went"])) for m in methods)
 
 
@@ -112,7 +112,7 @@ def _picture(picture: Any) -> str:
 
 
 def to_report_markdown(document: Document) -> str:
-    """The same as Markdown; figures are linked."""
+    """The report as Markdown; figures are linked."""
     lines = [
         f"# {markdown(document.title)}",
         "",
@@ -141,7 +141,7 @@ def to_report_markdown(document: Document) -> str:
 
 
 def to_report_latex(document: Document) -> str:
-    """A document that takes in all tables; `pdflatex report.tex` sets it."""
+    """A LaTeX document with all tables, for `pdflatex report.tex`."""
     inputs = "\n".join(rf"\input{{tables/{table.id}.tex}}" for table in document.tables())
     return "\n".join(
         [
@@ -159,7 +159,7 @@ def to_report_latex(document: Document) -> str:
 
 
 def files_of(document: Document) -> Iterator[tuple[str, bytes]]:
-    """Tables and figures as files: path and content."""
+    """The files of tables and figures: path and content."""
     for table in document.tables():
         yield f"tables/{table.id}.csv", to_csv(table).encode()
         yield f"tables/{table.id}.tex", to_latex(table).encode()
@@ -169,7 +169,7 @@ def files_of(document: Document) -> Iterator[tuple[str, bytes]]:
 
 
 def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """The command line that makes a study; where its data lie is left to the reader.
+    """The command that makes a study, with PATH for the data.
 
     Example:
         >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})

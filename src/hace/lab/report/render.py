@@ -1,4 +1,4 @@
-"""A table for people, once, and as Markdown, LaTeX (booktabs), HTML, CSV and plain text."""
+"""A table for people, as Markdown, HTML, CSV and plain text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Entry:
 
     Attributes:
         text: What it says.
-        detail: What stands small behind it: an interval, a count of seeds.
+        detail: Shown small after it: an interval, a number of seeds.
         mark: Best (bold) or second best (underlined) of those it competes with.
         notes: Marks of footnotes.
-        soft: Whether it is no result: "not run".
+        soft: Whether it is a remark, such as "not run", rather than a result.
     """
 
     text: str
@@ -46,7 +46,7 @@ class ReportTable:
         stub: How many columns name a row.
         notes: Footnotes: mark and text.
         remarks: What holds for all of it.
-        blocks: Lines before which a rule stands: the indices of rows.
+        blocks: Indices of rows with a rule above them.
     """
 
     id: str
@@ -60,7 +60,7 @@ class ReportTable:
 
 
 def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
-    """Who is best and who second; equals share. Of two only the best is marked, and somebody alone gets nothing.
+    """Marks of the best and the second; equals share. Of two values only the best is marked, a single one not at all.
 
     Example:
         >>> marked([71.2, 70.0, None, 71.2, 69.0])
@@ -76,7 +76,7 @@ def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
 
 
 def head_line(table: ReportTable) -> list[str]:
-    """One heading a column: the lines of headings, joined."""
+    """One heading per column: the lines of headings, joined."""
     columns = zip(*table.heads, strict=True)
     return [" ".join(dict.fromkeys(part for part in column if part)) for column in columns]
 
@@ -105,9 +105,9 @@ def _md_cell(entry: Entry) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line and in one cell; what stands between backticks is code."""
+    """Text that Markdown shows as it is, on one line and in one cell; text between backticks is code."""
     parts = " ".join(text.split()).split("`")
-    for i, part in enumerate(parts):  # every second one is code, which takes no escapes but that of a table
+    for i, part in enumerate(parts):  # every second one is code, where only | needs an escape
         plain = i % 2 == 0 or i == len(parts) - 1
         parts[i] = (
             re.sub(r"([\\*_\[\]|~#])", r"\\\1", html.escape(part, quote=False))
@@ -164,12 +164,12 @@ def spans(line: Iterable[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def to_html(table: ReportTable) -> str:
-    """A figure with the table, its caption and its notes; wide tables scroll by themselves."""
+    """A figure with the table, its caption and its notes; wide tables scroll."""
     e = html.escape
     prose = " prose" if table.stub == len(table.heads[-1]) else ""
     lines = [
         f'<figure class="table{prose}" id="table-{e(table.id)}">',
-        # The caption within would scroll away with a wide table; readers of screens still hear it.
+        # A caption inside would scroll away with a wide table; screen readers still read it.
         f'<p class="title" aria-hidden="true">{e(table.title)}</p>',
         f'<div class="scroll" tabindex="0" role="region" aria-label="{e(table.title)}"><table>',
         f'<caption class="heard">{e(table.title)}</caption>',
@@ -197,7 +197,7 @@ def to_html(table: ReportTable) -> str:
 
 
 def code(text: str) -> str:
-    """Text as HTML; what stands between backticks becomes code.
+    """Text as HTML; text between backticks becomes code.
 
     Example:
         >>> code("`hace report` & <b>")

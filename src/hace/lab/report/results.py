@@ -1,4 +1,4 @@
-"""All that a report says of a study, computed once: the chosen runs, their scores, the differences of methods."""
+"""What a report says of a study, computed once: chosen runs, scores, differences between methods."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.cells import TOP1, TOP5, Arena, Choice, Key, choose, method_title
-from hace.lab.report.scores import Arrays, Store
+from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, MetricKey, chosen_runs, method_title
+from hace.lab.report.scores import ArenaScores, Store
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
 
@@ -16,15 +16,15 @@ DEFAULT_PAIR = ("hace", "sce")
 
 
 class Gap(NamedTuple):
-    """A difference of two methods at a place."""
+    """The difference between two methods in an arena."""
 
-    place: Arena
+    arena: Arena
     interval: Interval
     seeds: int
 
 
 class Wins(NamedTuple):
-    """Differences over several places, in short."""
+    """Differences over several arenas, summed up."""
 
     won: int
     of: int
@@ -48,35 +48,37 @@ class Results:
         self.records = list(records)
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
-        self.choices = choose(self.records)
-        stores = {place: Store() for place in self.choices}
-        fair = [place for place in self.choices if place.protocol == "fair"]
-        paper = [place for place in self.choices if place.protocol == "paper"]
-        self.arrays = {place: Arrays(choices, stores[place]) for place, choices in self.choices.items()}
-        by_top5 = choose(self.records, TOP5)
-        self.best_top5 = {place: Arrays(by_top5[place], stores[place]) for place in paper}
-        self.matched = {place: Arrays(_matched(self.records, place), stores[place]) for place in paper}
-        self.dilutions = {place: Arrays(_by_dilution(self.records, place), stores[place]) for place in fair}
+        self.choices = chosen_runs(self.records)
+        stores = {arena: Store() for arena in self.choices}
+        fair = [arena for arena in self.choices if arena.protocol == "fair"]
+        paper = [arena for arena in self.choices if arena.protocol == "paper"]
+        self.arrays = {arena: ArenaScores(choices, stores[arena]) for arena, choices in self.choices.items()}
+        by_top5 = chosen_runs(self.records, TOP5)
+        self.best_top5 = {arena: ArenaScores(by_top5[arena], stores[arena]) for arena in paper}
+        self.matched = {arena: ArenaScores(_matched(self.records, arena), stores[arena]) for arena in paper}
+        self.dilutions = {
+            arena: ArenaScores(_by_dilution(self.records, arena), stores[arena]) for arena in fair
+        }
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
         self.first, self.second = _pair(self.methods, compare)
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read of finished runs."""
+        """Finished runs that could not be read in full."""
         return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
 
-    def places(self, protocol: str) -> list[Arena]:
-        """The places of a protocol."""
-        return [place for place in self.choices if place.protocol == protocol]
+    def arenas(self, protocol: str) -> list[Arena]:
+        """The arenas of a protocol."""
+        return [arena for arena in self.choices if arena.protocol == protocol]
 
-    def gap(self, place: Arena, first: str, second: str, key: Key = TOP1) -> Gap | None:
-        """The difference of two methods at a place; None where it does not have both."""
-        difference = self.arrays[place].difference(first, second, key)
-        return None if difference is None else Gap(place, *difference)
+    def gap(self, arena: Arena, first: str, second: str, key: MetricKey = TOP1) -> Gap | None:
+        """The difference between two methods in an arena; None if it lacks one."""
+        difference = self.arrays[arena].difference(first, second, key)
+        return None if difference is None else Gap(arena, *difference)
 
-    def gaps(self, first: str, second: str, protocol: str, key: Key = TOP1) -> list[Gap]:
-        """The difference of two methods at each place that has both."""
-        found = (self.gap(place, first, second, key) for place in self.places(protocol))
+    def gaps(self, first: str, second: str, protocol: str, key: MetricKey = TOP1) -> list[Gap]:
+        """The difference between two methods in each arena that has both."""
+        found = (self.gap(arena, first, second, key) for arena in self.arenas(protocol))
         return [gap for gap in found if gap is not None]
 
 
@@ -93,17 +95,17 @@ def tally(values: Sequence[float], higher: bool = True) -> Wins | None:
     return Wins(won, len(values), mean(values), median(values))
 
 
-def _matched(records: Iterable[Record], place: Arena) -> dict[str, Choice]:
-    """Runs of the paper's pairs, by :func:`matched_key`; a rate that several pairs share stands in each of them."""
+def _matched(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
+    """Runs at fixed rates, by :func:`matched_key`; a run shared by several pairs is in each of them."""
     found: dict[str, dict[int, Record]] = {}
     for record in records:
         key = record.key
-        if record.stage == "final" and key.pairing and Arena(key.protocol, key.dataset, key.model) == place:
+        if record.stage == "final" and key.pairing and Arena(key.protocol, key.dataset, key.model) == arena:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
-    return {name: Choice(place, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
+    return {name: Choice(arena, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
 
 
-def _by_dilution(records: Iterable[Record], place: Arena) -> dict[str, Choice]:
+def _by_dilution(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
     """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
     found: dict[str, dict[float, dict[int, Record]]] = {}
     for record in records:
@@ -111,12 +113,12 @@ def _by_dilution(records: Iterable[Record], place: Arena) -> dict[str, Choice]:
         if (
             record.stage == "final"
             and key.dilution is not None
-            and Arena(key.protocol, key.dataset, key.model) == place
+            and Arena(key.protocol, key.dataset, key.model) == arena
         ):
             found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
     return {
         f"{method_title(method)}, d = {d:g}": Choice(
-            place, method, tuple(by[d][seed] for seed in sorted(by[d]))
+            arena, method, tuple(by[d][seed] for seed in sorted(by[d]))
         )
         for method, by in found.items()
         if len(by) > 1

@@ -1,4 +1,4 @@
-"""The numbers in the cells: means over seeds with 95 % intervals, and differences of methods, from runs' predictions."""
+"""Means over seeds with 95 % intervals, and differences between methods, from the predictions of runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.report.cells import BY_LEVEL, Choice, Key, level_names
+from hace.lab.report.arenas import BY_LEVEL, Choice, MetricKey, level_names
 from hace.lab.runs.run import Run
 from hace.metrics.intervals import Interval, headline_columns, interval, paired_interval
 
 
 class Score(NamedTuple):
-    """A measured number: its mean over seeds, its interval where the runs keep their predictions, and how many seeds."""
+    """A mean over seeds, its interval if the runs kept their predictions, and the number of seeds."""
 
     value: float | None
     low: float | None = None
@@ -25,7 +25,7 @@ class Score(NamedTuple):
 
 
 class Store:
-    """The predictions of the runs at one place, each read once. Only runs over the same samples can be compared."""
+    """The predictions of the runs in one arena, each read once. Only runs over the same samples can be compared."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -33,7 +33,7 @@ class Store:
         self._read: dict[str, dict[str, np.ndarray] | None] = {}
 
     def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
-        """What intervals and confusions need of a run; None where it is missing, damaged or over other samples."""
+        """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
         if run.id not in self._read:
             self._read[run.id] = self._load(run)
         return self._read[run.id]
@@ -65,8 +65,8 @@ class Store:
         self._read.clear()
 
 
-class Arrays:
-    """The per-sample figures of the chosen runs at one place, and what follows from them. Answers are kept.
+class ArenaScores:
+    """Scores and differences of the chosen runs in one arena. Every answer is computed once.
 
     Attributes:
         choices: By method.
@@ -76,12 +76,12 @@ class Arrays:
     def __init__(self, choices: Mapping[str, Choice], store: Store | None = None) -> None:
         self.choices = choices
         self.store = store or Store()
-        self._scores: dict[tuple[str, Key], Score] = {}
-        self._gaps: dict[tuple[str, str, Key], tuple[Interval, int] | None] = {}
+        self._scores: dict[tuple[str, MetricKey], Score] = {}
+        self._gaps: dict[tuple[str, str, MetricKey], tuple[Interval, int] | None] = {}
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
-        """The hierarchy that the results speak of."""
+        """The hierarchy of the results."""
         for choice in self.choices.values():
             for record in choice.finished:
                 try:
@@ -91,15 +91,15 @@ class Arrays:
         return None
 
     def predictions(self, method: str) -> dict[int, dict[str, np.ndarray]]:
-        """By seed, what a method's runs keep of each sample."""
+        """What a method's runs kept of each sample, by seed."""
         finished = self.choices[method].finished if method in self.choices else ()
         read = {r.key.seed: self.store.predictions(r.run) for r in finished if r.run is not None}
         return {seed: arrays for seed, arrays in read.items() if arrays is not None}
 
     def columns(
-        self, method: str, key: Key, seeds: Sequence[int]
+        self, method: str, key: MetricKey, seeds: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """(K, S) numerator and denominator of a metric; None where runs keep too little to tell."""
+        """(K, S) numerator and denominator of a metric; None if the runs kept too little."""
         read = self.predictions(method)
         if not seeds or any(seed not in read for seed in seeds):
             return None
@@ -116,13 +116,13 @@ class Arrays:
         below = [d for _, d in parts if d is not None]
         return np.stack([n for n, _ in parts]), np.stack(below) if below else None
 
-    def score(self, method: str, key: Key) -> Score:
-        """The mean of a metric over a method's seeds, with its interval where the predictions tell."""
+    def score(self, method: str, key: MetricKey) -> Score:
+        """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
         if (method, key) not in self._scores:
             self._scores[method, key] = self._score(method, key)
         return self._scores[method, key]
 
-    def _score(self, method: str, key: Key) -> Score:
+    def _score(self, method: str, key: MetricKey) -> Score:
         choice = self.choices.get(method)
         values = choice.values(key) if choice else []
         if choice is None or not values:
@@ -134,13 +134,13 @@ class Arrays:
         drawn = interval(*found)
         return Score(mean, drawn.low, drawn.high, len(values))
 
-    def difference(self, first: str, second: str, key: Key) -> tuple[Interval, int] | None:
-        """first - second over the seeds that both have, paired over seeds and samples; and the number of these seeds."""
+    def difference(self, first: str, second: str, key: MetricKey) -> tuple[Interval, int] | None:
+        """first - second, paired over the seeds and samples that both have; and the number of these seeds."""
         if (first, second, key) not in self._gaps:
             self._gaps[first, second, key] = self._difference(first, second, key)
         return self._gaps[first, second, key]
 
-    def _difference(self, first: str, second: str, key: Key) -> tuple[Interval, int] | None:
+    def _difference(self, first: str, second: str, key: MetricKey) -> tuple[Interval, int] | None:
         if first not in self.choices or second not in self.choices:
             return None
         ours = {r.key.seed: r.metric(*key) for r in self.choices[first].finished}

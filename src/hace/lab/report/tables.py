@@ -1,4 +1,4 @@
-"""The tables of a report: methods and metrics at each place, differences, data, claims and every run."""
+"""The tables of a report: methods and metrics in each arena, differences, and every run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from hace.files.tables import write_rows
-from hace.lab.report.cells import (
+from hace.lab.report.arenas import (
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
@@ -19,7 +19,7 @@ from hace.lab.report.cells import (
 )
 from hace.lab.report.render import Entry, ReportTable, marked
 from hace.lab.report.results import Gap, Results, tally
-from hace.lab.report.scores import Arrays, Score
+from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
 
@@ -33,7 +33,7 @@ MEANS = "Means over seeds; in brackets the 95 % interval, from a bootstrap over 
 
 
 def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -> Entry:
-    """A measured cell: the mean, then the interval; or why there is none."""
+    """A measured cell: the mean and its interval, or why there is none."""
     if score.value is None:
         return Entry(state or "-", soft=True)
     detail = [] if score.low is None or score.low != score.low else [bracket(score.low, score.high, metric)]
@@ -49,20 +49,20 @@ def bracket(low: float, high: float | None, metric: Metric, sign: bool = False) 
 
 
 def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric: Metric) -> list[Entry]:
-    """The entries of one contest with best and second marked, as far as the shown digits tell them apart."""
+    """The entries of one contest with best and second marked; equal digits share a mark."""
     rounded = [None if v is None else float(metric.text(v)) for v in scores]
     marks = marked(rounded, metric.higher)
     return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
 
 
-def methods_table(place: Arena, arrays: Arrays) -> ReportTable:
-    """All methods at a place with the headline metrics."""
+def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
+    """All methods of an arena with the headline metrics."""
     deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
     shown_metrics = [
         m for m in (*HEADLINES, *calibration) if any(c.values(m.key) for c in arrays.choices.values())
     ]
-    remarks = [CHOSEN[place.protocol], f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of "
+    remarks = [CHOSEN[arena.protocol], f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of "
                "mistakes, HD@k that of the k best leaves, AURC and ECE are errors of confidence."]  # fmt: skip
     controls = [
         f"{method_title(m)}: {METHODS[m].control}."
@@ -71,37 +71,37 @@ def methods_table(place: Arena, arrays: Arrays) -> ReportTable:
     ]
     if controls:
         remarks.append("Controls. " + " ".join(controls))
-    title = f"{place.title}: all methods"
-    return _metric_table(f"methods-{place.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
+    title = f"{arena.title}: all methods"
+    return _metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
-def dilutions_table(results: Results, place: Arena) -> ReportTable | None:
-    """Every dilution of a method as a row of its own, where there are several under the fair protocol."""
-    arrays = results.dilutions.get(place)
+def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
+    """One row per method and dilution, for methods with several under the fair protocol."""
+    arrays = results.dilutions.get(arena)
     if arrays is None or not arrays.choices:
         return None
-    title = f"{place.title}: every dilution by itself"
+    title = f"{arena.title}: every dilution by itself"
     remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
                "dilution that was best there.", MEANS)  # fmt: skip
-    return _metric_table(f"dilutions-{place.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+    return _metric_table(f"dilutions-{arena.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
 
 
-def levels_table(place: Arena, arrays: Arrays) -> ReportTable | None:
+def levels_table(arena: Arena, arrays: ArenaScores) -> ReportTable | None:
     """Accuracy and calibration error of the best node of each level; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
         return None
     metrics = [Metric((BY_LEVEL, name), f"{name} ↑") for name in names]
     metrics += [Metric((ECE_BY_LEVEL, name), f"{name} ECE ↓", higher=False) for name in names]
-    title = f"{place.title}: accuracy and calibration error (ECE) by level, %"
+    title = f"{arena.title}: accuracy and calibration error (ECE) by level, %"
     remarks = ("The most probable node of each level, from the top of the hierarchy to its classes.", MEANS)
-    return _metric_table(f"levels-{place.slug}", title, arrays, metrics, remarks, arrows=False)
+    return _metric_table(f"levels-{arena.slug}", title, arrays, metrics, remarks, arrows=False)
 
 
 def _metric_table(
     name: str,
     title: str,
-    arrays: Arrays,
+    arrays: ArenaScores,
     metrics: Sequence[Metric],
     remarks: tuple[str, ...],
     settings: bool = False,
@@ -111,7 +111,7 @@ def _metric_table(
     for metric in metrics:
         scores = [arrays.score(method, metric.key) for method in arrays.choices]
         states = [choice.state for choice in arrays.choices.values()]
-        # How many seeds are missing is said once, in the column of seeds.
+        # The column of seeds says how many are missing.
         entries = [
             score_entry(s, metric, state if s.value is None else "")
             for s, state in zip(scores, states, strict=True)
@@ -133,21 +133,21 @@ def _metric_table(
 
 
 def pair_table(results: Results, protocol: str) -> ReportTable | None:
-    """First minus second at every place of a protocol, with wins, mean and median over the places."""
+    """First minus second in every arena of a protocol, with wins, mean and median."""
     first, second = results.first, results.second
     metrics = HEADLINES[:4]
-    gaps = {m.key: {g.place: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
-    places = [place for place in results.places(protocol) if any(place in by for by in gaps.values())]
-    if not places or first == second:
+    gaps = {m.key: {g.arena: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
+    arenas = [arena for arena in results.arenas(protocol) if any(arena in by for by in gaps.values())]
+    if not arenas or first == second:
         return None
     rows = [
         (
-            Entry(shown(place.dataset)),
-            Entry(shown(place.model)),
-            *(_gap_entry(gaps[m.key].get(place), m) for m in metrics),
-            Entry(_seeds_won(results.arrays[place], first, second)),
+            Entry(shown(arena.dataset)),
+            Entry(shown(arena.model)),
+            *(_gap_entry(gaps[m.key].get(arena), m) for m in metrics),
+            Entry(_seeds_won(results.arrays[arena], first, second)),
         )
-        for place in places
+        for arena in arenas
     ]
     block = len(rows)
     tallies = [tally([g.interval.value for g in gaps[m.key].values()], m.higher) for m in metrics]
@@ -157,20 +157,20 @@ def pair_table(results: Results, protocol: str) -> ReportTable | None:
         rows.append((Entry(f"{name} over {block}"), Entry(""), *cells, Entry("")))
     heads = [f"Δ {m.title} {'↑' if m.higher else '↓'}" for m in metrics]
     title = f"{method_title(first)} minus {method_title(second)}, {PROTOCOLS[protocol]}"
-    remarks = ("Differences paired over seeds and test samples, with 95 % intervals; * marks intervals without 0. Points of "
-               "percent for accuracies; a place is won where the mean is better.",)  # fmt: skip
+    remarks = ("Differences paired over seeds and test samples, with 95 % intervals; * marks intervals without 0. Percentage "
+               "points for accuracies; won: the mean is better.",)  # fmt: skip
     return ReportTable(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
                  remarks=remarks, blocks=(block,))  # fmt: skip
 
 
 def against_table(results: Results, protocol: str) -> ReportTable | None:
-    """Every method minus the reference, in top-1 accuracy, at every place."""
+    """Every method minus the reference, in top-1 accuracy, in every arena."""
     reference, metric = results.second, HEADLINES[0]
-    places = [p for p in results.places(protocol) if reference in results.choices[p]]
+    arenas = [p for p in results.arenas(protocol) if reference in results.choices[p]]
     methods = [m for m in results.methods if m != reference]
     rows = []
     for method in methods:
-        gaps = {g.place: g for g in results.gaps(method, reference, protocol)}
+        gaps = {g.arena: g for g in results.gaps(method, reference, protocol)}
         if not gaps:
             continue
         found = tally([g.interval.value for g in gaps.values()])
@@ -183,26 +183,26 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
         rows.append(
             (
                 Entry(method_title(method)),
-                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in places),
+                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in arenas),
                 *summary,
             )
         )
     if not rows:
         return None
     heads = (
-        ("", *(shown(p.dataset) for p in places), "", "", ""),
-        ("method", *(shown(p.model) for p in places), "won", "mean", "median"),
+        ("", *(shown(p.dataset) for p in arenas), "", "", ""),
+        ("method", *(shown(p.model) for p in arenas), "won", "mean", "median"),
     )
-    if len(places) == 1:  # nothing to sum up
+    if len(arenas) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
     remarks = ("Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",)
     return ReportTable(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
 
 
-def state(results: Results, place: Arena, method: str) -> str:
-    """What is said of a method at a place: "not run", "diverged", "1 of 3 failed", or nothing."""
-    choice = results.choices[place].get(method)
+def state(results: Results, arena: Arena, method: str) -> str:
+    """The state of a method in an arena: "not run", "diverged", "1 of 3 failed", or nothing."""
+    choice = results.choices[arena].get(method)
     return "not run" if choice is None else choice.state
 
 
@@ -215,7 +215,7 @@ def _gap_entry(gap: Gap | None, metric: Metric, instead: str = "-") -> Entry:
     return Entry(metric.text(found.value, sign=True), detail)
 
 
-def _seeds_won(arrays: Arrays, first: str, second: str) -> str:
+def _seeds_won(arrays: ArenaScores, first: str, second: str) -> str:
     ours = {r.key.seed: r.top1 for r in arrays.choices[first].finished}
     theirs = {r.key.seed: r.top1 for r in arrays.choices[second].finished}
     both = [(ours[s], theirs[s]) for s in ours if ours[s] is not None and theirs.get(s) is not None]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hace.lab.report.cells import HEADLINES, Metric, method_title
+from hace.lab.report.arenas import HEADLINES, Metric, method_title
 from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
-from hace.lab.report.scores import Arrays, Score
+from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
 from hace.lab.study.cells import NO_RESULT, CellKey, Record
 
@@ -17,7 +17,7 @@ _NAMES = 5  # of classes, in a note
 
 
 def report_text(records: Iterable[Record], compare: Sequence[str] | None = None) -> str:
-    """The summary of a study: a table for each data set, model and protocol, and what is missing.
+    """The summary of a study: one table per data set, model and protocol, and what is missing.
 
     Args:
         records: What a study yields.
@@ -32,8 +32,8 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 def results_text(results: Results) -> str:
     """The summary of results."""
     tables = [
-        to_text(summary_table(place.title, arrays, results.second))
-        for place, arrays in results.arrays.items()
+        to_text(summary_table(arena.title, arrays, results.second))
+        for arena, arrays in results.arrays.items()
     ]
     lines = [f"{_REMARK}.", counts_text(results.records), *notes(results.records)]
     return "\n\n".join([*tables, "\n".join(lines)])
@@ -87,7 +87,7 @@ def _edges(records: Sequence[Record]) -> tuple[int, int]:
 
 def summary_table(
     title: str,
-    arrays: Arrays,
+    arrays: ArenaScores,
     reference: str,
     *,
     gaps: Sequence[Metric] = HEADLINES[:1],
@@ -115,7 +115,7 @@ def summary_table(
     return ReportTable("summary", title, (heads,), tuple(zip(*(column for _, column in shown), strict=True)))
 
 
-def _scores(arrays: Arrays, metric: Metric, intervals: bool = False) -> list[Entry]:
+def _scores(arrays: ArenaScores, metric: Metric, intervals: bool = False) -> list[Entry]:
     """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
     scores = [arrays.score(method, metric.key) for method in arrays.choices]
     states = [choice.state if intervals else "" for choice in arrays.choices.values()]
@@ -127,7 +127,7 @@ def _scores(arrays: Arrays, metric: Metric, intervals: bool = False) -> list[Ent
     return with_marks(entries, [s.value for s in scores], metric)
 
 
-def _gaps(arrays: Arrays, metric: Metric, reference: str) -> list[Entry]:
+def _gaps(arrays: ArenaScores, metric: Metric, reference: str) -> list[Entry]:
     """How every method differs from the reference in a metric."""
     found = []
     for method in arrays.choices:
@@ -141,7 +141,7 @@ def _gaps(arrays: Arrays, metric: Metric, reference: str) -> list[Entry]:
     return found
 
 
-def _seeds(arrays: Arrays, method: str) -> str:
+def _seeds(arrays: ArenaScores, method: str) -> str:
     choice = arrays.choices[method]
     done, total = len(choice.finished), len(choice.records)
     return str(done) if done == total else f"{done} ({choice.state})"

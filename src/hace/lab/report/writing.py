@@ -1,4 +1,4 @@
-"""The report of a study: one page, Markdown, LaTeX and CSV, written whole."""
+"""Writes the report of a study: one page, Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from hace import environment
 from hace.errors import ConfigError
 from hace.files.writing import write_whole, writing
-from hace.lab.report.cells import PROTOCOLS, method_title, shown
-from hace.lab.report.document import SectionBuilder, build
+from hace.lab.report.arenas import PROTOCOLS, method_title, shown
+from hace.lab.report.document import SectionBuilder, build_document
 from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
 from hace.lab.report.results import Results
 from hace.lab.report.tables import runs_csv
@@ -26,8 +26,8 @@ CITE = (
     "the file CITATION.cff of hace for the software"
 )
 MADE_UP = (
-    "some data are made up by descent down the tree, where a hierarchy helps by construction: they show how a study works, "
-    "not what a method gains on real data"
+    "some data are synthetic, drawn by descent down the tree, so a hierarchy helps by construction: they show how a study "
+    "works, not what a method gains on real data"
 )
 
 
@@ -40,7 +40,7 @@ class About:
         command: That makes the study again.
         made_with: Versions.
         data: What is known of the data sets, by name: classes, nodes, samples.
-        problems: What was left out, with the reason.
+        problems: What was skipped, and why.
     """
 
     title: str
@@ -65,15 +65,15 @@ def write_report(
         out: Where to; by default the folder `report` within the study. Files of an older report are replaced.
         compare: Two methods whose difference is shown, by default ("hace", "sce").
         sections: More sections, such as `hace.paper.report_sections`.
-        tell: Called with a line for each run that had to be left out.
+        tell: Called with one line for each folder that is skipped.
 
     Returns:
         The page.
 
     Raises:
-        FormatError: The folder is no study.
+        FormatError: The folder is not a study.
         DataError: No run has finished.
-        ConfigError: A compared method is not in the study, or `out` is no folder.
+        ConfigError: A compared method is not in the study, or `out` is a file.
     """
     study = read_study(study_folder)
     records = study.records()
@@ -87,8 +87,8 @@ def write_report(
 def write_records(results: Results, about: About, out: Path, sections: Sequence[SectionBuilder] = ()) -> Path:
     """Write the report of any records; see :func:`write_report`."""
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out must be a folder, and {out} is a file. Give another name.")
-    document = build(results, about.title, facts(results.records, about), about.problems, sections)
+        raise ConfigError(f"--out must be a folder. Got the file {out}. Choose another name.")
+    document = build_document(results, about.title, facts(results.records, about), about.problems, sections)
     compared = (results.first, results.second)
     with writing(out):
         for folder in (out / "tables", out / "figures"):
@@ -103,7 +103,7 @@ def write_records(results: Results, about: About, out: Path, sections: Sequence[
 
 
 def about_study(study: Study) -> About:
-    """What a study says of itself, and which folders among its runs are none."""
+    """What study.json says, and which folders among its runs are not runs."""
     return About(
         title=f"hace study: {study.preset}",
         command=command_of(study.preset, study.document["choices"], study.data),
@@ -114,18 +114,18 @@ def about_study(study: Study) -> About:
 
 
 def foreign(folder: Path) -> list[str]:
-    """What lies among run directories and is none."""
+    """What is among run directories and is not a run."""
     if not folder.is_dir():
         return []
     return [
-        f"{path.name} in {folder.name} is no run: it has no {RUN}."
+        f"{path.name} in {folder.name} is not a run: it has no {RUN}."
         for path in sorted(folder.iterdir())
         if not path.name.startswith(".") and not (path / RUN).is_file()
     ]
 
 
 def facts(records: Sequence[Record], about: About) -> list[tuple[str, str]]:
-    """What was run: for the head of the page."""
+    """What was run, for the head of the page."""
     keys = [record.key for record in records]
     datasets = list(dict.fromkeys(key.dataset for key in keys))
     seeds = sorted({key.seed for key in keys})
@@ -157,7 +157,7 @@ def _is_made_up(known: Any) -> bool:
 
 
 def _versions(records: Sequence[Record], about: About) -> str:
-    """Versions of the study; runs that were made with others are counted."""
+    """Versions of the study, and the number of runs made with others."""
     wanted = ("hace", "python", "torch", "numpy")
     made = about.made_with or next(
         (r.run.about.get("made_with", {}) for r in records if r.run is not None), {}

@@ -1,7 +1,7 @@
-"""From a study's records to the cells of tables: which run stands for a method at a seed.
+"""Arenas, where methods compete, and the run that represents a method at a seed.
 
-A seed repeats the whole procedure, its choice included. The paper's protocol takes the best run of each seed on the test
-set, as the paper does; the fair one has a rate chosen on held-out samples already, and takes the dilution that was best there.
+A seed repeats the whole procedure, including its choice. The paper's protocol takes each seed's best run on the test set, as
+the paper does. In the fair one the rate is already chosen on held-out samples; it takes the dilution that was best there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hace.lab.study.cells import NO_RESULT, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
 
-Key = tuple[str, str]  # heading and name of a metric
+MetricKey = tuple[str, str]  # heading and name of a metric
 BY_LEVEL = "accuracy by level, best node of the level"
 ECE_BY_LEVEL = "calibration error (ECE) by level"
-TOP1: Key = ("leaves", "top-1")
-TOP5: Key = ("leaves", "top-5")
+TOP1: MetricKey = ("leaves", "top-1")
+TOP5: MetricKey = ("leaves", "top-5")
 PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol", "single": "as given"}
 
 
@@ -38,7 +38,7 @@ class Metric:
         higher: Whether more is better.
     """
 
-    key: Key
+    key: MetricKey
     title: str
     percent: bool = True
     higher: bool = True
@@ -73,7 +73,7 @@ class Arena(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For people."""
+        """For headings."""
         return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}"
 
     @property
@@ -87,20 +87,20 @@ class Arena(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The runs that stand for a method at a place: one a seed."""
+    """The runs that represent a method in an arena, one per seed."""
 
-    place: Arena
+    arena: Arena
     method: str
     records: tuple[Record, ...]
 
     @cached_property
     def finished(self) -> tuple[Record, ...]:
-        """Those with a result."""
+        """The runs with a result."""
         return tuple(r for r in self.records if r.status == "finished")
 
     @property
     def state(self) -> str:
-        """What a cell without a number says, and what one with a number adds: "", "diverged", "1 of 3 diverged" ..."""
+        """Shown instead of a number, or after it: "", "diverged", "1 of 3 diverged" ..."""
         count = Counter(r.status for r in self.records)
         missing = [(count[s], s) for s in NO_RESULT if count[s]]
         if not self.finished:
@@ -109,20 +109,20 @@ class Choice:
 
     @property
     def settings(self) -> str:
-        """What was chosen: "d 0.5, rate 8 to 16"."""
+        """The chosen settings: "d 0.5, rate 8 to 16"."""
         diluted = METHODS[self.method].diluted if self.method in METHODS else True
         dilutions = sorted({r.key.dilution for r in self.finished if r.key.dilution is not None})
         rates = sorted({r.lr for r in self.finished})
         parts = [f"d {_range(dilutions)}"] if diluted and dilutions else []
         return ", ".join([*parts, f"rate {_range(rates)}"] if rates else parts)
 
-    def values(self, key: Key) -> list[float]:
-        """The metric of each finished seed that has it."""
+    def values(self, key: MetricKey) -> list[float]:
+        """The metric of every finished seed that has it."""
         found = [r.metric(*key) for r in self.finished]
         return [v for v in found if v is not None]
 
 
-def choose(records: Iterable[Record], by: Key = TOP1) -> dict[Arena, dict[str, Choice]]:
+def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Arena, dict[str, Choice]]:
     """For each arena and method, the run of each seed that tables show.
 
     Args:
@@ -138,17 +138,17 @@ def choose(records: Iterable[Record], by: Key = TOP1) -> dict[Arena, dict[str, C
                 cell = (key.protocol, key.dataset, key.model, key.method, key.seed, key.dilution)
                 validation[cell] = max(validation.get(cell, 0.0), record.top1)
             continue
-        place = Arena(key.protocol, key.dataset, key.model)
-        found.setdefault(place, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
+        arena = Arena(key.protocol, key.dataset, key.model)
+        found.setdefault(arena, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
     order = {method: i for i, method in enumerate(METHODS)}
     chosen: dict[Arena, dict[str, Choice]] = {}
     first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
     in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
-    for place in in_order:
-        methods = found[place]
-        chosen[place] = {
+    for arena in in_order:
+        methods = found[arena]
+        chosen[arena] = {
             method: Choice(
-                place,
+                arena,
                 method,
                 tuple(_best(methods[method][seed], validation, by) for seed in sorted(methods[method])),
             )
@@ -157,36 +157,36 @@ def choose(records: Iterable[Record], by: Key = TOP1) -> dict[Arena, dict[str, C
     return chosen
 
 
-def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float], by: Key) -> Record:
+def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float], by: MetricKey) -> Record:
     """The run that a seed shows: the best on the test set in the paper's protocol, on held-out samples in the fair one."""
 
     def merit(record: Record) -> float | None:
         key = record.key
         if key.protocol == "paper":
             return record.metric(*by)
-        return validation.get((*_place(record), key.method, key.seed, key.dilution))
+        return validation.get((*_arena(record), key.method, key.seed, key.dilution))
 
     return best_record(records, merit)
 
 
-def _place(record: Record) -> Arena:
+def _arena(record: Record) -> Arena:
     return Arena(record.key.protocol, record.key.dataset, record.key.model)
 
 
 def level_names(hierarchy: Hierarchy) -> tuple[str, ...]:
-    """What results call the levels."""
+    """The names of levels in results."""
     from hace.metrics.measures import level_titles
 
     return level_titles(hierarchy) if hierarchy.is_tree else ()
 
 
 def method_title(key: str) -> str:
-    """A method for people."""
+    """The title of a method."""
     return METHODS[key].title if key in METHODS else key
 
 
 def shown(key: str) -> str:
-    """A data set or model for people."""
+    """The title of a data set or model."""
     if key in ARCHITECTURES:
         return ARCHITECTURES[key].title
     if key in DATASETS and DATASETS[key].official:
