@@ -6,6 +6,7 @@ import io
 import math
 import os
 import struct
+import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -81,6 +82,16 @@ class Arrays(Mapping[str, np.ndarray]):
         return "" in self._members and self._members[""] is None
 
     def __getitem__(self, name: str) -> np.ndarray:
+        array = self._load(name)
+        if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+            codes = native(np.ascontiguousarray(array)).view(np.uint32)
+            if (codes > sys.maxunicode).any():  # numpy and Python fail on them later, each in its own way
+                raise FormatError(
+                    f"{self.path}: the array {_shown(name)} must be text. Got a damaged one. Copy it again."
+                )
+        return array
+
+    def _load(self, name: str) -> np.ndarray:
         info = self._members[name]
         with open_regular(self.path) as file, _damaged(self.path):
             if info is None:

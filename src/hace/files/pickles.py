@@ -8,6 +8,7 @@ and the memo, and takes only text and numbers for keys, so that no hash recurses
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
@@ -69,10 +70,12 @@ def read_pickle(
     """
     machine = _Machine(vocabulary, persistent)
     try:
-        for opcode, argument in _opcodes(data):
-            if opcode == "STOP":
-                return machine.pop()
-            machine.step(opcode, argument)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in text that is not to be trusted anyway
+            for opcode, argument in _opcodes(data):
+                if opcode == "STOP":
+                    return machine.pop()
+                machine.step(opcode, argument)
     except FormatError:
         raise
     except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:

@@ -138,7 +138,7 @@ class FeatureStore:
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
         """All splits in memory, as a data set."""
         splits = {split: self.load(split, normalize) for split in self.counts}
-        return Dataset(self.manifest["data"]["name"], self.hierarchy, splits)
+        return Dataset(self.manifest["data"]["name"], self.hierarchy, splits, self.manifest["model"]["name"])
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
