@@ -29,8 +29,10 @@ from hace.files.torch_files import read_torch
 from hace.files.weights import read_state_dict
 from hace.files.writing import array_bytes, json_bytes
 from hace.lab.features.store import FeatureStore
+from hace.lab.runs.run import read_run
 from tests.data_layouts import python2_pickle
 from tests.fuzz.driver import WORDS, fuzz, mutate_bytes, mutate_text, mutate_tree
+from tests.lab.runs.test_run import finished
 
 H = hace.Hierarchy.from_edges([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
 X = np.arange(24, dtype=np.float32).reshape(6, 4)
@@ -279,3 +281,30 @@ def test_feature_stores(store: dict[str, bytes], tmp_path: Path) -> None:
 
     read(store)
     fuzz(case, 400, read)
+
+
+def test_run_folders(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "run")
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def case(random: Random) -> dict[str, bytes]:
+        name = random.choice(sorted(files))
+        if name.endswith(".json") and random.random() < 0.7:
+            changed = json.dumps(mutate_tree(random, json.loads(files[name]))).encode(
+                "utf-8", "surrogatepass"
+            )
+        else:
+            changed = mutate_bytes(random, files[name])
+        return {name: changed}
+
+    def read(changed: dict[str, bytes]) -> None:
+        for name, data in {**files, **changed}.items():
+            (folder / name).write_bytes(data)
+        run = read_run(folder)
+        assert run.hierarchy.num_nodes
+        run.log()
+        run.weights()
+        run.predictions()
+
+    read({})
+    fuzz(case, 300, read)

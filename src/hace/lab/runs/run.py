@@ -215,7 +215,7 @@ def open_run(folder: Path) -> Run:
         raise FormatError(f"{folder} must be a run directory. It has no {RUN}.")
     about = read_object(folder / RUN)
     kind = about.get("kind")
-    if not known_format(about) or kind not in KINDS:
+    if not known_format(about) or not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(
             f"{folder / RUN} is not of this version: format {about.get('format')!r}, kind {kind!r}."
         )
