@@ -159,11 +159,6 @@ def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace)
 
     check(args)
     plan = make_plan(find_presets(presets, studies()), choices, absent=args.dry_run)
-    if not plan.cells:
-        raise ConfigError(
-            f"hace study {' '.join(presets)} must have at least one run. Got none with these --methods and --only. "
-            "`hace study --list` shows the methods and data sets of each study."
-        )
     survey = Survey(plan.data)
     say_skipped(plan)
     if args.dry_run:

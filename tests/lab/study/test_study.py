@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-import time
 from collections import Counter
 from io import StringIO
 from pathlib import Path
@@ -411,20 +409,6 @@ def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
     assert "No rate can be chosen: all of 1, 2 have diverged" in why
 
 
-def test_a_run_that_another_process_is_at_work_on_is_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    note = obstructed(tmp_path, "final")
-    note.unlink()
-    with only_process(note.parent):
-        study = threading.Thread(target=main, args=(small(tmp_path, "--methods", "sce", "--retries", "0"),))
-        study.start()
-        time.sleep(4)
-    study.join(60)
-    assert "waiting: Another process is at work in" in capsys.readouterr().err
-    assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
-
-
 def test_one_process_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(small(tmp_path)) == 0
     before = (tmp_path / "study" / "study.json").read_bytes()
@@ -508,6 +492,8 @@ def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "s").exists()
     with pytest.raises(ConfigError, match="has no data"):
         make_plan(find_presets("paper-end-to-end", ALL))
+    with pytest.raises(ConfigError, match=r"A study must have at least one run\. Got none\."):
+        make_plan({})
 
 
 def seconds(text: str) -> int:

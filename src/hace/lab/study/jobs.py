@@ -43,10 +43,11 @@ class Job:
 
     def saved_steps(self) -> dict[str, int]:
         """How far its trainings have come, by run: the step of the newest checkpoint."""
+        if not isinstance(self.configs[0], TrainConfig):
+            return {}
         from hace.lab.train.state import saved_step
 
-        trainings = [r for r, c in zip(self.runs, self.configs, strict=True) if isinstance(c, TrainConfig)]
-        return {run: saved_step(Path(self.out) / run) for run in trainings}
+        return {run: saved_step(Path(self.out) / run) for run in self.runs}
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def make_plan(
         absent: Whether to plan a preset without data all the same, to see what it would cost.
 
     Raises:
-        ConfigError: No such method or part, or no data.
+        ConfigError: No such method or part, no data, or nothing selected.
 
     Example:
         >>> from hace.lab.study.presets import PRESETS
@@ -154,6 +154,10 @@ def make_plan(
                 found.setdefault(cell.key, cell)  # what two presets have in common is one cell
     _refuse_stray(choices.place, presets.values())
     cells = only(list(found.values()), choices.only)
+    if not cells:
+        raise ConfigError(
+            "A study must have at least one run. Got none. `hace study --list` shows what can be selected."
+        )
     used = {(cell.key.dataset, cell.config.kind) for cell in cells}
     kept = {key: source for key, source in data.items() if key in used}
     return StudyPlan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))

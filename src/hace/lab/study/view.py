@@ -1,4 +1,4 @@
-"""A study for people: a live table on a terminal, a line now and then elsewhere."""
+"""The progress of a study for people: a live table on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, TextIO
 from hace.lab.runs.progress import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.study.scheduler import Tally, Watch
 
-_NOTES = 4  # of a live table; the last ones
-_ROWS = 30  # a table longer than a screen cannot be redrawn
+_NOTES = 4  # the last ones, below a live table
+_ROWS = 30  # a table longer than the screen cannot be redrawn
 
 
 @contextmanager
 def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
-    """Show a study while it is at work.
+    """Show a study while it runs.
 
     Args:
-        stream: Where, by default stderr.
-        clock: Seconds; for tests.
+        stream: Where to show it; stderr by default.
+        clock: Returns seconds.
     """
     output = stream or sys.stderr
     if kind(output) == "terminal" and importlib.util.find_spec("rich"):
@@ -36,13 +36,13 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
 
 
 class _Pace:
-    """How fast a study goes, and when it will end at that pace."""
+    """How fast a study goes, and how long the rest takes at that pace."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock, self.begun = clock, clock()
 
     def left(self, tally: Tally) -> str:
-        """In words."""
+        """The time left, in words; "" while nothing is known."""
         missing = tally.sum("total") - tally.sum("done") - tally.sum("failed")
         if not tally.fresh or not missing:
             return ""
@@ -50,7 +50,7 @@ class _Pace:
 
 
 class _Lines:
-    """A line at the start, one now and then, and every note once."""
+    """One line at the start, one now and then, and every note once."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
         self._stream, self._pace = stream, _Pace(clock)
@@ -70,13 +70,13 @@ class _Lines:
 
 
 class _Table:
-    """A table that is drawn again and again."""
+    """A live table."""
 
     def __init__(self, live: Any, clock: Callable[[], float]) -> None:
         self._live, self._pace = live, _Pace(clock)
 
     def changed(self, tally: Tally) -> None:
-        """Draw it."""
+        """Redraw it."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -85,7 +85,7 @@ class _Table:
         for title in ("data set", "model", "method", "runs", "", "failed"):
             table.add_column(title, justify="right" if title in ("runs", "failed") else "left")
         rows = list(tally.rows.items())
-        if len(rows) > _ROWS:  # then those where something happens come first
+        if len(rows) > _ROWS:  # show those where something happens
             rows.sort(key=lambda item: not (item[1].running or item[1].failed))
         for (dataset, model, method), row in rows[:_ROWS]:
             bar = _bar(row.done, row.failed, row.running, row.total)
@@ -107,7 +107,7 @@ def _bar(done: int, failed: int, running: int, total: int, width: int = 24) -> A
 
 
 def summary(tally: Tally) -> str:
-    """How a study stands, in a line.
+    """The progress of a study, in one line.
 
     Example:
         >>> from hace.lab.study.scheduler import Row
