@@ -278,7 +278,7 @@ def test_hierarchy_takes_lists_with_commas(tmp_path: Path, capsys: pytest.Captur
             "1 0\n2 0\n3 1\n",
             "looks like 'child parent' lines: no node has two children, and '0' has 2 parents",
         ),
-        ("1 cat\n2 dog\n", "these 2 pairs have no node in common, so this is no hierarchy"),
+        ("1 cat\n2 dog\n", "these 2 pairs have no node in common, so this is not a hierarchy"),
     ],
 )
 def test_hierarchy_refuses_lines_that_are_no_edges(

@@ -113,30 +113,43 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
         match=r"tree.txt: the content does not tell its format. Pass format=.* --format ...\), one of json, csv",
     ):
         read_hierarchy(tmp_path / "tree.txt")
-    assert read_hierarchy(tmp_path / "tree.txt", "indented").leaves == ("dog", "house cat")
+    assert read_hierarchy(tmp_path / "tree.txt", "indented", flat=True).leaves == ("dog", "house cat")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"format": "newik"}, "format of a file must be one of .*got 'newik'. Did you mean 'newick'"),
-        ({"format": "dot"}, "got 'dot'. It is written, not read"),
-        ({"format": "folder"}, "got 'folder'. It does not read a file"),
+        ({"format": "newik"}, "format of a file must be one of .*Got 'newik'. Did you mean 'newick'"),
+        ({"format": "dot"}, "Got 'dot'. It is written, not read"),
+        ({"format": "folder"}, "Got 'folder'. It does not read a file"),
         (
             {"format": "edges", "ordre": "x"},
             "'edges' has no option 'ordre'. It has order.*Did you mean 'order'",
         ),
-        ({"format": "edges", "order": "x"}, "order must be 'parent child' or 'child parent', got 'x'"),
-        ({"format": "obo", "isolated": "x"}, "isolated must be 'keep' or 'drop', got 'x'"),
-        ({"format": "newick", "ids": "level"}, "ids must be 'name' or 'path' for this format, got 'level'"),
+        ({"format": "edges", "order": "x"}, "order must be 'parent child' or 'child parent'. Got 'x'"),
+        ({"format": "obo", "isolated": "x"}, "isolated must be 'keep' or 'drop'. Got 'x'"),
+        ({"format": "newick", "ids": "level"}, "ids must be 'name' or 'path' for this format. Got 'level'"),
         ({"format": "csv", "delimiter": ";;"}, "delimiter must be one character"),
         ({"format": "csv", "columns": []}, "columns must name at least one level column"),
         (
             {"format": "csv", "columns": {"node": "x"}},
-            "columns may name id, parent, name, label and child, got 'node'",
+            "columns may name id, parent, name, label and child. Got 'node'",
         ),
         ({"format": "csv", "ids": "path"}, "label and ids need columns="),
         ({"format": "edges", "encoding": "klingon"}, "encoding must be the name of a text encoding"),
+        ({"format": "edges", "encoding": True}, r"encoding must be text. Got True"),
+        (
+            {"format": "edges", "leaves": {"a": 1}},
+            r"leaves must be a list of text or an integer. Got {'a': 1}",
+        ),
+        ({"format": "edges", "names": [1]}, r"names must be a mapping to text or text or a path. Got \[1\]"),
+        ({"format": "edges", "level_names": "a"}, r"level_names must be a list of text. Got 'a'"),
+        ({"format": "edges", "rooted": "maybe"}, r"rooted must be true or false. Got 'maybe'"),
+        ({"format": "edges", "order": ["a"]}, r"order must be text. Got \['a'\]"),
+        ({"format": "csv", "columns": "a"}, r"columns must be a mapping to text or a list of text. Got 'a'"),
+        ({"format": "csv", "columns": {"id": 3}}, r"columns must be a mapping to text"),
+        ({"format": "newick", "internal_labels": "no"}, r"internal_labels must be true or false"),
+        ({"format": "obo", "prefix": False}, r"prefix must be text. Got False"),
     ],
 )
 def test_wrong_options(options: dict, words: str, tmp_path: Path) -> None:
@@ -199,7 +212,7 @@ def test_ids_by_path(name: str, text: str) -> None:
     assert edge_ids(h) == {("a", "a/x"), ("a", "a/y"), ("b", "b/x")}
     assert h.name("b/x") == "x"
     with pytest.raises(
-        HierarchyError, match="the name 'x' stands twice: a leaf below 'b' here, and a leaf below 'a'"
+        HierarchyError, match="the name 'x' is there twice: a leaf below 'b' here, and a leaf below 'a'"
     ):
         parse_hierarchy(text, name)
 
@@ -217,7 +230,7 @@ def test_newick_in_full() -> None:
 
 def test_newick_support_values_can_be_left_out() -> None:
     text = "((a,b)95,(c,d)95);"
-    with pytest.raises(HierarchyError, match="the name '95' stands twice"):
+    with pytest.raises(HierarchyError, match="the name '95' is there twice"):
         parse_hierarchy(text, "newick")
     h = parse_hierarchy(text, "newick", internal_labels=False)
     assert edge_ids(h) >= {("node1", "node2"), ("node2", "a"), ("node3", "d")}
@@ -325,7 +338,7 @@ def test_folder_tree(tmp_path: Path) -> None:
     assert read_hierarchy(tmp_path, root=True).tops == ("root",)
     (tmp_path / "cat" / "class2").mkdir()
     with pytest.raises(
-        HierarchyError, match="'class2' stands twice: a leaf below 'dog' here, and a leaf below 'cat'"
+        HierarchyError, match="'class2' is there twice: a leaf below 'dog' here, and a leaf below 'cat'"
     ):
         read_hierarchy(tmp_path)
     assert read_hierarchy(tmp_path, ids="path").leaves == ("cat/class2", "dog/class10", "dog/class2")
@@ -390,7 +403,9 @@ def test_tables_keep_all_but_levels_and_root(name: str, h: Hierarchy) -> None:
 def test_newick_keeps_ids_and_edges(h: Hierarchy) -> None:
     if any("\0" in id for id in h.nodes):
         return
-    back = parse_hierarchy(render_hierarchy(h, "newick"), "newick", leaves=h.leaves, rooted=h.rooted)
+    back = parse_hierarchy(
+        render_hierarchy(h, "newick"), "newick", leaves=h.leaves, rooted=h.rooted, flat=True
+    )
     assert back.fingerprint == h.fingerprint
 
 
@@ -447,8 +462,8 @@ def test_writes_by_suffix_and_by_name(name: str, tmp_path: Path) -> None:
     [
         ("tree.txt", None, r"tree.txt: the suffix must be one of .json, .csv.*or pass format="),
         ("tree.obo", None, r"tree.obo: the suffix must be one of"),
-        ("tree.json", "jsn", "format must be one of json, csv, .* got 'jsn'. Did you mean 'json'"),
-        ("tree.json", "obo", "format must be one of json, csv, .* got 'obo'"),
+        ("tree.json", "jsn", "format must be one of json, csv, .* Got 'jsn'. Did you mean 'json'"),
+        ("tree.json", "obo", "format must be one of json, csv, .* Got 'obo'"),
         ("no/tree.json", None, "Create it first"),
     ],
 )

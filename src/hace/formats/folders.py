@@ -20,14 +20,14 @@ FGVC_LEVELS = {"manufacturer": "manufacturers.txt", "family": "families.txt", "v
 def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft:
     """A tree of folders: each folder is a node, one without folders inside is a class.
 
-    The given folder itself is no node. Files do not matter; hidden folders are skipped, links are not
+    The given folder itself is not a node. Files do not matter; hidden folders are skipped, links are not
     followed. Labels follow the plain order of strings, as torchvision's ImageFolder numbers its classes
     ("class10" before "class2").
 
     Args:
         folder: Where to start.
-        problems: Where names that stand at two places are reported.
-        ids: "name", or "path" where names stand at several places.
+        problems: Where names at two places are reported.
+        ids: "name", or "path" where a name is at several places.
     """
     places = Places()
     waiting = [(folder, -1)]
@@ -45,11 +45,12 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
         raise FormatError(f"{folder}: expected folders of classes, and there are none inside.")
     draft = places.draft(ids, problems)
     draft.leaves = sorted({*draft.nodes} - {parent for parent, _ in draft.edges})
+    draft.flat = True  # folders of classes side by side are what most people have
     return draft
 
 
 def scan_nabirds(folder: Path, problems: Problems) -> Draft:
-    """The data set's hierarchy.txt ("child parent" a line) and classes.txt ("id name" a line)."""
+    """The data set's hierarchy.txt ("child parent" per line) and classes.txt ("id name" per line)."""
     source = read_source(folder / "hierarchy.txt")
     draft = parse_edges(source, order="child parent")
     source.problems.raise_any()
@@ -60,7 +61,7 @@ def scan_nabirds(folder: Path, problems: Problems) -> Draft:
 def scan_fgvc(folder: Path, problems: Problems) -> Draft:
     """variants.txt and images_{variant,family,manufacturer}_*.txt of the data set, for one split or several.
 
-    Which variant belongs to which family is nowhere written down: it follows from the images, which have a
+    No file says which variant belongs to which family: it follows from the images, which have a
     label at each level. families.txt and manufacturers.txt are compared where they exist.
     """
     if not (folder / "variants.txt").is_file() and (folder / "data" / "variants.txt").is_file():
@@ -88,7 +89,7 @@ def scan_fgvc(folder: Path, problems: Problems) -> Draft:
 def nabirds_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hierarchy:
     """The taxonomy of NABirds: 1,011 nodes, 555 of them classes, with the root "Birds".
 
-    Labels follow the numbers of the classes. Levels have no names: below most orders stand species, below
+    Labels follow the numbers of the classes. Levels have no names: below most orders come species, below
     Passeriformes families.
 
     Args:
@@ -97,7 +98,7 @@ def nabirds_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hier
 
     Raises:
         FormatError: If a file is missing or broken.
-        HierarchyError: If the files are no hierarchy.
+        HierarchyError: If the files are not a hierarchy.
     """
     hierarchy = _built(scan_nabirds, folder)
     return hierarchy if root else hierarchy.without_root()
@@ -113,7 +114,7 @@ def fgvc_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hierarc
     Args:
         folder: Holds variants.txt and the images_*.txt files of all three levels, for one split or several;
             or has them in its folder `data`, as the data set is unpacked.
-        root: Whether a root stands above the manufacturers.
+        root: Whether there is a root above the manufacturers.
 
     Raises:
         FormatError: If files are missing or broken.
@@ -129,7 +130,7 @@ def _built(scan: Callable[[Path, Problems], Draft], folder: str | os.PathLike[st
 
 
 def _listed_names(file: Path, problems: Problems) -> dict[str, int]:
-    """Name to line, one name a line; the two upper lists may be missing."""
+    """Name to line, one name per line; the two upper lists may be missing."""
     if file.name != "variants.txt" and not file.is_file():
         return {}
     names: dict[str, int] = {}
@@ -137,7 +138,7 @@ def _listed_names(file: Path, problems: Problems) -> dict[str, int]:
         earlier = names.setdefault(line.strip(), number)
         if earlier != number:
             problems.unfit(
-                f"{file.name}, line {number}", f"{quoted(line.strip())} stands on line {earlier} already."
+                f"{file.name}, line {number}", f"{quoted(line.strip())} is on line {earlier} already."
             )
     return names
 

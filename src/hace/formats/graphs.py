@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hace.errors import FormatError
+from hace.formats.links import linked_nodes
 from hace.formats.places import Places
 from hace.formats.source import Draft, Source, quoted
 from hace.hierarchy import Hierarchy
@@ -13,18 +14,33 @@ from hace.hierarchy import Hierarchy
 JSON_FORMAT = "hace-hierarchy/1"
 
 
-def parse_json(source: Source, *, ids: str = "name") -> Draft:
-    """JSON as `write_hierarchy` writes it, or a nested tree {"name": ..., "children": [...]} (or a list of
-    them).
+def parse_json(
+    source: Source, *, ids: str = "name", children: str | None = None, parents: str | None = None
+) -> Draft:
+    """JSON in one of three shapes.
 
-    In a nested tree every node has a "name", an "id" or both; other keys do not matter.
+    * What `write_hierarchy` writes.
+    * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
+      do not matter.
+    * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
 
     Args:
         source: The text.
-        ids: For nested trees without ids: "name", or "path" where names stand at several places.
+        ids: For nested trees without ids: "name", or "path" where a name is at several places.
+        children: For the third shape, the key that holds the ids of a node's children, where its name does not tell.
+        parents: For the third shape, the key that holds the ids of a node's parents, where its name does not tell.
     """
+    content = _loaded(source)
+    if isinstance(content, dict) and "format" in content:
+        return _own(source, content)
+    trees = content if isinstance(content, list) else [content]
+    linked = linked_nodes(source, trees, children, parents)
+    return linked or _nested(source, trees).draft(ids, source.problems)
+
+
+def _loaded(source: Source) -> Any:
     try:
-        content = json.loads(source.text, object_pairs_hook=_object, parse_constant=_no_constant)
+        return json.loads(source.text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise FormatError(f"{source.name}, {place}: not valid JSON: {error.msg}.") from error
@@ -32,11 +48,8 @@ def parse_json(source: Source, *, ids: str = "name") -> Draft:
         raise FormatError(
             f"{source.name}: the JSON is nested too deeply. Write so deep a tree as edges or Newick."
         ) from error
-    except ValueError as error:  # a key that stands twice, NaN, a number of thousands of digits
+    except ValueError as error:  # a key that is there twice, NaN, a number of thousands of digits
         raise FormatError(f"{source.name}: not valid JSON: {error}.") from error
-    if isinstance(content, dict) and "format" in content:
-        return _own(source, content)
-    return _nested(source, content if isinstance(content, list) else [content]).draft(ids, source.problems)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -44,7 +57,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key {quoted(twice)} stands twice in one object")
+        raise ValueError(f"the key {quoted(twice)} is there twice in one object")
     return content
 
 
@@ -64,7 +77,7 @@ def _own(source: Source, content: dict[str, Any]) -> Draft:
             return value
         raise FormatError(f"{source.name}: {where} must be a list of strings, got {quoted(value)}.")
 
-    draft = Draft(leaves=strings(content.get("leaves"), "leaves"), rooted=content.get("rooted"))
+    draft = Draft(leaves=strings(content.get("leaves"), "leaves"), rooted=content.get("rooted"), flat=True)
     if not isinstance(draft.rooted, bool):
         raise FormatError(f"{source.name}: rooted must be true or false, got {quoted(draft.rooted)}.")
     if content.get("level_names") is not None:
@@ -81,9 +94,7 @@ def _own(source: Source, content: dict[str, Any]) -> Draft:
                 f"{source.name}: nodes[{number}] must have an id and a name, got {quoted(node)}."
             )
         if known.setdefault(id, number) != number:
-            source.problems.unfit(
-                None, f"the id {quoted(id)} stands at nodes[{known[id]}] and nodes[{number}]."
-            )
+            source.problems.unfit(None, f"the id {quoted(id)} is at nodes[{known[id]}] and nodes[{number}].")
         draft.names[id] = name
         draft.edges += [
             (parent, id) for parent in strings(node.get("parents", []), f"nodes[{number}].parents")
@@ -131,7 +142,7 @@ def _nested(source: Source, trees: list[Any]) -> Places:
 
 
 def render_json(hierarchy: Hierarchy) -> str:
-    """Everything a hierarchy is, one node a line, so that a change shows as the line that changed."""
+    """Everything a hierarchy is, one node per line, so that a change shows as the line that changed."""
     parents: list[list[str]] = [[] for _ in hierarchy.nodes]
     for parent, child in hierarchy.edges.tolist():
         parents[child].append(hierarchy.nodes[parent])

@@ -8,6 +8,7 @@ matter.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ _TAG = re.compile(r"([^\s:]+):(.*)", re.DOTALL)
 # An id, then optionally {modifiers} and a comment after "!".
 _REFERENCE = re.compile(r"((?:\\.|[^\s\\!{])+)\s*(\{.*\})?\s*(!.*)?", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_SHOWN_PARENTS = 3
 _ESCAPED = {"n": "\n", "t": "\t", "W": " "}
 
 
@@ -40,7 +42,7 @@ def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Dr
         isolated: "keep" or "drop": what happens to terms without parent and child (after `prefix`).
     """
     if isolated not in ("keep", "drop"):
-        raise ConfigError(f"isolated must be 'keep' or 'drop', got {isolated!r}.")
+        raise ConfigError(f"isolated must be 'keep' or 'drop'. Got {isolated!r}.")
     terms = _terms(source)
     source.problems.raise_broken()
     if not terms:
@@ -52,19 +54,17 @@ def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Dr
             f"ids look like {quoted(next(iter(terms)))}, and obsolete terms do not count."
         )
     draft = Draft(nodes=list(kept), names={term.id: term.name for term in kept.values() if term.name})
+    unknown: list[tuple[int, str, str]] = []  # (line, parent, term)
     for term in kept.values():
         for parent, line in term.parents.items():
             if parent in kept:
                 draft.edges.append((parent, term.id))
             elif parent not in terms:
                 if parent.startswith(prefix):
-                    source.problems.unfit(
-                        line,
-                        f"the parent {quoted(parent)} of {quoted(term.id)} is unknown: no [Term] has this id."
-                        f"{similar(parent, terms, source.problems)}",
-                    )
+                    unknown.append((line, parent, term.id))
             elif terms[parent].obsolete:
                 source.problems.unfit(line, f"the parent {quoted(parent)} of {quoted(term.id)} is obsolete.")
+    _report_unknown(source, unknown, terms, list(kept))
     if isolated == "drop":
         connected = {end for edge in draft.edges for end in edge}
         if not connected:
@@ -74,6 +74,27 @@ def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Dr
         draft.nodes = [id for id in draft.nodes if id in connected]
         draft.names = {id: name for id, name in draft.names.items() if id in connected}
     return draft
+
+
+def _report_unknown(
+    source: Source, unknown: list[tuple[int, str, str]], terms: dict[str, _Term], kept: list[str]
+) -> None:
+    """Report parents without a [Term]; where they belong to other ontologies, say how to leave these out."""
+    for line, parent, id in unknown[:_SHOWN_PARENTS]:
+        source.problems.unfit(
+            line,
+            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no [Term] has this id."
+            f"{similar(parent, terms, source.problems)}",
+        )
+    if len(unknown) > _SHOWN_PARENTS:
+        source.problems.unfit(None, f"{len(unknown) - _SHOWN_PARENTS:,} more parents are unknown.")
+    (prefix, _), *_ = Counter(id[: id.find(":") + 1] for id in kept).most_common(1)
+    if prefix and any(not parent.startswith(prefix) for _, parent, _ in unknown):
+        source.problems.unfit(
+            None,
+            "parents of other ontologies are missing. To keep the terms of one ontology that are connected, "
+            f"pass prefix={prefix!r} and isolated='drop' (on the command line: -o prefix={prefix} -o isolated=drop).",
+        )
 
 
 def _terms(source: Source) -> dict[str, _Term]:
@@ -120,7 +141,7 @@ def _take_tag(source: Source, term: _Term, line: int, tag: str, value: str) -> N
             term.id = id
         elif term.parents.setdefault(id, line) != line:
             source.problems.unfit(
-                line, f"is_a {quoted(id)} stands on line {term.parents[id]} already. Remove one."
+                line, f"is_a {quoted(id)} is on line {term.parents[id]} already. Remove one."
             )
     elif tag == "name":
         if term.name:

@@ -1,9 +1,8 @@
 """Trees that are written as nested names: from names to ids.
 
-Indented text, Newick, nested JSON and folders all say "this name stands below that one" and give no ids.
-`Places` collects such names, each at its own place, and decides their ids in one way for all of these
-formats. (Tables of label paths go through `Hierarchy.from_paths`, which has no use for line numbers and would
-be quadratic in the depth.)
+Indented text, Newick, nested JSON and folders all say "this name is below that one" and give no ids. `Places` collects such
+names, each at its own place, and decides their ids in one way for all of these formats. (Tables of label paths go through
+`Hierarchy.from_paths`, which has no use for line numbers and would be quadratic in the depth.)
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ class Places:
         Args:
             ids: "name": the name is the id and must be unique. "path": the names from the top down, joined by
                 "/".
-            problems: Where names that stand at two places are reported.
+            problems: Where names at two places are reported.
         """
         if ids not in ("name", "path"):
-            raise ConfigError(f"ids must be 'name' or 'path' for this format, got {ids!r}.")
+            raise ConfigError(f"ids must be 'name' or 'path' for this format. Got {ids!r}.")
         internal = set(self.parents)
         chosen = self._paths(problems) if ids == "path" else self.names.copy()
         for place, own in self._ids.items():
@@ -88,14 +87,16 @@ class Places:
 
     def _report_repeated(self, ids: str, chosen: list[str], internal: set[int], problems: Problems) -> None:
         first: dict[str, int] = {}
+        repeated: list[tuple[int, int]] = []  # (place, the first place with the same id)
         for place, id in enumerate(chosen):
-            other = first.setdefault(id, place)
-            if other == place:
-                continue
+            if first.setdefault(id, place) != place:
+                repeated.append((place, first[id]))
+        for place, other in repeated[:1]:
             seen = self._where(other)
             seen = f" (line {seen})" if isinstance(seen, int) else f" ({seen})" if seen else ""
             kind = "id" if place in self._ids else "name"
             here, there = ("an internal node" if p in internal else "a leaf" for p in (place, other))
+            more = f" So are {len(repeated) - 1:,} more." if len(repeated) > 1 else ""
             remedy = "Ids must be unique: change one of them."
             if kind == "name":
                 remedy = "Give each its own name" + (
@@ -103,8 +104,8 @@ class Places:
                 )
             problems.unfit(
                 self._where(place),
-                f"the {kind} {quoted(id)} stands twice: {here} {self.below_words(self.parents[place])} here, "
-                f"and {there} {self.below_words(self.parents[other])}{seen}. {remedy}",
+                f"the {kind} {quoted(chosen[place])} is there twice: {here} {self.below_words(self.parents[place])} here, "
+                f"and {there} {self.below_words(self.parents[other])}{seen}.{more} {remedy}",
             )
         problems.raise_any()  # edges between repeated ids would only show as further, puzzling problems
 

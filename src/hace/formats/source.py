@@ -127,6 +127,7 @@ class Draft:
     leaves: list[str] | None = None
     level_names: list[str] | None = None
     rooted: bool | None = None
+    flat: bool = False  # whether the file says that it has no edges, instead of merely having none
 
 
 def build(
@@ -137,11 +138,21 @@ def build(
     names: Mapping[str, str] | None = None,
     level_names: Sequence[str] | None = None,
     rooted: bool | None = None,
+    flat: bool = False,
 ) -> Hierarchy:
     """The hierarchy of a draft; the options, where given, win over what the file says.
 
+    Args:
+        draft: What a reader found.
+        problems: What it did not like.
+        leaves: As in `read_hierarchy`.
+        names: As in `read_hierarchy`.
+        level_names: As in `read_hierarchy`.
+        rooted: As in `read_hierarchy`.
+        flat: As in `read_hierarchy`.
+
     Raises:
-        FormatError: If the reader met broken text.
+        FormatError: If the reader met broken text, or found no edge and was not told to expect a flat list.
         HierarchyError: With everything that keeps the draft from being a hierarchy.
     """
     problems.raise_broken()
@@ -166,6 +177,12 @@ def build(
         problems.raise_any()
         raise
     problems.raise_any()
+    if not draft.edges and not (flat or draft.flat):
+        raise FormatError(
+            f"{problems.source}: some node must be below another. Got {len(draft.nodes):,} nodes without an edge, such as "
+            f"{quoted(draft.nodes[0])}. If a flat list of classes is meant, pass flat=True "
+            "(on the command line: -o flat=true). If not, check the format and its options."
+        )
     return hierarchy
 
 

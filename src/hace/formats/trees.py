@@ -1,7 +1,6 @@
 """Trees as text: indentation and Newick.
 
-Both are read in one pass with a stack of open nodes, never by recursion, so a hundred thousand levels are no
-more dangerous than three.
+Both are read in one pass with a stack of open nodes, never by recursion, so a hundred thousand levels are as safe as three.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ DASHED = re.compile(r"(-+)[ \t]+(?=\S)")
 
 
 def parse_indented(source: Source, *, ids: str = "name") -> Draft:
-    """One name a line; a line that is indented deeper than the one before stands below it.
+    """One name per line; a line that is indented deeper than the one before is below it.
 
     Indentation is spaces, or tabs, or dashes ("-- dog", "---- husky"); blank lines do not count.
 
     Args:
         source: The text.
-        ids: "name", or "path" where names stand at several places.
+        ids: "name", or "path" where a name is at several places.
     """
     lines = list(source.lines())
     dashed = not any(line[0] in " \t" for _, line in lines) and any(DASHED.match(line) for _, line in lines)
@@ -79,12 +78,12 @@ def parse_newick(source: Source, *, ids: str = "name", internal_labels: bool = T
     """Newick: "((husky,beagle)dog,cat)animal;". Several trees in one file make a forest.
 
     Labels may be quoted ('Ross''s Goose'); an underscore stays an underscore. Branch lengths and comments in
-    square brackets are read over. Internal nodes without a label get the ids node1, node2, ... in the order
+    square brackets are ignored. Internal nodes without a label get the ids node1, node2, ... in the order
     of their brackets.
 
     Args:
         source: The text.
-        ids: "name", or "path" where names stand at several places.
+        ids: "name", or "path" where a name is at several places.
         internal_labels: False leaves out the labels of internal nodes, for files where they are support
             values.
     """
@@ -121,7 +120,7 @@ def parse_newick(source: Source, *, ids: str = "name", internal_labels: bool = T
             labels[node] = _label(token) if internal_labels else ""
             state = "labelled"
         elif token not in _PUNCTUATION or token == "(":
-            raise expected("',', ')' or ';' (a label with blanks or brackets must stand in single quotes)")
+            raise expected("',', ')' or ';' (put a label with blanks or brackets in single quotes)")
         elif token == ":" and state != "measured":
             state = "length"
         elif token == ";" and innermost < 0:
@@ -184,7 +183,7 @@ def _place(source: Source, position: int) -> str:
 
 
 def render_newick(hierarchy: Hierarchy) -> str:
-    """A tree or forest in Newick, one tree a line: ids and edges, neither label order nor names."""
+    """A tree or forest in Newick, one tree per line: ids and edges, neither label order nor names."""
     if not hierarchy.is_tree:
         raise HierarchyError(
             "Newick can hold trees and forests only, and this hierarchy has nodes with several parents. "

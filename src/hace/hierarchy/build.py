@@ -135,18 +135,23 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     flat: list[int] = []
     at: list[int] = []  # index of the id that each place got
     first: list[int] = []  # the place that made each id
+    repeated: dict[str, tuple[int, int]] = {}  # id: two places that have it
     for place, name in enumerate(trie.name):
         key = _place_id(trie, place, name, ids, place in inner, levels)
         if key in index:
-            where = " and ".join(" / ".join(trie.path(p)) for p in (first[index[key]], place))
-            problems.append(
-                f"{key!r} stands at two places: {where}. Give them different names{_OTHER_IDS[ids]}."
-            )
+            repeated.setdefault(key, (first[index[key]], place))
         else:
             first.append(place)
             if trie.parent[place] >= 0:
                 flat += (at[trie.parent[place]], len(index))
         at.append(index.setdefault(key, len(index)))
+    if repeated:
+        key, places = next(iter(repeated.items()))
+        where = " and ".join(" / ".join(trie.path(p)) for p in places)
+        others = f", and {len(repeated) - 1:,} more names likewise" if len(repeated) > 1 else ""
+        problems.append(
+            f"{key!r} is at two places: {where}{others}. Give them different names{_OTHER_IDS[ids]}."
+        )
     known = list(index)
     names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}
     return PathTable(known, _pairs(flat), names, levels, problems)

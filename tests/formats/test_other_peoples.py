@@ -1,0 +1,147 @@
+"""Hierarchies as other people write them: recognised and read, or refused with the options that work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hace.cli import main
+from hace.errors import ConfigError, FormatError, HierarchyError
+from hace.formats import parse_hierarchy, read_hierarchy
+
+NODES = [
+    {"id": "/m/1", "name": "Sound", "child_ids": ["/m/2", "/m/3"], "restrictions": ["abstract"]},
+    {"id": "/m/2", "name": "Speech", "child_ids": [], "restrictions": []},
+    {"id": "/m/3", "name": "Music", "child_ids": ["/m/4"], "restrictions": []},
+    {"id": "/m/4", "name": "Flute", "child_ids": [], "restrictions": []},
+]
+
+
+def renamed(key: str) -> str:
+    return json.dumps([{key if k == "child_ids" else k: v for k, v in node.items()} for node in NODES])
+
+
+@pytest.mark.parametrize("key", ["child_ids", "childIds", "children", "narrower"])
+def test_json_nodes_that_name_their_children(key: str) -> None:
+    h = parse_hierarchy(renamed(key), "json")
+    assert h.path("/m/4") == ("/m/4", "/m/3", "/m/1")
+    assert h.name("/m/3") == "Music"
+    assert h.leaves == ("/m/2", "/m/4")
+
+
+def test_json_nodes_that_name_their_parents() -> None:
+    nodes = [{"id": 1}, {"id": 2, "parent_id": 1}, {"id": 3, "parent_id": 1}, {"id": 4, "parent_id": [2, 3]}]
+    h = parse_hierarchy(json.dumps(nodes), "json")
+    assert set(h.parents("4")) == {"2", "3"}
+
+
+def test_json_with_unknown_keys_asks_which_way_they_go() -> None:
+    with pytest.raises(
+        FormatError, match=r"name each other in 'xyz'. Pass .*-o children=xyz or -o parents=xyz"
+    ):
+        parse_hierarchy(renamed("xyz"), "json")
+    assert parse_hierarchy(renamed("xyz"), "json", children="xyz").tops == ("/m/1",)
+    assert parse_hierarchy(renamed("xyz"), "json", parents="xyz").leaves == ("/m/1",)
+    with pytest.raises(ConfigError, match=r"some node must have the key 'abc'"):
+        parse_hierarchy(renamed("xyz"), "json", children="abc")
+    with pytest.raises(ConfigError, match="Pass one"):
+        parse_hierarchy(renamed("xyz"), "json", children="xyz", parents="xyz")
+    with pytest.raises(HierarchyError, match=r"child_ids of '/m/3' names '/m/9', and no node has this id"):
+        parse_hierarchy(renamed("child_ids").replace('["/m/4"]', '["/m/9"]'), "json")
+
+
+def test_csv_without_a_header() -> None:
+    edges = "animal,dog\nanimal,cat\ndog,husky\n"
+    h = parse_hierarchy(edges, "csv")
+    assert h.tops == ("animal",)
+    assert h.leaves == ("cat", "husky")
+    assert parse_hierarchy(edges, "csv", header=False) == h
+    assert parse_hierarchy(edges.replace(",", "\t"), "tsv") == h
+    upward = "dog,animal\ncat,animal\nhusky,dog\n"
+    with pytest.raises(FormatError, match=r"looks like 'child parent' lines.*-o order=child-parent"):
+        parse_hierarchy(upward, "csv")
+    assert parse_hierarchy(upward, "csv", order="child-parent") == h
+
+
+def test_csv_hints_work_and_no_hint_eats_the_first_edge() -> None:
+    with pytest.raises(FormatError, match=r"-o columns=coarse,fine\).*-o header=false"):
+        parse_hierarchy("coarse,fine\na,b\na,c\n", "csv")
+    assert parse_hierarchy("coarse,fine\na,b\na,c\n", "csv", columns=["coarse", "fine"]).num_nodes == 3
+    for columns in ({"parent": "animal", "child": "dog"}, ["animal", "dog"]):
+        with pytest.raises(
+            FormatError, match=r"line 2: the first line must name the columns. Got 'animal'.*-o header=false"
+        ):
+            parse_hierarchy("animal,dog\nanimal,cat\n", "csv", columns=columns)
+    levels = "a,x,1\na,y,2\n"
+    with pytest.raises(ConfigError, match="a name for each of the 3 columns"):
+        parse_hierarchy(levels, "csv", header=False)
+    with pytest.raises(ConfigError, match="must name each of the 3 columns"):
+        parse_hierarchy(levels, "csv", header=False, columns=["top", "leaf"])
+    assert parse_hierarchy(levels, "csv", header=False, columns=["top", "mid", "leaf"]).leaves == ("1", "2")
+
+
+OBO = """[Term]
+id: CL:1
+[Term]
+id: CL:2
+is_a: CL:1
+is_a: GO:7 ! elsewhere
+[Term]
+id: CL:3
+is_a: GO:8
+is_a: GO:9
+is_a: GO:10
+"""
+
+
+def test_obo_with_parents_of_other_ontologies_names_the_options_that_work() -> None:
+    with pytest.raises(HierarchyError) as caught:
+        parse_hierarchy(OBO, "obo")
+    assert "line 6: the parent 'GO:7' of 'CL:2' is unknown" in caught.value.problems[0]
+    assert "1 more parents are unknown" in caught.value.problems[3]
+    assert "-o prefix=CL: -o isolated=drop" in caught.value.problems[4]
+    assert parse_hierarchy(OBO, "obo", prefix="CL:", isolated="drop").nodes == ("CL:1", "CL:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("json", '[{"name": "a"}, {"name": "b"}]'),
+        ("csv", "id,parent\na,\nb,\n"),
+        ("indented", "a\nb\n"),
+        ("newick", "a;b;"),
+        ("obo", "[Term]\nid: a\n[Term]\nid: b\n"),
+    ],
+)
+def test_a_file_without_edges_is_a_flat_list_only_if_asked_for(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tree").write_text(text)
+    assert main(["hierarchy", str(tmp_path / "tree"), "--format", name]) == 2
+    assert "Got 2 nodes without an edge, such as 'a'" in capsys.readouterr().err
+    assert main(["hierarchy", str(tmp_path / "tree"), "--format", name, "-o", "flat=true"]) == 0
+    assert read_hierarchy(tmp_path / "tree", name, flat=True).leaves == ("a", "b")
+
+
+def test_files_that_say_that_they_are_flat_need_no_option() -> None:
+    assert parse_hierarchy("id,parent,label\na,,0\nb,,1\n", "csv").num_edges == 0
+    assert parse_hierarchy("class\na\nb\n", "csv", columns=["class"]).num_edges == 0
+
+
+def test_classes_that_are_their_own_group_give_one_line_that_works() -> None:
+    rows = "".join(f"{fruit},{fruit}\n" for fruit in ("banana", "kiwi", "lemon", "lime", "melon"))
+    text = "group,fruit\ncitrus,orange\n" + rows
+    with pytest.raises(HierarchyError) as caught:
+        parse_hierarchy(text, "csv", columns=["group", "fruit"])
+    (problem,) = caught.value.problems
+    assert "'banana' is at two places: banana and banana / banana, and 4 more names likewise." in problem
+    assert "-o ids=level or -o ids=path" in problem
+    h = parse_hierarchy(text, "csv", columns=["group", "fruit"], ids="level")
+    assert "banana" in h.leaves
+    indented = "".join(f"{fruit}\n  {fruit}\n" for fruit in ("banana", "kiwi", "lemon"))
+    with pytest.raises(HierarchyError) as caught:
+        parse_hierarchy(indented, "indented")
+    (problem,) = caught.value.problems
+    assert "So are 2 more. Give each its own name, or pass ids='path'" in problem
