@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hace.errors import ConfigError, nearest
+from hace.data.feature_files import feature_model
+from hace.errors import ConfigError, HaceError, nearest
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, only, rate_candidates
@@ -205,13 +206,25 @@ def _refuse_stray(place: Locations, presets: Iterable[Preset]) -> None:
 
 
 def behind(data: DataConfig) -> str:
-    """The model behind features, as tables name it."""
-    if data.name == "features" and data.root is not None and Path(data.root).is_dir():
-        from hace.lab.features.store import FeatureStore
+    """The model behind features, as tables name it; "features" where they do not say."""
+    if data.name != "features":
+        return "features"
+    if data.root is None:
+        return DINOV2
+    path = Path(data.root)
+    try:
+        if path.is_dir():
+            from hace.lab.features.store import FeatureStore
 
-        model = FeatureStore(data.root).manifest["model"]["name"]
-        return DINOV2 if model.startswith("vit_large_patch14_dinov2") else model
-    return DINOV2 if data.name == "features" and data.root is None else "features"
+            model = FeatureStore(path).manifest["model"]["name"]
+        else:
+            model = feature_model(path) if path.is_file() else None
+    except HaceError:  # the survey of the data says what is wrong with them
+        model = None
+    known = model is not None and model.lower().replace("-", "_").startswith(
+        (DINOV2, "vit_large_patch14_dinov2")
+    )
+    return DINOV2 if known else model or "features"
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
