@@ -141,7 +141,9 @@ def test_an_unreachable_hub_says_what_to_do_instead() -> None:
     with pytest.raises(HaceError) as error:
         load_backbone("resnet10t.c3_in1k")
     text = str(error.value)
-    assert text.startswith("The weights of resnet10t.c3_in1k cannot be downloaded: ")
+    assert text.startswith(
+        "The weights of resnet10t.c3_in1k cannot be downloaded: they are not in the cache, and HF_HUB_OFFLINE is set. "
+    )
     assert "fetch model.safetensors from https://huggingface.co/timm/resnet10t.c3_in1k, " in text
     assert text.endswith("--checkpoint model.safetensors.")
 
@@ -217,5 +219,5 @@ def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
 
 def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(HaceError, match=r"^Models need timm .*: pip install 'hace\[train\]'\.$"):
+    with pytest.raises(HaceError, match=r'^A model needs the package timm\. .* pip install "hace\[train\]"\.$'):
         load_backbone(VIT)

@@ -7,6 +7,7 @@ backbone(batch)                 # (B, dims) float32
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, HaceError, nearest
+from hace.files.optional import optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
 
 POOLS = ("auto", "token", "avg")
@@ -97,7 +99,7 @@ def load_backbone(
         FormatError: A checkpoint that cannot be read, or that does not fill the model.
         HaceError: timm is missing, or the hub cannot be reached.
     """
-    timm = _timm()
+    timm = optional("timm", "A model", "train")
     _check_options(pool, dtype, image_size, crop_pct)
     _check_name(name, timm)
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
@@ -134,15 +136,6 @@ def load_backbone(
         device=torch.device(device),
         checkpoint=None if checkpoint is None else str(Path(checkpoint).resolve()),
     )
-
-
-def _timm() -> Any:
-    try:
-        import timm
-        import timm.data
-    except ImportError as error:
-        raise HaceError(f"Models need timm ({error}): pip install 'hace[train]'.") from None
-    return timm
 
 
 def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: float | None) -> None:
@@ -188,8 +181,10 @@ def _create(timm: Any, name: str, image_size: int | None, pretrained: bool) -> n
 def _unreachable(name: str, timm: Any, error: Exception) -> str:
     hub = getattr(timm.get_pretrained_cfg(name), "hf_hub_id", None)
     where = f"https://huggingface.co/{hub}{name if str(hub).endswith('/') else ''}" if hub else "its source"
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    reason = "they are not in the cache, and HF_HUB_OFFLINE is set." if offline else first_line(error)
     return (
-        f"The weights of {name} cannot be downloaded: {first_line(error)} On a machine with access to the hub, fetch "
+        f"The weights of {name} cannot be downloaded: {reason} On a machine with access to the hub, fetch "
         f"model.safetensors from {where}, copy it here and give it with --checkpoint model.safetensors."
     )
 
