@@ -1,4 +1,4 @@
-"""`hace demo`: a fair study on made-up features, from nothing to a report, in two minutes."""
+"""`hace demo`: a fair study on synthetic features, from nothing to a report, in two minutes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hace.cli.report import show_report
 from hace.cli.study import add_study_arguments, do_study
 
 DESCRIPTION = """\
-The fair study in small, on features that are made up: the paper's methods and the controls, the shuffled tree among them, each
-with the same learning rates, chosen on held-out samples, over three seeds. It ends with the table and a page to look at.
+A small fair study on synthetic features: the paper's methods and the controls, including the shuffled tree, each with the
+same learning rates, chosen on held-out samples, over three seeds. It ends with a table and a page to open.
 """
 
 EXAMPLES = """\
 examples:
   hace demo                    into ./hace-demo
-  hace demo --out elsewhere    run twice, it goes on where it was
-  hace demo --dry-run          what it would do
+  hace demo --out elsewhere    run again, it goes on where it was
+  hace demo --dry-run          show what it would do
 
-On made-up features a hierarchy means something by construction: the demo shows how a study works, not what HACE gains.
+In synthetic features the hierarchy matters by construction: the demo shows how a study works, not what HACE gains.
 """
 
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Study, table, page."""
+    """Run the study, print its table, write its page."""
     from hace.lab.study.plans import Choices
 
     tally = do_study(["demo"], Choices(), args)

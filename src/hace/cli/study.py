@@ -160,6 +160,8 @@ def do_study(presets: Sequence[str], choices: Choices, args: argparse.Namespace)
     check(args)
     plan = make_plan(find_presets(presets, studies()), choices, absent=args.dry_run)
     survey = Survey(plan.data)
+    for note in survey.notes():
+        print(note, file=sys.stderr)
     say_skipped(plan)
     if args.dry_run:
         return show_plan(plan, choices, survey, args)

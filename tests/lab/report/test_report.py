@@ -178,7 +178,7 @@ def test_bad_input_ends_with_a_message(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(FormatError, match=r"is no study: it has no study.json"):
+    with pytest.raises(FormatError, match=r"must be a study. Got a folder without study.json"):
         write_report(empty)
     assert main(["report", str(empty)]) == 2
     assert main(["report", str(tmp_path / "nowhere")]) == 2

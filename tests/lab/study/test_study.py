@@ -8,6 +8,7 @@ from collections import Counter
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hace.cli import main
@@ -169,22 +170,26 @@ def test_any_setting_of_all_runs() -> None:
             r"--only method= must be among .* Got 'sc'\. Did you mean 'sce'",
         ),
         ("paper-probe", {"rates": (1.0,)}, "paper-probe has fixed rates"),
-        ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0, got 1, -1"),
-        ("fair-probe", {"settings": {"lr": 1}}, "--set lr: that is the grid's own business"),
+        ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0. Got 1, -1"),
+        ("fair-probe", {"settings": {"lr": 1}}, "--set lr is set by the study grid. Use --rates or --only."),
         ("fair-probe", {"settings": {"bath_size": 1}}, "bath_size is no setting.* Did you mean 'batch_size'"),
-        ("fair-probe", {"seeds": 0}, "--seeds must be at least 1, got 0"),
-        ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0, got 0"),
+        ("fair-probe", {"seeds": 0}, "--seeds must be at least 1. Got 0"),
+        ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0. Got 0"),
         (
             "fair-probe",
-            {"place": Locations()},
-            "fair-probe has no data: say where they lie, with --features cifar100=PATH",
+            {"locations": Locations()},
+            "fair-probe has no data. Give --features cifar100=PATH",
         ),
-        ("fair-probe", {"place": Locations({"a": "f"}, {}, {"b": "h"})}, "there is no --features b=PATH"),
+        (
+            "fair-probe",
+            {"locations": Locations({"a": "f"}, {}, {"b": "h"})},
+            "--hierarchy b= must come with --features b=PATH",
+        ),
     ],
 )
 def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_plan(find_presets(name, ALL), Choices(**{"place": SOMEWHERE, **choices}))
+        make_plan(find_presets(name, ALL), Choices(**{"locations": SOMEWHERE, **choices}))
 
 
 # Studies on the disk.
@@ -228,7 +233,7 @@ def test_a_changed_study_is_refused_with_the_difference(
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2")) == 2
     said = capsys.readouterr().err
     assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
-    assert "cells that are new: 1, the first is plants features hxe_0.2, seed 0" in said
+    assert "new cells: 1, the first is plants features hxe_0.2, seed 0" in said
     assert "Give another --out, or --update" in said
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
     assert before.items() <= outcomes(tmp_path / "study" / "runs").items()
@@ -286,9 +291,9 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--workers", "-1"), "--workers must be 0 or more. Got -1."),
         (("--threads", "0"), "--threads must be at least 1. Got 0."),
         (("--rates", "1,x"), "--rates must be numbers with commas between them. Got '1,x'."),
-        (("--only", "method"), "--only must be NAME=VALUE, got 'method'."),
-        (("--features", "plants=x"), "--features names 'plants' twice"),
-        (("--out", "{}"), "exists and is no study. Give --out a new or an empty folder."),
+        (("--only", "method"), "--only must be NAME=VALUE. Got 'method'."),
+        (("--features", "plants=x"), "--features must name 'plants' once"),
+        (("--out", "{}"), "--out must be a study, a new or an empty folder."),
     ],
 )
 def test_options_that_do_not_fit(
@@ -304,7 +309,7 @@ def test_no_study_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert "hace study needs the name of a study" in said
     assert "--out STUDY" in said
-    with pytest.raises(FormatError, match=r"is no study: it has no study\.json"):
+    with pytest.raises(FormatError, match=r"must be a study. Got a folder without study\.json"):
         read_study(tmp_path)
 
 
@@ -313,6 +318,39 @@ def test_the_list_names_every_study_and_assumption(capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert all(f"\n{name} " in f"\n{out}" for name in ALL)
     assert all(assumption in out for assumption in ASSUMPTIONS)
+
+
+def test_the_datas_own_validation_split_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    features, _ = write_features(tmp_path)
+    arrays = dict(np.load(features))
+    fifth = np.arange(len(arrays["y"])) % 5 == 0
+    arrays["split"] = np.where((arrays["split"] == "train") & fifth, "val", arrays["split"])
+    np.savez(features, **arrays)
+    assert main(small(tmp_path, "--methods", "sce")) == 0
+    held = int((arrays["split"] == "val").sum())
+    words = f"plants: its validation split ({held} samples) chooses under the fair protocol"
+    assert words in capsys.readouterr().err
+    *searches, final = read_study(tmp_path / "study").records()
+    kept = int((arrays["split"] == "train").sum())
+    assert [r.run.config.validation for r in searches if r.run] == ["split", "split"]
+    assert [r.run.result["train"]["samples"] for r in searches if r.run] == [kept, kept]  # type: ignore[index]
+    assert final.run is not None
+    assert final.run.config.validation == 0
+    assert main(["report", str(tmp_path / "study")]) == 0
+    assert "Rates chosen on the data's own validation split." in capsys.readouterr().out
+    assert "the data&#x27;s own validation split" in (tmp_path / "study/report/report.html").read_text()
+
+
+def test_a_study_from_before_candidates_opens(tmp_path: Path) -> None:
+    assert main(small(tmp_path)) == 0
+    path = tmp_path / "study" / "study.json"
+    document = json.loads(path.read_text())
+    for cell in document["cells"]:
+        cell["rates"] = [candidate["lr"] for candidate in cell.pop("candidates")]
+        del cell["validation"]
+    path.write_text(json.dumps(document))
+    assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
+    assert main(small(tmp_path)) == 0  # and is the same study
 
 
 # Failures.

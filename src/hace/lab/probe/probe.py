@@ -1,7 +1,7 @@
 """Linear probes: from configurations to run directories.
 
-Runs that differ only in loss, rate or decay share one pass over the features, with the same bits as alone. A pass is the
-unit of work: :func:`passes` makes them, :func:`run_pass` does one. Finished runs are never repeated.
+Runs that differ only in loss, rate or decay share one pass over the features and give the same bits as alone. A pass is
+the unit of work: :func:`passes` groups runs into passes, :func:`run_pass` does one. Finished runs are never repeated.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from hace.lab.runs.writer import RunWriter, start_run
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.losses.base import HierarchicalLoss
 
-HEADS = 16  # side by side; more gain nothing and take memory
+HEADS = 16  # trained side by side; more gain nothing and cost memory
 
 Sources = dict[str, Source[Features]]
-Head = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
+ProbeRun = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Runs that are trained side by side.
+class ProbePass:
+    """Runs that train side by side.
 
     Attributes:
-        configs: Equal but for loss, rate and decay; their losses have the same number of outputs.
+        configs: They differ only in loss, rate and decay; their losses have the same number of outputs.
     """
 
     configs: tuple[ProbeConfig, ...]
@@ -47,18 +47,18 @@ class Pass:
 def run_probes(
     configs: Sequence[ProbeConfig], out: str | Path, *, on_epoch: Callable[[int], None] | None = None
 ) -> list[Run]:
-    """Train probes, or read the ones that are finished.
+    """Train probes; finished ones are read.
 
     Args:
         configs: What to train, in any order.
-        out: The folder of run directories; a run lies in `out/<id>`.
-        on_epoch: Called with the number of heads that have done another epoch.
+        out: The folder of run directories; a run is in `out/<id>`.
+        on_epoch: Called with the number of heads that finished another epoch.
 
     Returns:
         The runs, in the order of `configs`.
 
     Raises:
-        ConfigError, DataError, FormatError: Something does not fit; what was finished before stays.
+        ConfigError, DataError, FormatError: Something does not fit; runs finished before are kept.
     """
     sources = load_sources(configs)
     for work in passes(configs, sources):
@@ -67,7 +67,7 @@ def run_probes(
 
 
 def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
-    """The data of configurations, each loaded once. The shuffled control has the data of the true tree."""
+    """The data of configurations, each loaded once. The shuffled control shares those of the true tree."""
     sources: Sources = {}
     for config in configs:
         key = data_key(config)
@@ -75,27 +75,27 @@ def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
             source = load_source(replace(config.data, shuffle=None))
             if not isinstance(source.dataset["train"], Features):
                 raise ConfigError(
-                    f"A probe needs features, and {config.data.name!r} has images: compute features with `hace features` "
-                    "first."
+                    f"data.name of a probe must be a data set of features. Got {config.data.name!r}, which has images: compute "
+                    "features with `hace features` first."
                 )
             sources[key] = source
     return sources
 
 
 def data_key(config: ProbeConfig) -> str:
-    """What stands for the data of a configuration in `load_sources`."""
+    """The key of a configuration's data in `load_sources`."""
     return json.dumps(replace(config.data, shuffle=None).to_dict(), sort_keys=True, default=str)
 
 
 def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
-    """Where a run lies."""
+    """The folder of a run."""
     return Path(out) / config.identity(sources[data_key(config)].dataset.fingerprint)
 
 
-def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[Pass]:
+def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     """Group configurations that can train side by side, at most `HEADS` together, in a stable order.
 
-    L-BFGS trains each head by itself, so there a pass is one run.
+    L-BFGS trains each head alone, so its passes hold one run.
     """
     groups: dict[str, dict[str, ProbeConfig]] = {}
     for config in configs:
@@ -106,30 +106,30 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[Pass]:
         shared["data"] = {**shared["data"], "shuffle": None}
         shared["outputs"] = config.loss.build(hierarchy).num_outputs
         group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
-        # The same run, named twice, is one run.
+        # A run given twice is one run.
         group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
     found = []
     for group in groups.values():
         members = list(group.values())
         step = 1 if members[0].optimizer == "lbfgs" else HEADS
-        found += [Pass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
+        found += [ProbePass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
     return found
 
 
 def run_pass(
-    work: Pass,
+    work: ProbePass,
     out: str | Path,
     sources: Sources,
     *,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Train what is not finished of a pass, evaluate it and write the runs.
+    """Train the unfinished runs of a pass, evaluate and write them.
 
     Args:
         work: The pass.
         out: The folder of run directories.
         sources: The data, from `load_sources`.
-        on_epoch: As of `run_probes`.
+        on_epoch: As in `run_probes`.
     """
     source = sources[data_key(work.configs[0])]
     data_print = source.data_print()
@@ -151,7 +151,7 @@ def run_pass(
     x, x_val, x_eval = normalized(task, scaling)
     losses = _losses(missing, tasks)
     with ExitStack() as stack:
-        todo: list[Head] = []
+        todo: list[ProbeRun] = []
         for config, loss in zip(missing, losses, strict=True):
             begun = start_run(run_folder(config, out, sources), config, data_print, source.dataset.hierarchy)
             writer = stack.enter_context(begun)
@@ -169,7 +169,11 @@ def run_pass(
 
 
 def _fit(
-    todo: Sequence[Head], task: Task[Features], x: Tensor, x_val: Tensor | None, done: Callable[[int], None]
+    todo: Sequence[ProbeRun],
+    task: Task[Features],
+    x: Tensor,
+    x_val: Tensor | None,
+    done: Callable[[int], None],
 ) -> list[FittedHead]:
     shared = todo[0][0]
     left = len(todo) * shared.epochs
@@ -188,17 +192,17 @@ def _fit(
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
         on_epoch=told,
     )
-    done(left)  # epochs that nobody needed: an early stop, or L-BFGS, which has none
+    done(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
     return heads
 
 
 def has_all(run: Run, config: ProbeConfig) -> bool:
-    """Whether a run is finished and has what a configuration wants kept: a search keeps its result only."""
+    """Whether a run is finished and kept what a configuration asks for: a search keeps its result only."""
     return run.status == "diverged" or (run.status == "finished" and (run.keeps or not config.keep))
 
 
 def optimization_of(config: ProbeConfig) -> Optimization:
-    """The part of a configuration that the trainer shares over heads."""
+    """The settings that all heads of a pass share."""
     return Optimization(
         optimizer=config.optimizer,
         schedule=config.schedule,
@@ -213,7 +217,7 @@ def optimization_of(config: ProbeConfig) -> Optimization:
 
 
 def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> list[HierarchicalLoss]:
-    """A loss for each run; runs with the same one share the object, so that one call serves them all."""
+    """A loss for each run; runs with equal losses share the object, so one call serves them all."""
     built: dict[str, HierarchicalLoss] = {}
     found = []
     for config, task in zip(configs, tasks, strict=True):
@@ -225,7 +229,7 @@ def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> 
 
 
 def normalized(task: Task[Features], scaling: Scaling) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Features of training, held-out and evaluated samples, float32."""
+    """float32 features of the training, held-out and evaluated samples."""
     val = None if task.val is None else scaling(task.val.x, "held-out")
     if val is not None and task.evaluated is task.val:
         evaluated = val
@@ -268,10 +272,10 @@ def _finish(
 
 
 def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:
-    """Refuse to start again a run whose features were changed since it began: it would be another run.
+    """Refuse to restart a run whose features have changed since it began: it would be another run.
 
     Raises:
-        ConfigError: `out` holds an unfinished run of one of the configurations, with other data from the same place.
+        ConfigError: `out` holds an unfinished run of one of the configurations, on other data from the same path.
     """
     if not out.is_dir():
         return

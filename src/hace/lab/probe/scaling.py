@@ -16,11 +16,12 @@ ROWS = 4096  # scored at once
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How features are scaled before they meet the head.
+    """How features are scaled before the head.
 
     Attributes:
         how: "unit", "standard" or "none", as in `ProbeConfig.normalize`.
-        mean, std: With "standard", (d,) float32 of the training samples; they are stored beside the weights.
+        mean: With "standard", (d,) float32 mean of the training samples, stored beside the weights.
+        std: With "standard", (d,) float32 deviation of the training samples, stored beside the weights.
 
     Example:
         >>> Scaling("unit")(np.array([[3.0, 4.0]], np.float32))
@@ -33,7 +34,7 @@ class Scaling:
 
     @classmethod
     def fitted(cls, how: str, x: np.ndarray) -> Scaling:
-        """The scaling of a head that trains on these features."""
+        """The scaling for a head that trains on these features."""
         return cls(how, *column_moments(x)) if how == "standard" else cls(how)
 
     @classmethod
@@ -47,13 +48,13 @@ class Scaling:
             return cls(how)
         if "mean" not in weights or "std" not in weights:
             raise FormatError(
-                f"{source} holds no mean and deviation of the training features, which normalize='standard' needs. "
-                "Train the run again."
+                f"{source} must hold mean and std of the training features, which normalize='standard' needs. Got "
+                "neither: train the run again."
             )
         return cls(how, weights["mean"].numpy(), weights["std"].numpy())
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the weights' file holds of it."""
+        """The tensors to store beside the weights."""
         if self.mean is None or self.std is None:
             return {}
         return {"mean": torch.from_numpy(self.mean), "std": torch.from_numpy(self.std)}
@@ -64,12 +65,12 @@ class Scaling:
         Args:
             x: (M, d) features.
             what: Which samples they are, for messages.
-            first: The number of the first of them, where they are part of more.
+            first: The number of the first one, where they are part of more.
 
         Raises:
             DataError: NaN or infinite features.
         """
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is told as such
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
             x = finite(x.astype(np.float32), what, first)
         if self.mean is not None:
             x = (x - self.mean) / self.std
@@ -80,29 +81,38 @@ class Scaling:
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; a constant column is to be divided by 1."""
+    """Mean and standard deviation of each column; the deviation of a constant column is 1."""
     mean = x.mean(axis=0, dtype=np.float64)
     std = x.std(axis=0, dtype=np.float64)
     return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
 
 
 def finite(x: np.ndarray, what: str, first: int = 0) -> np.ndarray:
-    """The features, if all are numbers.
+    """The features, if all are finite.
+
+    Args:
+        x: (M, d) features.
+        what: Which samples they are, for messages.
+        first: The number of the first one, where they are part of more.
 
     Raises:
-        DataError: With the number of bad rows and the first of them.
+        DataError: With the number of bad rows and the first one.
     """
     bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
     if len(bad):
         raise DataError(
-            f"Features must be finite. {len(bad):,} of {len(x):,} {what} samples hold NaN or infinite values; the first is "
-            f"sample {first + bad[0]}. Leave them out, or compute them again."
+            f"Features must be finite. Got NaN or infinite values in {len(bad):,} of {len(x):,} {what} samples, the first of "
+            f"them sample {first + bad[0]}. Drop these samples, or compute their features again."
         )
     return x
 
 
 def check_width(width: int, weights: Mapping[str, Tensor]) -> None:
-    """Refuse features of another width than those that a head was trained on.
+    """Refuse features of another width than the head's.
+
+    Args:
+        width: Columns of the features.
+        weights: The head.
 
     Raises:
         DataError: With both widths.
@@ -110,16 +120,20 @@ def check_width(width: int, weights: Mapping[str, Tensor]) -> None:
     expected = weights["weight"].shape[1]
     if width != expected:
         raise DataError(
-            f"Features must have {expected} columns, as those that the run was trained on. Got {width}: they "
-            "come from another model, or from another layer of it."
+            f"Features must have {expected} columns, as in training. Got {width}: they come from another model, or from "
+            "another layer of it."
         )
 
 
 def head_outputs(x: Tensor, weights: Mapping[str, Tensor]) -> Iterator[Tensor]:
     """Chunks (B, C) of a head's raw outputs.
 
+    Args:
+        x: (M, d) scaled features.
+        weights: The head.
+
     Raises:
-        DataError: The features have another width than those that the head was trained on.
+        DataError: The features have another width than the head.
     """
     check_width(x.shape[1], weights)
     for rows in x.split(ROWS):

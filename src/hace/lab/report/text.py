@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from hace.lab.report.arenas import HEADLINES, Metric, method_title
+from hace.lab.report.arenas import HEADLINES, Metric, method_title, shown
 from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
-from hace.lab.study.cells import NO_RESULT, CellKey, Record
+from hace.lab.study.cells import NO_RESULT, CellKey, Record, chosen_on
 
 _REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
 _NAMES = 5  # of classes, in a note
@@ -35,7 +35,9 @@ def results_text(results: Results) -> str:
         to_text(summary_table(arena.title, arrays, results.second))
         for arena, arrays in results.arrays.items()
     ]
-    lines = [f"{_REMARK}.", counts_text(results.records), *notes(results.records)]
+    chosen = selection_text(results.records)
+    lines = [f"{_REMARK}.", *([f"Rates chosen on {chosen}."] if chosen else [])]
+    lines += [*notes(results.records), counts_text(results.records)]
     return "\n\n".join([*tables, "\n".join(lines)])
 
 
@@ -53,14 +55,26 @@ def counts_text(records: Sequence[Record]) -> str:
     return f"{total}: {', '.join([*finished, *missing])}" if records else total
 
 
+def selection_text(records: Sequence[Record]) -> str:
+    """What rates are chosen on, for each data set where that differs; "" where nothing is searched."""
+    searches: dict[str, list[Record]] = {}
+    for record in records:
+        if record.stage == "search":
+            searches.setdefault(record.key.dataset, []).append(record)
+    words = {name: chosen_on(found) for name, found in searches.items()}
+    if len(set(words.values())) < 2:
+        return next(iter(words.values()), "")
+    return "; ".join(f"{text} ({shown(name)})" for name, text in words.items())
+
+
 def notes(records: Sequence[Record]) -> Iterator[str]:
     """What a reader of the table should know: classes without samples, L-BFGS that stopped early, rates at the edge."""
     trained = [r.run.result["train"] for r in records if r.stage == "final" and r.run and r.run.result]
     unseen = {name for train in trained for name in train.get("unseen_classes", ())}
     if unseen:
-        shown = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
+        names = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
         words = "1 class has" if len(unseen) == 1 else f"{len(unseen)} classes have"
-        yield f"{words} no training sample: {shown}"
+        yield f"{words} no training sample: {names}"
     short = sum(train.get("converged") is False for train in trained)
     if short:
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
@@ -110,19 +124,19 @@ def summary_table(
             columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))
     columns.append(("chosen", [Entry(arrays.choices[m].settings) for m in methods]))
     columns.append(("seeds", [Entry(_seeds(arrays, m)) for m in methods]))
-    shown = [(head, column) for head, column in columns if any(entry.text for entry in column)]
-    heads = tuple(head for head, _ in shown)
-    return ReportTable("summary", title, (heads,), tuple(zip(*(column for _, column in shown), strict=True)))
+    filled = [(head, column) for head, column in columns if any(entry.text for entry in column)]
+    rows = tuple(zip(*(column for _, column in filled), strict=True))
+    return ReportTable("summary", title, (tuple(head for head, _ in filled),), rows)
 
 
 def _scores(arrays: ArenaScores, metric: Metric, intervals: bool = False) -> list[Entry]:
     """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
     scores = [arrays.score(method, metric.key) for method in arrays.choices]
     states = [choice.state if intervals else "" for choice in arrays.choices.values()]
-    shown = scores if intervals else [Score(s.value) for s in scores]
+    told = scores if intervals else [Score(s.value) for s in scores]
     entries = [
         score_entry(s, metric, state if s.value is None else "")
-        for s, state in zip(shown, states, strict=True)
+        for s, state in zip(told, states, strict=True)
     ]
     return with_marks(entries, [s.value for s in scores], metric)
 

@@ -15,7 +15,7 @@ from hace.lab.report.document import SectionBuilder, build_document
 from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
 from hace.lab.report.results import Results
 from hace.lab.report.tables import runs_csv
-from hace.lab.report.text import counts_text
+from hace.lab.report.text import counts_text, selection_text
 from hace.lab.runs.run import RUN
 from hace.lab.study.cells import Record
 from hace.lab.study.study import Study, read_study
@@ -135,6 +135,7 @@ def facts(records: Sequence[Record], about: About) -> list[tuple[str, str]]:
         ("models", ", ".join(dict.fromkeys(shown(key.model) for key in keys))),
         ("methods", "; ".join(dict.fromkeys(method_title(key.method) for key in keys))),
         ("protocols", ", ".join(dict.fromkeys(PROTOCOLS[key.protocol] for key in keys))),
+        ("rates chosen on", selection_text(records)),
         ("seeds", f"{len(seeds)}: {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
         ("versions", _versions(records, about)),
         ("caution", MADE_UP if any(_is_made_up(about.data.get(name)) for name in datasets) else ""),

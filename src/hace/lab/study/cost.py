@@ -1,4 +1,4 @@
-"""What is left of a study, and about how long it takes: from its own finished runs, else by a rule of thumb."""
+"""What is left of a study and about how long it takes, from its finished runs or else by a rule of thumb."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(
     }
 )
 SUSTAINED = 50e12  # operations per second, of an ordinary accelerator
-PROBE_SPEED = 50e9  # operations a second, of one thread of an ordinary processor
+PROBE_SPEED = 50e9  # operations per second, of one thread of an ordinary processor
 RULE = (
     f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
     f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread"
@@ -35,10 +35,10 @@ class Left:
     """What is left of a part of a study.
 
     Attributes:
-        runs: How many runs it has.
-        done: How many are finished.
-        seconds: What the others may take, one after another.
-        measured: Whether that comes from runs of this study.
+        runs: All its runs.
+        done: Finished runs.
+        seconds: Time of the others, one after another.
+        measured: Whether the time comes from runs of this study.
     """
 
     runs: int = 0
@@ -52,11 +52,11 @@ def whats_left(
     configs: Mapping[tuple[str, str, str], RunConfig],
     data: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> dict[tuple[str, str, str], Left]:
-    """By data set, model and method: runs, finished ones, and the seconds of the others.
+    """Runs, finished ones, and the seconds of the others, by data set, model and method.
 
     Args:
         records: Of the study.
-        configs: One configuration for each of these.
+        configs: A configuration by data set, model and method.
         data: What the study knows of its data sets, by name and kind of runs.
     """
     records = list(records)
@@ -80,7 +80,7 @@ def whats_left(
 
 
 def _speeds(records: Iterable[Record]) -> dict[tuple[str, str], float]:
-    """Seconds for a sample and epoch of finished runs, by data set and model."""
+    """Seconds per sample and epoch of finished runs, by data set and model."""
     sums: dict[tuple[str, str], list[float]] = {}
     for record in records:
         if record.run is None or record.run.result is None or record.run.status != "finished":
@@ -99,5 +99,5 @@ def _seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:
         small = config.data.name in ("cifar100", "synthetic") or (config.image_size or 224) < 64
         gmacs = GMACS.get(config.model, GMACS["resnet50"])  # a model that is not listed counts as a ResNet-50
         return 6e9 * gmacs[0 if small else 1] / SUSTAINED
-    # Forwards and the gradient of the weights, two operations each; features need no gradient.
+    # Forward and the gradient of the weights, two operations each; features need no gradient.
     return 4 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED

@@ -1,4 +1,4 @@
-"""The methods that studies compare. To add one, add an entry: grid, tables and figures pick it up by its key."""
+"""The methods that studies compare. To add one, add an entry: studies, tables and figures find it by its key."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Method:
     """A loss with its parameters, as tables name it.
 
     Attributes:
-        key: Short and stable; results are joined by it, and the paper's printed numbers carry it too.
+        key: Short and stable; results, and the paper's printed numbers, are joined by it.
         title: For people.
-        loss: The loss; a diluted method takes its d from the cell of the grid.
+        loss: The loss; a diluted method takes its d from the cell.
         diluted: Whether it has a dilution d.
         shuffled: Whether it trains on the shuffled tree.
-        control: What the comparison with it tells; empty for a method in its own right.
+        control: What comparing with it shows; empty for a method that is not a control.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Method:
         if dilution is None:
             return self.loss
         if not self.diluted:
-            raise ConfigError(f"The method {self.key!r} has no dilution, got {dilution}.")
+            raise ConfigError(f"dilution must be None for the method {self.key!r}. Got {dilution}.")
         return LossConfig(self.loss.name, {**self.loss.options, "dilution": dilution})
 
 
@@ -69,7 +69,7 @@ METHODS: dict[str, Method] = {
             _loss("hace"),
             diluted=True,
             shuffled=True,
-            control="a tree of the same shape that means nothing; above the leaves it is judged by its leaves alone",
+            control="a tree of the same shape without meaning; above the leaves it is judged by its leaves alone",
         ),
         Method(
             "ancestral",
@@ -83,7 +83,7 @@ METHODS: dict[str, Method] = {
             "HACE's table on leaf outputs",
             _loss("hace_leaves"),
             diluted=True,
-            control="the same target without outputs of inner nodes",
+            control="the same target without outputs for inner nodes",
         ),
         # Other baselines.
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),

@@ -17,17 +17,27 @@ from hace.lab.study.presets import Preset
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 OPTIONS = {"probe": "--features", "train": "--data-root"}
-_OF_THE_GRID = ("data", "loss", "seed", "lr", "epochs", "validation", "evaluate", "model", "keep")
+_OF_THE_GRID = {
+    "data": "Use --features, --data-root and --hierarchy.",
+    "loss": "Use --methods or --only.",
+    "seed": "Use --seeds or --only.",
+    "lr": "Use --rates or --only.",
+    "epochs": "Use --epochs-scale.",
+    "model": "Use --only.",
+    "validation": "The data's validation split chooses, or 10 % of the training samples.",
+    "evaluate": "Searches are judged on held-out samples, final runs on the test samples.",
+    "keep": "Final runs keep their weights.",
+}
 
 
 @dataclass(frozen=True)
 class Locations:
-    """Where the data of a study lie, as the command line says it.
+    """Paths of a study's data, by data set.
 
     Attributes:
-        features: A folder of `hace features` or a file of features, by data set.
-        images: The folder or manifest of a data set of images, by data set.
-        hierarchies: Another hierarchy than the data set's own, by data set.
+        features: A folder of `hace features`, or a file of features.
+        images: The folder or manifest of a data set of images.
+        hierarchies: A hierarchy in place of the data set's own.
     """
 
     features: Mapping[str, str] = field(default_factory=dict)
@@ -35,11 +45,11 @@ class Locations:
     hierarchies: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, kind: str) -> Mapping[str, str]:
-        """The data sets that serve a kind of runs."""
+        """The data sets that have a path for a kind of runs."""
         return self.features if kind == "probe" else self.images
 
     def data(self, name: str, kind: str) -> DataConfig | None:
-        """The data of a data set; None where nobody said where they lie."""
+        """The data of a data set; None without a path."""
         from hace.data import DATASETS as KNOWN
 
         root = self.given(kind).get(name)
@@ -68,28 +78,28 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise ConfigError(f"{option} must be NAME=VALUE, got {text!r}.")
+            raise ConfigError(f"{option} must be NAME=VALUE. Got {text!r}.")
         if name in found:
-            raise ConfigError(f"{option} names {name!r} twice: {found[name]!r} and {value!r}.")
+            raise ConfigError(f"{option} must name {name!r} once. Got {found[name]!r} and {value!r}.")
         found[name] = value
     return found
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What a user changes of a preset, and where the data lie.
+    """What a user changes of a preset, and the paths of the data.
 
     Attributes:
-        place: Where the data lie.
-        only: Parts of the grid, by part of a cell: {"method": "hace,sce"}.
-        methods: In place of the preset's.
-        rates: In place of the preset's.
-        seeds: In place of the preset's.
-        epochs_scale: Times the epochs of every run.
+        locations: Paths of the data.
+        only: Values of parts of the cells to keep: {"method": "hace,sce"}.
+        methods: Instead of the preset's.
+        rates: Instead of the preset's.
+        seeds: Instead of the preset's.
+        epochs_scale: Multiplies the epochs of every run.
         settings: Other settings of every run, such as {"batch_size": 64} or {"precision": "bf16"}.
     """
 
-    place: Locations = field(default_factory=Locations)
+    locations: Locations = field(default_factory=Locations)
     only: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
@@ -100,17 +110,24 @@ class Choices:
     def __post_init__(self) -> None:
         fixed = [name for name in self.settings if name in _OF_THE_GRID]
         if fixed:
-            raise ConfigError(f"--set {fixed[0]}: that is the grid's own business. Other options choose it.")
+            raise ConfigError(f"--set {fixed[0]} is set by the study grid. {_OF_THE_GRID[fixed[0]]}")
         if self.seeds is not None and self.seeds < 1:
-            raise ConfigError(f"--seeds must be at least 1, got {self.seeds}.")
+            raise ConfigError(f"--seeds must be at least 1. Got {self.seeds}.")
         if not 0 < self.epochs_scale < float("inf"):
-            raise ConfigError(f"--epochs-scale must be more than 0, got {self.epochs_scale:g}.")
+            raise ConfigError(f"--epochs-scale must be more than 0. Got {self.epochs_scale:g}.")
         if self.rates is not None and not all(rate > 0 for rate in self.rates):
-            raise ConfigError(f"--rates must be more than 0, got {', '.join(f'{r:g}' for r in self.rates)}.")
+            raise ConfigError(f"--rates must be more than 0. Got {', '.join(f'{r:g}' for r in self.rates)}.")
 
 
 class StudyPlan(NamedTuple):
-    """The cells of a study, its data by name and kind of runs, and the data sets that nobody gave a place for."""
+    """A study before it starts.
+
+    Attributes:
+        preset: The names of its presets.
+        cells: Its cells.
+        data: Its data, by name and kind of runs.
+        missing: The options that would name the data sets without a path.
+    """
 
     preset: str
     cells: list[Cell]
@@ -140,20 +157,20 @@ def make_plan(
     choices = choices or Choices()
     if choices.rates is not None and all(preset.fixed is not None for preset in presets.values()):
         raise ConfigError(
-            f"--rates: {next(iter(presets))} has fixed rates. Use a fair study to choose others."
+            f"--rates must be left out: {next(iter(presets))} has fixed rates. Use a fair study to choose others."
         )
     found: dict[CellKey, Cell] = {}
     data: dict[tuple[str, str], DataConfig] = {}
     missing: list[str] = []
     named = {dataset for preset in presets.values() for dataset in (*preset.datasets, *preset.reserved)}
     for name, preset in presets.items():
-        there, lacking = _data(name, preset, choices.place, named, absent)
+        there, lacking = _data(name, preset, choices.locations, named, absent)
         missing += lacking
         for dataset, source in there.items():
             data[dataset, preset.kind] = source
             for cell in _grid(preset, choices, dataset, source):
                 found.setdefault(cell.key, cell)  # what two presets have in common is one cell
-    _refuse_stray(choices.place, presets.values())
+    _refuse_stray(choices.locations, presets.values())
     cells = only(list(found.values()), choices.only)
     if not cells:
         raise ConfigError(
@@ -175,34 +192,34 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
 
 
 def _data(
-    name: str, preset: Preset, place: Locations, named: Collection[str], absent: bool
+    name: str, preset: Preset, locations: Locations, named: Collection[str], absent: bool
 ) -> tuple[dict[str, DataConfig], list[str]]:
     """The data sets of a preset and of the user that have a path; and the options that would give the others.
 
     Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset.
     """
     option = OPTIONS[preset.kind]
-    own = [d for d in place.given(preset.kind) if d not in named]
-    found = {d: preset.data.get(d) or place.data(d, preset.kind) for d in [*preset.datasets, *own]}
+    own = [d for d in locations.given(preset.kind) if d not in named]
+    found = {d: preset.data.get(d) or locations.data(d, preset.kind) for d in [*preset.datasets, *own]}
     lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
     there = {d: source for d, source in found.items() if source is not None}
     if absent and not there:
         there = {d: DataConfig("features" if preset.kind == "probe" else d) for d in found}
     if not there:
         raise ConfigError(
-            f"{name} has no data: say where they lie, with {' '.join(f'{option} {d}=PATH' for d in preset.datasets)}, or "
-            f"with {option} NAME=PATH for data of your own."
+            f"{name} has no data. Give {' '.join(f'{option} {d}=PATH' for d in preset.datasets)}, or {option} NAME=PATH for "
+            "your own."
         )
     return there, lacking
 
 
-def _refuse_stray(place: Locations, presets: Iterable[Preset]) -> None:
+def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
     kinds = {preset.kind for preset in presets}
-    given = [d for kind in kinds for d in place.given(kind)]
-    for name in place.hierarchies:
+    given = [d for kind in kinds for d in locations.given(kind)]
+    for name in locations.hierarchies:
         if name not in given:
             options = " or ".join(f"{OPTIONS[kind]} {name}=PATH" for kind in sorted(kinds))
-            raise ConfigError(f"--hierarchy {name}=...: there is no {options}.{nearest(name, given)}")
+            raise ConfigError(f"--hierarchy {name}= must come with {options}.{nearest(name, given)}")
 
 
 def behind(data: DataConfig) -> str:
@@ -228,14 +245,14 @@ def behind(data: DataConfig) -> str:
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
-    """The configuration that all runs of a data set and model share; its rate is the base rate."""
+    """The configuration that all runs of a data set and model share, at the base rate."""
     scale = choices.epochs_scale
     if preset.kind == "probe":
         base = ProbeConfig(data=data, lr=preset.lr, epochs=_scaled(preset.epochs, scale))
     else:
         if preset.recipe is None:
             raise ConfigError(
-                f"a preset of end-to-end training must have a recipe. Got none for {preset.title!r}."
+                f"A preset of end-to-end training must have a recipe. Got none for {preset.title!r}."
             )
         base = preset.recipe(dataset, model)
         epochs = _scaled(base.epochs, scale)
@@ -257,7 +274,7 @@ def method_cells(
     seed: int,
     base: RunConfig,
 ) -> Iterator[Cell]:
-    """The cells of a method and a seed."""
+    """The cells of a method at a seed: one per dilution, or one per fixed run."""
     if preset.fixed is None:
         grid = choices.rates or tuple(rate * base.lr for rate in preset.rates)
         rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]

@@ -1,4 +1,4 @@
-"""The beginning of a study: its data are looked at, its grid is written down; or an old one is found, and compared."""
+"""Starting a study: look at its data and write down its cells, or compare them with those of the study that is there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DINOV2_FEATURES = 1024
 
 
 class DataSize(NamedTuple):
-    """How large a public data set is: enough to say what a study of it would cost."""
+    """The size of a public data set: enough to price a study of it."""
 
     classes: int
     nodes: int
@@ -41,39 +41,46 @@ SIZES = {
 
 
 class Survey:
-    """The data of a plan, looked at: what a study remembers of each, and what is wrong with the others.
+    """The data of a plan: what a study records of each data set, and why others cannot be used.
 
     Attributes:
-        known: What study.json says of data sets, by name.
-        usable: Names and kinds of runs of all of them.
-        sources: Of features, the data with one sample a split: enough to see which runs share a pass.
-        problems: Why a data set cannot be used.
+        usable: What study.json says of a data set, by name and kind of runs.
+        sources: Of features, the data with one sample per split: enough to see which runs share a pass.
+        problems: Why a data set cannot be used, by name.
     """
 
     def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
-        self.known: dict[str, dict[str, Any]] = {}
-        self.usable: set[tuple[str, str]] = set()
+        self.usable: dict[tuple[str, str], dict[str, Any]] = {}
         self.sources: dict[str, Source[Any]] = {}
         self.problems: dict[str, str] = {}
         for (name, kind), config in data.items():
             try:
-                about = self._look(name, kind, config)
+                self.usable[name, kind] = self._look(name, kind, config)
             except HaceError as error:
                 self.problems[name] = str(error)
-                continue
-            self.usable.add((name, kind))
-            if name in self.known:
-                self.known[name]["also"] = about
-            else:
-                self.known[name] = about
+
+    def document(self) -> dict[str, dict[str, Any]]:
+        """The "data" of study.json: by name; the second kind of a data set that has both is "also" there."""
+        found: dict[str, dict[str, Any]] = {}
+        for (name, _), about in self.usable.items():
+            found[name] = {**found[name], "also": about} if name in found else about
+        return found
 
     def resolved(self, cell: Cell) -> Cell:
         """A cell that says what its search holds out: the data's validation split if there is one, else a share."""
         if cell.validation is not None:
             return cell
-        about = self.known[cell.key.dataset]
-        parts = [part for part in (about, about.get("also")) if part and part["kind"] == cell.config.kind]
-        return replace(cell, validation="split" if "val" in parts[0]["samples"] else HELD_OUT)
+        about = self.usable[cell.key.dataset, cell.config.kind]
+        return replace(cell, validation="split" if "val" in about["samples"] else HELD_OUT)
+
+    def notes(self) -> list[str]:
+        """What to tell the user: the data sets whose validation split chooses."""
+        sizes = {name: about["samples"].get("val") for (name, _), about in self.usable.items()}
+        return [
+            f"{name}: its validation split ({count:,} samples) chooses under the fair protocol"
+            for name, count in sizes.items()
+            if count
+        ]
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         if config.root is None and name in SIZES:
@@ -112,7 +119,7 @@ def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
 
 
 def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
-    """The content of study.json. Where data have a validation split, it chooses."""
+    """The content of study.json."""
     return {
         "format": FORMAT,
         "preset": plan.preset,
@@ -125,7 +132,7 @@ def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -
             "settings": dict(choices.settings),
         },
         "runs": RUNS if runs is None else str(Path(runs).resolve()),
-        "data": survey.known,
+        "data": survey.document(),
         "cells": [survey.resolved(cell).to_dict() for cell in plan.cells],
         "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "made_with": environment.config(),
@@ -141,18 +148,18 @@ def start_study(
     runs: str | None = None,
     update: bool = False,
 ) -> Study:
-    """Begin a study, or open the one that was begun by the same choices on the same data.
+    """Start a study, or open the one that the same choices started on the same data.
 
     Args:
-        folder: New, or the study's.
-        plan: The grid.
-        choices: What the user said.
-        survey: The data.
+        folder: A new folder, or the study's.
+        plan: Its cells.
+        choices: The user's.
+        survey: Its data.
         runs: The folder of run directories; by default `folder/runs`.
-        update: Whether the study may have changed.
+        update: Whether to accept a changed study.
 
     Raises:
-        ConfigError: Something else lies there, or the study has changed; with the differences.
+        ConfigError: The folder holds something else, or the study has changed; with the differences.
         DataError: Data cannot be used.
     """
     folder = Path(folder)
@@ -168,11 +175,11 @@ def start_study(
                 [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
             )
             raise ConfigError(
-                f"{folder} holds another study than this one. Changed:\n"
+                f"{folder} holds another study. Changed:\n"
                 + "\n".join(f"  - {line}" for line in shown)
-                + "\nGive another --out, or --update to go on with the new one: runs that both have are kept."
+                + "\nGive another --out, or --update to go on with the new one; runs that both have are kept."
             )
-        if not changed:  # but the data may have moved, and how it is said may differ
+        if not changed:  # but the data may have moved, and other choices may give the same cells
             document |= {key: old.document[key] for key in ("choices", "began", "made_with")}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -190,10 +197,18 @@ def started_study(
     runs: str | None = None,
     update: bool = False,
 ) -> Iterator[Study]:
-    """The same, held for this process before anything is written: a study at work is not changed under its feet.
+    """The same, locked for this process before anything is written, so no one changes a study that is running.
+
+    Args:
+        folder: As in :func:`start_study`.
+        plan: As in :func:`start_study`.
+        choices: As in :func:`start_study`.
+        survey: As in :func:`start_study`.
+        runs: As in :func:`start_study`.
+        update: As in :func:`start_study`.
 
     Raises:
-        ConfigError: As of :func:`start_study`, or another process is at work there.
+        ConfigError: As in :func:`start_study`, or another process is using the folder.
         DataError: Data cannot be used.
     """
     folder = Path(folder)
@@ -205,17 +220,19 @@ def started_study(
 
 
 def _refuse(folder: Path, survey: Survey) -> None:
-    """Data that cannot be used, and a folder that holds something else."""
+    """Refuse data that cannot be used, and a folder that holds something else."""
     if survey.problems:
         raise DataError("\n".join(f"{name}: {problem}" for name, problem in survey.problems.items()))
     if (folder / STUDY).is_file() or not folder.exists():
         return
     if not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir()):
-        raise ConfigError(f"{folder} exists and is no study. Give --out a new or an empty folder.")
+        raise ConfigError(
+            f"--out must be a study, a new or an empty folder. Got {folder}, which holds other files."
+        )
 
 
 def _changes(old: Study, new: Study) -> list[str]:
-    """What differs in what decides a study, in words; choices that lead to the same grid are the same."""
+    """What differs between two studies, in words; nothing where different choices give the same cells."""
     found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
     for name, kind in dict.fromkeys([*old.sets, *new.sets]):
         before, after = (
@@ -224,11 +241,11 @@ def _changes(old: Study, new: Study) -> list[str]:
         if before != after:
             found.append(f"data {name}: fingerprint {before} -> {after}")
     ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, new.cells))
-    for what, here, there in (("no longer there", ours, theirs), ("new", theirs, ours)):
+    for what, here, there in (("gone", ours, theirs), ("new", theirs, ours)):
         gone = [key for key in here if key not in there]
         if gone:
             first = f"{gone[0]}, seed {gone[0].seed}"
-            found.append(f"cells that are {what}: {len(gone)}, the first is {first}")
+            found.append(f"{what} cells: {len(gone)}, the first is {first}")
     for key, cell in ours.items():
         lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
         found += [f"{key}, seed {key.seed}: {line}" for line in lines]

@@ -1,13 +1,12 @@
-"""A study on disk: its grid, where its runs lie, and what failed. A report reads it without the data.
+"""A study on disk: its cells, its runs, and what failed. A report needs nothing else, not even the data.
 
 study.json      preset, choices, data with their fingerprints, cells; written once, whole
-failures.json   runs that failed, with the error and the number of attempts
-runs/<id>       run directories, unless --runs says where; several studies may share them
+failures.json   failed runs, with the error and the number of attempts
+runs/<id>       run directories, or wherever --runs puts them; studies can share them
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import FormatError, HaceError
+from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, Run, read_run
@@ -23,6 +23,7 @@ from hace.lab.study.cells import Cell, Record, Stage, cell_from_dict, choose
 
 FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
+_PARTS = {"preset": str, "choices": dict, "runs": str, "data": dict, "cells": list}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +52,7 @@ class Study:
 
     @property
     def data(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of its data sets, by their names in the study.
-
-        Where a study has both images and features of a data set, the second of them is "also" there.
-        """
+        """What is known of its data sets, by name; of one with both images and features the second is "also" there."""
         return self.document["data"]
 
     @cached_property
@@ -65,7 +63,7 @@ class Study:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The grid."""
+        """Its cells."""
         return tuple(map(cell_from_dict, self.document["cells"]))
 
     def identity(self, cell: Cell, config: RunConfig) -> str:
@@ -73,15 +71,12 @@ class Study:
         return config.identity(self.sets[cell.key.dataset, config.kind]["fingerprint"])
 
     def failures(self) -> dict[str, dict[str, Any]]:
-        """What is known of runs that failed, by their ids."""
+        """What is known of failed runs, by id."""
         path = self.folder / FAILURES
-        return dict(_read(path)) if self.saved and path.is_file() else {}
+        return read_mapping(path) if self.saved and path.is_file() else {}
 
     def records(self) -> list[Record]:
-        """Every run of the grid, as it stands: those of the searches and the final ones.
-
-        A final run whose rate is not chosen yet has the rate NaN.
-        """
+        """Every run of the study, searches and final ones. A final run that is not chosen yet has the rate NaN."""
         failures = self.failures()
         opened: dict[str, tuple[Run | None, str, bool]] = {}
 
@@ -121,26 +116,29 @@ def read_study(folder: str | Path) -> Study:
     """Open a study.
 
     Raises:
-        FormatError: There is none, or it is damaged.
+        FormatError: The folder holds no study, or a damaged one.
     """
     folder = Path(folder)
     path = folder / STUDY
     if not path.is_file():
         raise FormatError(
-            f"{folder} is no study: it has no {STUDY}. `hace study PRESET --out FOLDER` makes one."
+            f"{folder} must be a study. Got a folder without {STUDY}: `hace study PRESET --out FOLDER` makes one."
         )
-    document = _read(path)
-    lacking = [key for key in ("preset", "choices", "runs", "data", "cells") if key not in document]
-    data = document.get("data", {}).values()
-    lacking += [key for key in ("kind", "fingerprint", "samples") if any(key not in about for about in data)]
+    document = read_mapping(path)
+    lacking = [key for key, kind in _PARTS.items() if not isinstance(document.get(key), kind)]
+    sets = [] if "data" in lacking else document["data"].values()
+    for key in ("kind", "fingerprint", "samples"):
+        lacking += [key] if any(not isinstance(about, dict) or key not in about for about in sets) else []
     if document.get("format") != FORMAT or lacking:
         what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
-        raise FormatError(f"{path} is damaged or not of this version: {what}.")
+        raise FormatError(
+            f"{path} must be a study of format {FORMAT}. Got {what}: it is damaged, or of another version."
+        )
     return Study(folder, document)
 
 
 def write_failures(study: Study, failures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Replace failures.json; without failures there is none."""
+    """Replace failures.json; without failures, remove it."""
     path = study.folder / FAILURES
     if not study.saved:
         return
@@ -149,13 +147,3 @@ def write_failures(study: Study, failures: Mapping[str, Mapping[str, Any]]) -> N
     elif path.exists():
         with writing(study.folder):
             path.unlink()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(document, dict):
-        raise FormatError(f"{path} is damaged: it should hold an object.")
-    return document
