@@ -359,9 +359,9 @@ def test_footnotes_mark_their_cells() -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ({"modle": "vit_base"}, "a key must be one of dataset, .*, got 'modle'. Did you mean 'model'"),
-        ({"model": "vit"}, "names 0. For model it has resnet18, resnet34"),
-        ({"model": "vit_base"}, "names 6. Say also dataset and method."),
+        ({"modle": "vit_base"}, "a key must be one of dataset, .* Got 'modle'. Did you mean 'model'"),
+        ({"model": "vit"}, "Got 0 cells. For model it has resnet18, resnet34"),
+        ({"model": "vit_base"}, "Got 6 cells. Add dataset and method."),
     ],
 )
 def test_a_key_that_names_no_cell_or_many(key: dict[str, str], message: str) -> None:
@@ -370,7 +370,7 @@ def test_a_key_that_names_no_cell_or_many(key: dict[str, str], message: str) -> 
 
 
 def test_a_cell_without_a_number_says_so() -> None:
-    with pytest.raises(ConfigError, match="must hold a number, and holds '3 or 4': read its `printed`"):
+    with pytest.raises(ConfigError, match=r"must hold a number\. Got '3 or 4': read its `printed`"):
         TABLES["datasets"].value(dataset="nabirds", metric="depth")
 
 

@@ -181,20 +181,20 @@ def test_assumptions_are_what_the_code_does() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: recipe("resnet81"), "model must be one of .* got 'resnet81'. Did you mean 'resnet18'"),
-        (lambda: training_cost("cifar10", "resnet18"), "got 'cifar10'. Did you mean 'cifar100'"),
+        (lambda: recipe("resnet81"), "model must be one of .* Got 'resnet81'. Did you mean 'resnet18'"),
+        (lambda: training_cost("cifar10", "resnet18"), "Got 'cifar10'. Did you mean 'cifar100'"),
         (lambda: describe("resnet18", "birds"), "dataset must be one of"),
-        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of hace, sce, got 'ce'"),
+        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of hace, sce. Got 'ce'"),
         (
             lambda: learning_rates("sce", 0.1, 0.5, "adj"),
-            "pairing must be one of standard, adjusted, got 'adj'",
+            "pairing must be one of standard, adjusted. Got 'adj'",
         ),
         (
             lambda: learning_rates("sce", 0.1, 0.0, "standard"),
-            "dilution must be above 0 and at most 1, got 0.0",
+            "dilution must be above 0 and at most 1. Got 0.0",
         ),
-        (lambda: learning_rates("sce", 0.1, float("nan"), "standard"), "dilution must be .* got nan"),
-        (lambda: learning_rates("sce", -0.1, 0.5, "standard"), "base_lr must be a number above 0, got -0.1"),
+        (lambda: learning_rates("sce", 0.1, float("nan"), "standard"), "dilution must be .* Got nan"),
+        (lambda: learning_rates("sce", -0.1, 0.5, "standard"), "base_lr must be a number above 0. Got -0.1"),
     ],
 )
 def test_bad_input(call, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Do the paper's printed numbers fit each other: its marks of the best, and its accuracies as counts of images?"""
+"""Checks of the printed numbers: marks of the best, and accuracies as counts of images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hace.paper.printed import PrintedCell, paper_tables
 
 
 def misplaced_marks() -> list[PrintedCell]:
-    """Cells whose bold or underline does not match the numbers; equal numbers share a mark.
+    """Cells whose bold or underline contradicts the numbers; equal numbers share a mark.
 
     Example:
         >>> misplaced_marks()

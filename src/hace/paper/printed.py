@@ -1,11 +1,11 @@
-"""The paper's tables as data: every printed number, with the keys that results of our own are joined by.
+"""The paper's tables as data: every printed number, with the keys that join it to our results.
 
-A cell is named by what it was measured on, with `None` where a table does not tell runs apart:
+A cell is named by what it was measured on, with `None` where a table does not distinguish:
 
     table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
 
-Data sets are named as in :data:`hace.DATASETS`. Numbers and marks stand in `tables.json`, what is wrong with
-them in `errata.json`; both are read without torch.
+Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, known errors in
+`errata.json`; both are read without torch.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PrintedCell:
 
     @property
     def value(self) -> float | None:
-        """The number, where the cell is one."""
+        """The number; None if the cell holds something else."""
         text = self.printed.removeprefix("~").replace(",", "")
         try:
             return float(text.removesuffix("M")) * (1e6 if text.endswith("M") else 1)
@@ -56,12 +56,12 @@ class PrintedCell:
 
 @dataclass(frozen=True)
 class Erratum:
-    """Something in the paper that does not hold, in our words."""
+    """An error in the paper, in our words."""
 
     id: str
     where: str  # the paper's section
     text: str
-    cells: tuple[PrintedCell, ...]  # the cells it is about; none where it is about the text alone
+    cells: tuple[PrintedCell, ...]  # the cells it is about; none if it is about the text alone
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class PaperTable:
 
     @property
     def metric(self) -> str | None:
-        """What all its cells measure, "top-1" or "top-5"; None where that differs from column to column."""
+        """What all its cells measure, "top-1" or "top-5"; None if columns differ."""
         metrics = {cell.metric for cell in self.cells}
         return metrics.pop() if len(metrics) == 1 else None
 
     def select(self, **key: str | float | None) -> tuple[PrintedCell, ...]:
-        """The cells with these keys; what is left out may be anything.
+        """The cells with these keys; other keys may have any value.
 
         Example:
             >>> [cell.printed for cell in paper_tables()["probe"].select(dataset="aircraft", method="hace")]
@@ -109,7 +109,7 @@ class PaperTable:
         for name in key:
             if name not in CELL_KEYS:
                 raise ConfigError(
-                    f"a key must be one of {', '.join(CELL_KEYS)}, got {name!r}.{nearest(name, CELL_KEYS)}"
+                    f"a key must be one of {', '.join(CELL_KEYS)}. Got {name!r}.{nearest(name, CELL_KEYS)}"
                 )
         return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
 
@@ -124,11 +124,11 @@ class PaperTable:
             said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
             if found:
                 differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in found}) > 1]
-                remedy = f" Say also {' and '.join(differ)}."
+                remedy = f" Add {' and '.join(differ)}."
             else:
                 remedy = "".join(self._known(name, value) for name, value in key.items())
             raise ConfigError(
-                f"{said} must name one cell of the table {self.id!r}, and names {len(found)}.{remedy}"
+                f"{said} must name one cell of the table {self.id!r}. Got {len(found)} cells.{remedy}"
             )
         return found[0]
 
@@ -142,12 +142,12 @@ class PaperTable:
         cell = self.cell(**key)
         if cell.value is None:
             raise ConfigError(
-                f"the cell must hold a number, and holds {cell.printed!r}: read its `printed` instead."
+                f"the cell must hold a number. Got {cell.printed!r}: read its `printed` instead."
             )
         return cell.value
 
     def contests(self) -> Iterator[tuple[PrintedCell, ...]]:
-        """The cells that compete with each other: those that differ in the method alone."""
+        """Groups of cells that compete: those that differ in the method alone."""
         groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
         for cell in self.cells:
             if cell.method is not None and cell.value is not None:
@@ -157,7 +157,7 @@ class PaperTable:
         yield from (tuple(group) for group in groups.values())
 
     def marks(self, cell: PrintedCell) -> tuple[str, ...]:
-        """The footnotes of a cell, but not those of the whole table."""
+        """The marks of a cell's footnotes, without those of the whole table."""
         return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
 
     def _known(self, name: str, value: str | float | None) -> str:
@@ -171,7 +171,7 @@ def _document(name: str) -> Any:
 
 
 def paper_names() -> dict[str, str]:
-    """Names for people of the data sets, models and methods in the tables.
+    """Titles of the data sets, models and methods in the tables.
 
     Example:
         >>> paper_names()["sce_soft10"]
@@ -194,7 +194,7 @@ def paper_tables() -> dict[str, PaperTable]:
 
 
 def errata() -> tuple[Erratum, ...]:
-    """What does not hold in the paper, with the cells that it touches."""
+    """Known errors of the paper, with the cells they are about."""
     return _errata()
 
 
@@ -230,7 +230,7 @@ def _split(where: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _table(entry: Mapping[str, Any]) -> PaperTable:
-    """A table from its entry: a line a row, cells between bars, **bold** and _underlined_."""
+    """A table from its entry: one line per row, cells between bars, **bold** and _underlined_."""
     columns = entry["columns"]
     if isinstance(columns, dict):  # all combinations, the last key fastest
         columns = [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]

@@ -34,7 +34,7 @@ class Recipe:
 
     Attributes:
         model: A key of `hace.lab.models.ARCHITECTURES`.
-        batch_size: Images of a step.
+        batch_size: Images per step.
         lr: The base rate l, before `learning_rates`.
         weight_decay: As the optimiser applies it.
         momentum: Of SGD; AdamW's first beta.
@@ -106,9 +106,9 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     _checked("loss", loss, _PAIR)
     _checked("pairing", pairing, PAIRINGS)
     if not 0 < base_lr < math.inf:
-        raise ConfigError(f"base_lr must be a number above 0, got {base_lr!r}.")
+        raise ConfigError(f"base_lr must be a number above 0. Got {base_lr!r}.")
     if not 0 < dilution <= 1:
-        raise ConfigError(f"dilution must be above 0 and at most 1, got {dilution!r}.")
+        raise ConfigError(f"dilution must be above 0 and at most 1. Got {dilution!r}.")
     if pairing == "standard":
         return base_lr if loss == "hace" else base_lr * dilution
     return base_lr / dilution if loss == "hace" else base_lr
@@ -153,7 +153,7 @@ def describe(model: str, dataset: str) -> str:
         >>> print(describe("resnet18", "cifar100"))
         ResNet-18 on cifar100, as the paper's table of hyperparameters has it: 450 epochs at 32 px, batches of 128, sgd with
         rate 0.1, decay 0.0001, momentum 0.9, dropout 0, schedule cosine.
-        Cost: 7.5e+16 operations a run, 0.4 hours at 50 TFLOP/s; ten runs make the paper's cell.
+        Cost: 7.5e+16 operations per run, 0.4 hours at 50 TFLOP/s; ten runs make the paper's cell.
         Expect: top-1 77.93 % with HACE (best of 6 runs, chosen on the test set), 76.52 % with SCE (best of 4).
     """
     row = recipe(model)
@@ -166,7 +166,7 @@ def describe(model: str, dataset: str) -> str:
         f"{row.epochs[dataset]} epochs at {IMAGE_SIZES[dataset]} px, batches of {row.batch_size}, {row.optimizer} with\n"
         f"rate {row.lr:g}, decay {row.weight_decay:g}, momentum {row.momentum:g}, dropout {row.dropout:g}, "
         f"schedule {row.schedule}{warmup}.\n"
-        f"Cost: {cost:.1e} operations a run, {cost / SUSTAINED / 3600:.1f} hours at {SUSTAINED / 1e12:.0f} TFLOP/s; "
+        f"Cost: {cost:.1e} operations per run, {cost / SUSTAINED / 3600:.1f} hours at {SUSTAINED / 1e12:.0f} TFLOP/s; "
         "ten runs make the paper's cell.\n"
         f"Expect: top-1 {hace:.2f} % with HACE (best of 6 runs, chosen on the test set), {sce:.2f} % with SCE "
         "(best of 4)."
@@ -176,6 +176,6 @@ def describe(model: str, dataset: str) -> str:
 def _checked(option: str, value: str, known: Collection[str]) -> str:
     if value not in known:
         raise ConfigError(
-            f"{option} must be one of {', '.join(known)}, got {value!r}.{nearest(value, known)}"
+            f"{option} must be one of {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
         )
     return value

@@ -1,4 +1,4 @@
-"""The paper's tables of its set-up (data sets, architectures, learning rates), beside what our runs had."""
+"""The paper's set-up (data sets, architectures, learning rates) beside that of our runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _table(
         return None
     heads = ({"dataset": "data set"}.get(axis, axis), "numbers", *map(_head, table.columns))
     notes = tuple((note.mark, note.text) for note in table.footnotes)
-    remark = "Ours are what the final runs of this study had; several values are those of several runs."
+    remark = "Ours: the settings of this study's final runs; several values where runs differ."
     return ReportTable(
         f"paper-{table.id}", table.title, (heads,), tuple(rows), 2, notes, (remark,), tuple(blocks)
     )
@@ -94,7 +94,7 @@ def _architecture(cell: PrintedCell, runs: list[Record]) -> str:
     metric = str(cell.metric)
     if cell.dataset is not None:
         runs = [r for r in runs if r.key.dataset == cell.dataset]
-    if metric in ("type", "params"):  # of the model itself, which the report does not build
+    if metric in ("type", "params"):  # a property of the model, which the report does not build
         return "-"
     values = [v for r in runs if (v := _setting(r, names.get(metric, metric))) is not None]
     texts = {f"{v:g}" if isinstance(v, float) else str(v): v for v in values}

@@ -21,13 +21,13 @@ def comparable() -> list[PaperTable]:
 
 
 def touched(results: Results, table: PaperTable) -> bool:
-    """Whether a study has, or plans, runs that belong into a table."""
+    """Whether a study has or plans runs for a table."""
     arenas = {(arena.dataset, arena.model) for arena in results.choices}
     return any((cell.dataset, cell.model) in arenas for cell in table.cells)
 
 
 def paper_table(results: Results, table: PaperTable) -> ReportTable:
-    """A table of the paper: for each of its rows the printed numbers, then ours under both protocols."""
+    """A table of the paper: for each row the printed numbers, then ours under both protocols."""
     is_matched = any(cell.pairing for cell in table.cells)
     sources = SOURCES[:2] if is_matched else SOURCES
     rows, blocks = [], []
@@ -45,7 +45,7 @@ def paper_table(results: Results, table: PaperTable) -> ReportTable:
     notes = tuple((note.mark, note.text) for note in table.footnotes)
     whole = [note.mark for note in table.footnotes if len(note.cells) == len(table.cells)]
     remarks = [*_about(is_matched, table.metric), *_tallies(results, table, sources)]
-    remarks += [f"Of the whole table: note {', '.join(whole)}."] if whole else []
+    remarks += [f"About the whole table: note {', '.join(whole)}."] if whole else []
     return ReportTable(
         f"paper-{table.id}",
         table.title,
@@ -95,7 +95,7 @@ def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[E
 
 
 def measured(results: Results, cell: PrintedCell, protocol: str) -> tuple[Score, str]:
-    """Our number for a cell of the paper; and what is to be said of it, or instead of it."""
+    """Our number for a cell of the paper, and its state, shown after or instead of it."""
     arena = Arena(protocol, str(cell.dataset), str(cell.model))
     chosen = results.best_top5 if cell.metric == "top-5" and protocol == "paper" else results.arrays
     arrays: ArenaScores | None = (results.matched if cell.pairing else chosen).get(arena)

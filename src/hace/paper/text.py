@@ -13,10 +13,10 @@ CLAIM_HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
 
 
 def claims_text(width: int = 100) -> str:
-    """All claims for the terminal, those that hold in short, and the errata's count.
+    """All claims for the terminal, with a summary.
 
     Args:
-        width: Characters in a line.
+        width: Characters per line.
 
     Example:
         >>> print(claims_text()[:87])
