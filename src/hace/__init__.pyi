@@ -35,13 +35,13 @@ from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.run import read_run as read_run
 from hace.lab.runs.train_config import TrainConfig as TrainConfig
 from hace.lab.serve.predictor import Predictor as Predictor
-from hace.linear.estimator import HACEClassifier as HACEClassifier
+from hace.linear import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits
 from hace.losses.head import node_log_probs as node_log_probs
 from hace.losses.registry import *  # noqa: F403  (the class of every loss)
 from hace.losses.registry import LOSSES as LOSSES
 from hace.losses.registry import build_loss as build_loss
-from hace.metrics.comparison import compare as compare
-from hace.metrics.evaluator import evaluate as evaluate
+from hace.metrics import compare as compare
+from hace.metrics import evaluate as evaluate
 
 __version__: str

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import BaseEstimator, clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -25,10 +28,12 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 import hace
 from hace import ConfigError, DataError, Hierarchy
-from hace.linear.estimator import HACEClassifier
+from hace.linear import HACEClassifier
+from hace.linear.class_labels import read_labels
 
 IRIS = load_iris()
 X: np.ndarray = IRIS.data
+SCALED: np.ndarray = StandardScaler().fit_transform(X)
 NAMES: np.ndarray = IRIS.target_names[IRIS.target]
 TREE = Hierarchy.from_paths(
     [("small", "setosa"), ("large", "virginica"), ("large", "versicolor")],
@@ -264,7 +269,9 @@ def test_partial_fit_asks_for_classes_only_where_nobody_else_knows_them() -> Non
     assert flat.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     with pytest.raises(ValueError, match="is not what the first call to partial_fit said"):
         flat.partial_fit(X, NAMES, classes=["setosa", "virginica"])
-    with pytest.raises(DataError, match="y holds 'rose', which is not in classes, in row 1"):
+    with pytest.raises(
+        DataError, match=r"y must hold labels in classes. 1 of 2 are not; the first is 'rose' in row 1"
+    ):
         flat.partial_fit(X[:2], np.array(["setosa", "rose"]))
     with pytest.raises(AttributeError, match="partial_fit"):
         _ = HACEClassifier().partial_fit
@@ -283,11 +290,104 @@ def test_pipeline_search_and_cross_validation() -> None:
     assert (cross_val_predict(pipe, X, NAMES, cv=3) == NAMES).mean() > 0.93
 
 
-def test_cross_val_predict_replaces_labels_by_numbers_and_is_refused() -> None:
-    """scikit-learn does so for every method but predict; a hierarchy cannot know its numbers, and says so."""
-    with pytest.raises(DataError, match="the first is '0' in row 0"):
-        cross_val_predict(HACEClassifier(TREE), X, NAMES, cv=3, method="predict_proba")
-    assert cross_val_predict(HACEClassifier(), X, NAMES, cv=3, method="predict_proba").shape == (150, 3)
+SORTED = Hierarchy.from_paths([("small", "setosa"), ("large", "virginica"), ("large", "versicolor")])
+NUMBERED = Hierarchy.from_paths([("0", "5"), ("1", "6"), ("1", "7"), ("2", "8")])  # 8 has no sample
+NUMBERS = np.array([5, 6, 7])[IRIS.target]
+META: dict[str, Callable[[HACEClassifier], Any]] = {
+    "stacking": lambda clf: StackingClassifier([("a", clf)], cv=3),
+    "voting": lambda clf: VotingClassifier([("a", clf), ("b", clf)]),
+    "soft voting": lambda clf: VotingClassifier([("a", clf)], voting="soft"),
+    "bagging": lambda clf: BaggingClassifier(clf, n_estimators=2, random_state=0),
+    "calibration": lambda clf: CalibratedClassifierCV(clf, cv=3),
+    "calibration of one": lambda clf: CalibratedClassifierCV(clf, cv=3, ensemble=False),
+}
+
+
+# A hierarchy, y, and the labels that tell what its encoded integers are.
+ENCODED = {
+    "names": (SORTED, NAMES, "auto"),
+    "names out of order": (TREE, NAMES, np.unique(NAMES)),
+    "numbers": (NUMBERED, NUMBERS, np.unique(NUMBERS)),
+}
+
+
+def quick(hierarchy: Hierarchy | None, labels: Any = "auto") -> HACEClassifier:
+    return HACEClassifier(hierarchy, labels=labels, weight_decay=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("meta", "case"), [*((meta, "numbers") for meta in META), *(("stacking", c) for c in ENCODED)]
+)
+def test_meta_estimators_that_encode_labels(meta: str, case: str) -> None:
+    hierarchy, y, labels = ENCODED[case]
+    clf = META[meta](quick(hierarchy, labels)).fit(SCALED, y)
+    assert (clf.predict(SCALED) == y).mean() > 0.93
+    assert clf.predict(SCALED).dtype == y.dtype
+
+
+def test_cross_val_predict_of_probabilities_encodes_labels_too() -> None:
+    def accuracy(clf: HACEClassifier, y: np.ndarray) -> float:
+        proba = cross_val_predict(clf, SCALED, y, cv=3, method="predict_proba")
+        assert proba.shape == (150, 3)
+        return (proba.argmax(axis=1) == IRIS.target).mean()
+
+    assert accuracy(quick(None), NAMES) > 0.9
+    for hierarchy, y, labels in ENCODED.values():
+        assert accuracy(quick(hierarchy, labels), y) > 0.9
+    # Positions 0 to 2 are inner nodes here: read as ids they would train on other labels without a word.
+    with pytest.raises(
+        DataError, match=r"clearly ids or positions. Got 0, which could be both. Say which: labels='ids'"
+    ):
+        accuracy(quick(NUMBERED), NUMBERS)
+    with pytest.raises(
+        DataError, match=r"hierarchy.leaves is not sorted.*labels=hierarchy.leaves for the first"
+    ):
+        accuracy(quick(TREE), NAMES)
+
+
+def test_integers_are_positions_where_no_id_is_an_integer() -> None:
+    clf = HACEClassifier(SORTED).fit(X, IRIS.target)
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert clf.score(X, IRIS.target) > 0.97
+    np.testing.assert_array_equal(clf.predict_proba(X), HACEClassifier(SORTED).fit(X, NAMES).predict_proba(X))
+    assert clf.predict_node(X[:1], level=1).tolist() == ["small"]
+    in_label_order = HACEClassifier(TREE, labels=TREE.leaves).fit(X, [TREE.label(name) for name in NAMES])
+    assert in_label_order.predict(X[:1]).tolist() == [TREE.label("setosa")]
+    assert in_label_order.predict_node(X[:1]).tolist() == ["setosa"]
+    batches = HACEClassifier(SORTED, optimizer="sgd", random_state=0).partial_fit(
+        X[:9], IRIS.target[:9], [0, 1, 2]
+    )
+    assert batches.unseen_classes_.tolist() == [1, 2]
+
+
+def test_auto_tells_ids_from_positions_or_asks() -> None:
+    def reads(ids: Sequence[str], y: Sequence[int], labels: Any = "auto") -> list[int]:
+        reading = read_labels(np.array(y), Hierarchy.flat(list(ids)), labels)
+        return [reading.hierarchy.labels[node] for node in reading(np.array(y)).tolist()]
+
+    assert reads("012", [2, 0]) == [2, 0]  # each id is its own position
+    assert reads("579", [9, 5]) == [2, 0]  # beyond the positions: ids
+    assert reads("abc", [2, 0]) == [2, 0]
+    assert reads("123", [1, 2], "ids") == [0, 1]
+    assert reads("123", [1, 2], "positions") == [1, 2]
+    assert reads("123", [0, 1], ["3", "1"]) == [2, 0]
+    assert reads("123", [3, 1], [3, 1]) == [2, 0]  # not positions: ids of the list
+    for ids, y, labels in (("123", [1, 2], "auto"), ("123", [0, 1, 2], "auto"), ("123", [1], [1, 2, 3])):
+        with pytest.raises(DataError, match=r"Got 1, which could be both"):
+            reads(ids, y, labels)
+    with pytest.raises(DataError, match=r"could be positions among fewer classes"):
+        reads("abc", [0, 1])
+    with pytest.raises(DataError, match=r"hierarchy.leaves is not sorted"):
+        reads(["10", "9"], [0, 1], "positions")
+    for labels, words in (
+        ("names", "labels must be one of 'auto', 'ids', 'positions', or a list of leaves. Got 'names'."),
+        (["a", "d"], "labels must list leaves of the hierarchy. Got 'd', which is not one."),
+        (["a", "a"], "labels must list each leaf once."),
+        ([], "labels must list each leaf once."),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            reads("abc", [0], labels)
+        assert words in str(caught.value)
 
 
 def test_clone_and_pickle() -> None:
@@ -332,7 +432,7 @@ def test_it_agrees_with_the_trainer_on_more_classes() -> None:
         ({"optimizer": "newton"}, "optimizer must be one of 'sgd', 'adamw', 'lbfgs'"),
         ({"optimizer": "sgd", "lr": -1.0}, "lr must be a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be a number >= 0"),
-        ({"hierarchy": {"a": "b"}}, "hierarchy must be a hace.Hierarchy or None. Got dict"),
+        ({"hierarchy": {"a": "b"}}, "hierarchy must be a Hierarchy or None. Got dict"),
         ({"loss_params": {"labels": "nodes"}}, "loss_params must not hold 'labels'"),
         ({"loss_params": {"alhpa": 1}}, "Parameters of loss 'hace' must be among .*Got 'alhpa'"),
     ],
@@ -349,18 +449,21 @@ def test_labels_that_the_hierarchy_does_not_know() -> None:
         DataError, match=r"2 of 150 are not; the first is 'setossa' in row 7. Did you mean 'setosa'"
     ):
         HACEClassifier(TREE).fit(X, y)
-    with pytest.raises(DataError, match="150 of 150 are not; the first is '0' in row 0"):
-        HACEClassifier(TREE).fit(X, IRIS.target)
+    with pytest.raises(DataError, match="50 of 150 are not; the first is 3 in row 100"):
+        HACEClassifier(SORTED, labels="positions").fit(X, IRIS.target + (IRIS.target == 2))
     with pytest.raises(DataError, match=r"as strings or as integers. Got float64, such as 0.0"):
         HACEClassifier(TREE).fit(X, IRIS.target.astype(float))
     mixed = Hierarchy.from_paths([("top", "0"), ("top", "1"), ("top", "2"), ("top", "two")])
-    with pytest.raises(DataError, match="y holds integers, and the leaf 'two' of the hierarchy is none"):
-        HACEClassifier(mixed).fit(X, IRIS.target)
+    with pytest.raises(
+        DataError,
+        match=r"not every leaf is an integer. Got integers, and the leaf 'two'",
+    ):
+        HACEClassifier(mixed, labels="ids").fit(X, IRIS.target)
 
 
 def test_training_that_diverges_is_an_error_with_a_remedy() -> None:
     with pytest.raises(
-        ConfigError, match=r"Training diverged in epoch 1. Take a smaller lr, or scale the features"
+        ConfigError, match=r"Training diverged in epoch 1. Use a smaller lr, or scale the features"
     ):
         HACEClassifier(TREE, optimizer="sgd", lr=1e30, weight_decay=1.0, batch_size=10).fit(X, NAMES)
 
@@ -386,7 +489,7 @@ def test_a_fit_that_did_not_converge_warns() -> None:
 
 def test_predict_node_takes_a_threshold_or_a_level() -> None:
     clf = HACEClassifier(TREE).fit(X, NAMES)
-    with pytest.raises(ConfigError, match="threshold and level are both given"):
+    with pytest.raises(ConfigError, match="threshold and level must not both be given"):
         clf.predict_node(X, 0.5, level=1)
 
 

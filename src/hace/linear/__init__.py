@@ -1,21 +1,36 @@
-"""Linear heads on frozen features: many at once, each as if it were alone.
+"""Linear heads on frozen features: many at once, each as if trained alone; and the estimator for scikit-learn.
 
 A probe is one linear layer of ``loss.num_outputs`` on features that never change. :func:`fit_heads` trains a whole grid of
-them, of losses, rates and decays, in one pass over the features: each batch is fetched once, one matrix product gives the
-logits of all heads and one more their gradients.
+losses, rates and decays in one pass over the features: it fetches each batch once, and one matrix product gives the logits of
+all heads, one more their gradients. :class:`HACEClassifier` loads on first use and needs scikit-learn. Imports `errors`,
+`hierarchy`, `losses` and `decisions`.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.trials import HEAD_OPTIMIZERS, HEAD_SCHEDULES, FittedHead, Optimization, Trial
+
+if TYPE_CHECKING:
+    from hace.linear.estimator import HACEClassifier
 
 __all__ = [
     "HEAD_OPTIMIZERS",
     "HEAD_SCHEDULES",
     "FittedHead",
+    "HACEClassifier",
     "Optimization",
     "Trial",
     "fit_heads",
     "head_scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HACEClassifier":
+        raise AttributeError(f"module 'hace.linear' has no attribute {name!r}")
+    from hace.linear.estimator import HACEClassifier
+
+    return HACEClassifier

@@ -1,4 +1,4 @@
-"""The estimator: a linear classifier that knows a hierarchy, for scikit-learn's pipelines, searches and scores."""
+"""A linear classifier that knows a hierarchy, for scikit-learn's pipelines, searches and meta-estimators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from hace.decisions.rules import at_level, deepest_above
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-from hace.linear import FittedHead, Optimization, Trial, class_labels, fit_heads
-from hace.linear.fit import converged_head
+from hace.linear import class_labels
+from hace.linear.fit import converged_head, fit_heads
 from hace.linear.labelled_features import LabelledFeatures
+from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
@@ -31,16 +32,13 @@ except ImportError as error:
         'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
     ) from error
 
-_RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # where lr is None
-_THRESHOLD = 0.5
+_RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
 
 
 def _has_epochs(estimator: HACEClassifier) -> bool:
-    if estimator.optimizer == "lbfgs":
-        raise AttributeError(
-            "partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once."
-        )
-    return True
+    if estimator.optimizer != "lbfgs":
+        return True
+    raise AttributeError("partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once.")
 
 
 class HACEClassifier(ClassifierMixin, BaseEstimator):
@@ -48,36 +46,42 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     Without a hierarchy it is multinomial logistic regression, whatever the dilution.
 
-    Labels are ids of leaves, as strings or integers. Ids of inner nodes are labels too, for samples of which no more is
-    known. ``classes_`` are all leaves, in sorted order, those without a sample included.
+    Labels are ids of leaves, or of inner nodes for samples known no better. ``classes_`` are all leaves, in sorted order,
+    including those without a sample.
 
     Args:
         hierarchy: a :class:`hace.Hierarchy`, or None for the classes seen and nothing above them.
+        labels: what integers in y are; strings are always ids. "ids": ids written as integers. "positions": positions in
+            ``hierarchy.leaves``. "auto": whichever fits; an error if both do. A list of leaves: the classes, of which integers
+            are positions; ``np.unique(y)`` decodes what scikit-learn's meta-estimators encode.
         loss: a name in :data:`hace.LOSSES`.
-        dilution: d in (0, 1] of the losses that have one; others leave it alone.
-        label_smoothing: eps in [0, 1) of the losses that have one; others leave it alone.
+        dilution: d in (0, 1], for losses that take one; others ignore it.
+        label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
         optimizer: "lbfgs" (to convergence, in double precision), "sgd" or "adamw" (in mini-batches).
-        weight_decay: strength of the penalty weight_decay / 2 ||W||^2 beside the mean loss; the intercept has none.
-            scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays apart from the gradient.
+        weight_decay: strength of the penalty weight_decay / 2 ||W||^2 added to the mean loss; the intercept has none.
+            scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays weights apart from the gradient.
         fit_intercept: whether to have an intercept.
-        tol: "lbfgs" ends when no entry of the gradient is larger.
-        max_iter: iterations of "lbfgs" at most.
+        tol: "lbfgs" stops when no entry of the gradient is larger.
+        max_iter: maximum iterations of "lbfgs".
         lr: learning rate of "sgd" (None: 0.5) and "adamw" (None: 0.05). Scale features first.
-        epochs, batch_size, momentum, schedule: of "sgd" and "adamw"; see :class:`hace.linear.Optimization`.
-        random_state: of initialisation and order with "sgd" and "adamw"; "lbfgs" needs none.
+        epochs: passes over the data, for "sgd" and "adamw".
+        batch_size: samples per step, for "sgd" and "adamw".
+        momentum: momentum of "sgd"; first beta of "adamw".
+        schedule: "cosine" or "constant", for "sgd" and "adamw".
+        random_state: seed of initialisation and order, for "sgd" and "adamw"; "lbfgs" needs none.
 
     Attributes:
         classes_: the classes, sorted, with the type of y: the leaves, or without a hierarchy the labels seen.
-        unseen_classes_: those of them that no sample of the training data carries. No warning is given: folds of a
-            cross-validation often miss some.
-        hierarchy_: the hierarchy, that over the classes seen where none was given.
-        loss_: the loss; ``loss_.num_outputs`` are the rows of ``coef_``.
-        coef_: (outputs, features). The outputs are nodes in node order, or leaves in label order: the loss decides.
+        unseen_classes_: classes without a training sample. There is no warning: folds of a cross-validation often miss some.
+        hierarchy_: the hierarchy; a flat one over the classes seen if none was given.
+        loss_: the loss; ``coef_`` has ``loss_.num_outputs`` rows.
+        coef_: (outputs, features). The loss decides whether outputs are nodes in node order or leaves in label order.
         intercept_: (outputs,).
         n_iter_: iterations or epochs.
-        history_: what :class:`hace.linear.FittedHead` tells of training.
-        n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+        history_: the history of :class:`hace.linear.FittedHead`.
+        n_features_in_: number of features.
+        feature_names_in_: names of the features, if X is a DataFrame.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -100,6 +104,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self,
         hierarchy: Hierarchy | None = None,
         *,
+        labels: str | Sequence[Any] = "auto",
         loss: str = "hace",
         dilution: float = 0.5,
         label_smoothing: float = 0.0,
@@ -117,6 +122,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.hierarchy = hierarchy
+        self.labels = labels
         self.loss = loss
         self.dilution = dilution
         self.label_smoothing = label_smoothing
@@ -133,24 +139,22 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.schedule = schedule
         self.random_state = random_state
 
-    # ------------------------------------------------------------------ training
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HACEClassifier:
-        """Trains anew.
+        """Train from scratch.
 
         Args:
             X: (samples, features).
-            y: labels: ids of leaves, or of inner nodes.
-            sample_weight: a weight for each sample; 2 is the sample twice (for mini-batches, see
+            y: labels; see ``labels`` above.
+            sample_weight: a weight per sample; 2 counts the sample twice (for mini-batches, see
                 :func:`hace.linear.fit_heads`).
         """
         options = self._options(self.epochs, self.schedule)
         X, y = self._checked(X, y, reset=True)
-        if hasattr(self, "coef_"):  # should training fail, old weights must not answer with new classes
+        if hasattr(self, "coef_"):  # if training fails, old weights must not answer with new classes
             del self.coef_
-        self._set_classes(y, None)
+        self._read(y, None)
         self._calls = 0
-        target, self.loss_ = self._targets(y)
+        target = self._targets(y)
         if self.optimizer == "lbfgs":
             rows = LabelledFeatures(X, target, self.loss_, sample_weight, dtype=torch.float64)
             return self._take(converged_head(rows, self._trial(), options, dtype=torch.float64), y)
@@ -163,13 +167,13 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(
         self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None
     ) -> HACEClassifier:
-        """Goes on with one pass over these samples, at the full rate; momentum starts anew in each call.
+        """Continue with one pass over these samples, at the full rate; momentum restarts with each call.
 
         Args:
             X: (samples, features).
             y: labels.
-            classes: all labels there will ever be; for the first call without a hierarchy, which knows them.
-            sample_weight: a weight for each sample.
+            classes: all labels there will ever be; required on the first call without a hierarchy.
+            sample_weight: a weight per sample.
         """
         options = self._options(1, "constant")
         first = not hasattr(self, "coef_")
@@ -177,20 +181,20 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         X, y = self._checked(X, y, reset=first)
         if first:
-            self._set_classes(y, None if classes is None else np.unique(np.asarray(classes)))
+            self._read(y, classes)
             self._calls = 0
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
-        target, self.loss_ = self._targets(y)
+        target = self._targets(y)
         seen = y if first else np.concatenate([y, self._seen])
         (head,) = fit_heads(
             X,
             target,
             [self._trial()],
             options,
-            seed=self._seed() + self._calls,  # every call has its own order
+            seed=self._seed() + self._calls,  # a new order in every call
             sample_weight=sample_weight,
-            start=None if first else self._head(),
+            start=None if first else FittedHead.of(self.coef_, self.intercept_),
         )
         self._calls += 1
         self._take(head, seen)
@@ -202,38 +206,26 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         return X, y
 
-    def _set_classes(self, y: np.ndarray, classes: np.ndarray | None) -> None:
+    def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
+        """Decide once what labels mean."""
         if self.hierarchy is None:
-            self.classes_ = np.unique(y) if classes is None else classes
-            self.hierarchy_ = class_labels.flat_hierarchy(self.classes_)
-            self._order = np.arange(len(self.classes_))
-            return
-        if not isinstance(self.hierarchy, Hierarchy):
-            raise ConfigError(
-                f"hierarchy must be a hace.Hierarchy or None. Got {type(self.hierarchy).__name__} instead."
+            self._reading = class_labels.read_classes(
+                np.unique(y if classes is None else np.asarray(classes))
             )
-        self.hierarchy_ = self.hierarchy
-        class_labels.ids_to_nodes(
-            y, self.hierarchy_
-        )  # a label that nobody knows is told before anything else
-        self.classes_, self._order = class_labels.sorted_leaves(self.hierarchy_, y)
+        elif isinstance(self.hierarchy, Hierarchy):
+            seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
+            self._reading = class_labels.read_labels(seen, self.hierarchy, self.labels)
+        else:
+            raise ConfigError(f"hierarchy must be a Hierarchy or None. Got {type(self.hierarchy).__name__}.")
+        self.hierarchy_, self.classes_ = self._reading.hierarchy, self._reading.classes
 
-    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, HierarchicalLoss]:
-        """Labels or, where some are inner nodes, node indices; and the loss that takes them."""
-        h = self.hierarchy_
-        if self.hierarchy is None:
-            place = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-            strange = np.flatnonzero(self.classes_[place] != y)
-            if len(strange):
-                raise DataError(
-                    f"y holds {y.tolist()[strange[0]]!r}, which is not in classes, in row {strange[0]}."
-                )
-            return place, self._build_loss("leaves")
-        nodes = class_labels.ids_to_nodes(y, h)
-        labels = h.labels[nodes]
-        if (labels >= 0).all():
-            return labels, self._build_loss("leaves")
-        return nodes, self._build_loss("nodes")
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Labels of leaves or, if some are inner nodes, node indices; sets the loss that takes them."""
+        nodes = self._reading(y)
+        labels = self.hierarchy_.labels[nodes]
+        coarse = bool((labels < 0).any())
+        self.loss_ = self._build_loss("nodes" if coarse else "leaves")
+        return nodes if coarse else labels
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
         given = dict(self.loss_params or {})
@@ -246,15 +238,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return build_loss(self.loss, self.hierarchy_, labels=labels, **params)
 
     def _options(self, epochs: int, schedule: str) -> Optimization:
+        shared = {name: getattr(self, name) for name in ("optimizer", "batch_size", "momentum", "max_iter")}
         return Optimization(
-            optimizer=self.optimizer,
-            schedule=schedule,
-            epochs=epochs,
-            batch_size=self.batch_size,
-            momentum=self.momentum,
-            bias=self.fit_intercept,
-            tolerance=self.tol,
-            max_iter=self.max_iter,
+            epochs=epochs, schedule=schedule, bias=self.fit_intercept, tolerance=self.tol, **shared
         )
 
     def _trial(self) -> Trial:
@@ -265,15 +251,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _head(self) -> FittedHead:
-        weight, bias = (torch.from_numpy(a).float() for a in (self.coef_, self.intercept_))
-        return FittedHead(weight, bias, [], None, 0)
-
     def _take(self, head: FittedHead, y: np.ndarray) -> HACEClassifier:
         """The fitted attributes, from what training gave."""
         if head.diverged is not None:
             raise ConfigError(
-                f"Training diverged in epoch {head.diverged['epoch']}. Take a smaller lr, or scale the features, for "
+                f"Training diverged in epoch {head.diverged['epoch']}. Use a smaller lr, or scale the features, for "
                 "instance with sklearn.preprocessing.StandardScaler."
             )
         if head.converged is False:
@@ -291,8 +273,6 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
         return self
 
-    # ------------------------------------------------------------------ answers
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
@@ -305,10 +285,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def _leaf_logits(self, X: Any) -> Tensor:
         """(samples, classes) logits in the order of ``classes_``."""
         z = self._outputs(X)
-        return self.loss_.leaf_logits(z)[:, torch.from_numpy(self._order)]
+        return self.loss_.leaf_logits(z)[:, torch.from_numpy(self._reading.order)]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Logits of the classes (samples, classes); with two classes the second's less the first's (samples,)."""
+        """Logits of the classes (samples, classes); with two classes, second minus first (samples,)."""
         logits = self._leaf_logits(X)
         return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).numpy()
 
@@ -328,7 +308,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def predict_node_log_proba(self, X: Any) -> np.ndarray:
         """(samples, N) log q* of all nodes, in the order of ``hierarchy_.nodes``.
 
-        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` has all rules.
+        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` takes any rule.
         """
         z = self._outputs(X)
         return self.loss_.node_log_probs(z).numpy()
@@ -336,37 +316,35 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def predict_node(
         self, X: Any, threshold: float | Sequence[float] | None = None, *, level: int | str | None = None
     ) -> np.ndarray:
-        """An answer at the rank the model is sure of, or at a given rank.
+        """An answer at the level the model is sure of, or at a given level.
 
         Args:
             X: (samples, features).
-            threshold: the deepest node whose probability is at least this, on the way down from the root; or a threshold
-                for each level. 0.5 where neither this nor a level is given.
-            level: the most probable node of this level, a depth or a level's name.
+            threshold: answer with the deepest node of at least this probability on the way down from the root; or one
+                threshold per level. Default without a level: 0.5.
+            level: answer with the most probable node of this level, a depth or a level's name.
 
         Returns:
-            Ids of nodes, an array of objects; None where not even a top node of a forest is sure enough.
+            Ids of nodes, an array of objects; None if not even a top node of a forest passes.
         """
         if threshold is not None and level is not None:
-            raise ConfigError("threshold and level are both given. An answer follows one or the other.")
+            raise ConfigError("threshold and level must not both be given. Drop one of them.")
         log_q = torch.from_numpy(self.predict_node_log_proba(X))
         if level is not None:
             decided = at_level(log_q, self.hierarchy_, level)
         else:
-            decided = deepest_above(log_q, self.hierarchy_, _THRESHOLD if threshold is None else threshold)
+            decided = deepest_above(log_q, self.hierarchy_, 0.5 if threshold is None else threshold)
         ids = np.empty(len(decided), dtype=object)
         ids[:] = decided.ids
         return ids
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of samples whose predicted class is the label, or lies below it where the label is an inner node."""
+        """Share of samples whose predicted class is the label, or below it if the label is an inner node."""
         check_is_fitted(self)
         y = np.asarray(y)
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             return float(super().score(X, y, sample_weight))
         check_consistent_length(X, y, sample_weight)
-        leaves = class_labels.ids_to_nodes(self.predict(X), self.hierarchy_)
-        right = class_labels.at_or_below(
-            leaves, class_labels.ids_to_nodes(y, self.hierarchy_), self.hierarchy_
-        )
+        leaves = self._reading(self.predict(X))
+        right = class_labels.at_or_below(leaves, self._reading(y), self.hierarchy_)
         return float(np.average(right, weights=sample_weight))

@@ -130,6 +130,11 @@ class FittedHead:
     converged: bool | None = None
 
     @classmethod
+    def of(cls, weight: np.ndarray, bias: np.ndarray) -> FittedHead:
+        """A head of known weights, to continue from."""
+        return cls(torch.from_numpy(weight).float(), torch.from_numpy(bias).float(), [], None, 0)
+
+    @classmethod
     def zeros(
         cls,
         columns: int,
