@@ -124,9 +124,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if from_ctrl_c(error):
             return interrupted()
-        if os.environ.get("HACE_TRACEBACK") and not isinstance(error, HaceError):
-            raise
         code, message = explained(error, memory)
+        if code == 70 and os.environ.get("HACE_TRACEBACK"):
+            raise
         print(f"hace: {printable(message)}", file=sys.stderr)
         return code
     return 0

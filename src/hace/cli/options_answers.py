@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError, DataError, nearest
@@ -41,12 +40,13 @@ def level_index_of(text: str, h: Hierarchy) -> int:
 
 def subset_of(text: str, h: Hierarchy) -> list[str]:
     """The classes of --subset: the lines of a file, or words with commas."""
+    from hace.files.reading import is_file
     from hace.formats.label_files import read_list
     from hace.hierarchy.names import known_names, subset_ids
 
     words = read_list(text)
     unknown = [word for word in words if word not in known_names(h)]
-    if unknown and not Path(text).is_file():
+    if unknown and not is_file(text):
         raise DataError(
             f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
             f"{unknown[0]!r}.{nearest(unknown[0], h.leaves)}"

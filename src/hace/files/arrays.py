@@ -147,7 +147,8 @@ def native(array: np.ndarray) -> np.ndarray:
         True
     """
     if array.dtype.kind in "fc" and array.dtype.itemsize > 8 * (1 + (array.dtype.kind == "c")):
-        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        with np.errstate(all="ignore"):  # what is beyond float64 becomes infinite
+            return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

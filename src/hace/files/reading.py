@@ -186,6 +186,18 @@ def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
     return decode(read_bytes(path), _shown(path), encoding)
 
 
+def is_file(text: str) -> bool:
+    """Whether a text that may be anything is the path of a file.
+
+    Args:
+        text: A path, or something else.
+    """
+    try:
+        return os.path.isfile(text)
+    except (OSError, ValueError):  # longer than a path may be, or with a zero character
+        return False
+
+
 def reason(error: Exception) -> str:
     """The words of an operating system error, without its number and path."""
     return getattr(error, "strerror", None) or str(error)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.arrays import native
-from hace.files.reading import read_text
+from hace.files.reading import is_file, read_text
 from hace.files.tables import csv_rows, listed, ragged
 from hace.formats.score_files import pick_array
 
@@ -58,16 +58,9 @@ def read_list(text: str) -> list[str]:
     Args:
         text: A path, or words.
     """
-    if _is_file(text):
+    if is_file(text):
         return _lines(Path(text))
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # longer than a path may be, or with a zero character
-        return False
 
 
 def _lines(path: Path) -> list[str]:

@@ -1,0 +1,131 @@
+"""Every reader of hierarchies under mutated files, and options of any type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hace.formats import FORMATS, parse_hierarchy, read_hierarchy
+from tests.fuzz.driver import CHUNKS, WORDS, fuzz, mutate_bytes, mutate_text, mutate_tree, odd_value
+
+OWN = {
+    "format": "hace-hierarchy/1",
+    "rooted": True,
+    "level_names": ["group", "kind"],
+    "leaves": ["husky", "tabby"],
+    "nodes": [
+        {"id": "pet", "name": "pet", "parents": []},
+        {"id": "dog", "name": "Dog", "parents": ["pet"]},
+        {"id": "husky", "name": "Husky", "parents": ["dog"]},
+        {"id": "tabby", "name": "Tabby", "parents": ["pet"]},
+    ],
+}
+NESTED = {
+    "name": "pet",
+    "children": [{"name": "dog", "children": [{"id": 7, "name": "husky"}]}, {"name": "cat"}],
+}
+LINKED = [{"id": 1, "name": "pet", "child_ids": [2, 3]}, {"id": 2, "child_ids": []}, {"id": 3, "parent": 1}]
+TEXTS = {
+    "csv": [
+        "id,parent,name,label\npet,,Pet,\ndog,pet,Dog,0\ncat,pet,Cat,1\n",
+        "parent,child\npet,dog\npet,cat\ndog,husky\n",
+        "pet,dog\npet,cat\ndog,husky\n",
+        'group,kind,"n"\ndog,husky,0\ndog,"bea""gle",1\ncat,,2\n',
+    ],
+    "tsv": ["id\tparent\nroot\t\na\troot\nb\troot\n", "a\tb\na\tc\n"],
+    "edges": ["pet dog\npet cat\ndog husky\n", "house pet\tdog\nhouse pet\tcat\n"],
+    "indented": ["pet\n  dog\n    husky\n  cat\n", "pet\n-- dog\n---- husky\n-- cat\n", "a\n\tb\n\t\tc\n"],
+    "newick": ["((husky:1.5,'bea''gle')dog[note],cat)pet;\n(a,b)c;"],
+    "obo": [
+        'format-version: 1.2\n\n[Term]\nid: A:1\nname: pet\n\n[Term]\nid: A:2\nis_a: A:1 {x="y"} ! pet\n'
+        "\n[Term]\nid: A:3\nis_a: A:1\nis_obsolete: true\n\n[Typedef]\nid: part_of\n"
+    ],
+    "json": [json.dumps(document) for document in (OWN, NESTED, [NESTED, NESTED], LINKED)],
+}
+SPECIAL = {
+    "newick": ["(", ")", ",", ";", ":", "[", "]", "'"],
+    "obo": ["[Term]\n", "[", "is_a: ", "id: ", "\\", "!", "is_obsolete: true\n", "{"],
+    "json": ['"children"', '"id"', "null", "NaN", "[", "{", '"\\ud800"', "1" * 5000],
+    "indented": ["  ", "\t", "-- ", "    " * 50],
+}
+OPTIONS = {
+    "csv": {
+        "columns": ["group", "kind"],
+        "label": "n",
+        "ids": "level",
+        "header": False,
+        "order": "child parent",
+    },
+    "edges": {"order": "child-parent"},
+    "indented": {"ids": "path"},
+    "newick": {"ids": "path", "internal_labels": False},
+    "json": {"ids": "path", "children": "child_ids", "parents": "parent"},
+    "obo": {"prefix": "A:", "isolated": "drop"},
+}
+SHARED = {
+    "leaves": ["husky", "tabby"],
+    "names": {"pet": "Pet"},
+    "level_names": ["a", "b"],
+    "rooted": True,
+    "flat": True,
+}
+
+
+def test_every_reader_is_fuzzed() -> None:
+    assert set(TEXTS) == {name for name, kind in FORMATS.items() if kind.parse}
+
+
+def case(random: Random, name: str) -> tuple[str | bytes, dict]:
+    text = random.choice(TEXTS[name])
+    words = [*WORDS, *SPECIAL.get(name, [])]
+    made: str | bytes = mutate_text(random, text, words=words)
+    if name == "json" and random.random() < 0.5:
+        made = json.dumps(mutate_tree(random, json.loads(text)))
+    elif random.random() < 0.3:
+        encoding = random.choice(("utf-8", "utf-8", "utf-16", "latin-1"))
+        pieces = [*CHUNKS, *(word.encode("utf-8", "replace") for word in words)]
+        made = mutate_bytes(random, text.encode(encoding, "replace"), pieces=pieces)
+    options = {**OPTIONS.get(name, {}), **SHARED, "flat": True}
+    chosen = {key: options[key] for key in options if random.random() < 0.15}
+    if random.random() < 0.2 and chosen:
+        chosen[random.choice(list(chosen))] = odd_value(random)
+    return made, chosen
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_hierarchies(name: str) -> None:
+    fuzz(lambda random: case(random, name), 400, lambda made: parse_hierarchy(made[0], name, **made[1]))
+
+
+FILES = {
+    "nabirds": {
+        "hierarchy.txt": "1 0\n2 0\n3 1\n",
+        "classes.txt": "0 Birds\n1 Ducks, Geese\n2 Owl\n3 Teal (Male)\n",
+    },
+    "fgvc": {
+        "variants.txt": "737-400\nA320\n",
+        "families.txt": "737\nA320\n",
+        "images_variant_test.txt": "01 737-400\n02 A320\n03 A320\n",
+        "images_family_test.txt": "01 737\n02 A320\n",
+        "images_manufacturer_test.txt": "01 Boeing\n02 Airbus Industries\n",
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_folders_of_data_sets(name: str, tmp_path: Path) -> None:
+    def broken(random: Random) -> dict[str, bytes]:
+        files = {file: text.encode() for file, text in FILES[name].items()}
+        file = random.choice(list(files))
+        files[file] = mutate_bytes(random, files[file])
+        return files
+
+    def read(files: dict[str, bytes]) -> None:
+        for file, data in files.items():
+            (tmp_path / file).write_bytes(data)
+        read_hierarchy(tmp_path)
+
+    fuzz(broken, 100, read)
