@@ -215,6 +215,10 @@ def test_the_command_line_answers_without_torch(arguments: list[str]) -> None:
     assert not loaded_by(code) & {*NOT_AT_IMPORT, "torch"}
 
 
+def test_a_hierarchy_needs_no_torch() -> None:
+    assert "torch" not in loaded_by("import hace.hierarchy; hace.Hierarchy.flat(['a', 'b']).summary()")
+
+
 def test_a_summary_needs_no_torch() -> None:
     assert "torch" not in loaded_by("import hace.cli; hace.cli.main(['hierarchy', 'cifar100'])")
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import networkx as nx
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hace import Hierarchy
+from hace import Hierarchy, HierarchyError
 from hace.hierarchy.assembly import natural_key
 from tests.hierarchies import Plain, forests, hierarchies, trees
 from tests.reference import structure as oracle
@@ -173,3 +179,55 @@ def test_networkx_with_its_own_class_list_and_root() -> None:
     nx = pytest.importorskip("networkx")
     h = Hierarchy.from_networkx(nx.DiGraph([(0, 2), (0, 1)]), leaves=[2, 1], rooted=False)
     assert (h.leaves, h.rooted) == (("2", "1"), False)
+
+
+# ------------------------------------------------------------------ frames and graphs of other libraries
+
+
+class PolarsFrame:
+    """What polars gives: iterating walks the columns, `iter_rows` the rows."""
+
+    def __init__(self, columns: dict[str, list[str]]) -> None:
+        self._columns, self.columns = columns, list(columns)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return iter(self._columns.values())
+
+    def iter_rows(self) -> Iterator[tuple[str, ...]]:
+        return zip(*self._columns.values(), strict=True)
+
+
+EDGES = {"child": ["husky", "dog"], "weight": ["1", "2"], "Parent": ["dog", "animal"]}
+PATHS = {"kind": ["dog", "cat"], "breed": ["husky", "persian"]}
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, PolarsFrame])
+def test_frames_are_read_by_row_and_by_name(frame: Any) -> None:
+    assert Hierarchy.from_edges(frame(EDGES)).nodes == ("animal", "dog", "husky")
+    h = Hierarchy.from_paths(frame(PATHS))
+    assert (h.nodes, h.level_names) == (("dog", "husky", "cat", "persian"), ("kind", "breed"))
+    with pytest.raises(HierarchyError, match=r"must have a column 'parent' and a column 'child'\. Got 'kind'"):
+        Hierarchy.from_edges(frame(PATHS))
+    with pytest.raises(HierarchyError, match=r"Got a frame: use Hierarchy\.from_edges"):
+        Hierarchy.from_parents(frame(EDGES))
+
+
+def test_other_tables_are_refused_with_the_way_out() -> None:
+    table = pa.table(PATHS)
+    for build in (Hierarchy.from_edges, Hierarchy.from_paths, Hierarchy.from_parents):
+        with pytest.raises(HierarchyError, match=r"Got Table. Convert it, for instance with .to_pandas\(\)"):
+            build(table)  # type: ignore[arg-type]
+
+
+def test_edges_of_an_ontology_graph_point_upward() -> None:
+    graph = nx.MultiDiGraph()
+    graph.add_node("GO:2", name="death")
+    graph.add_edges_from([("GO:2", "GO:1", "is_a"), ("GO:2", "GO:1", "part_of"), ("GO:3", "GO:1", "is_a")])
+    with pytest.raises(HierarchyError, match="pass direction='child_to_parent'"):
+        Hierarchy.from_networkx(graph)
+    h = Hierarchy.from_networkx(graph, direction="child_to_parent")
+    assert (h.nodes, h.name("GO:2")) == (("GO:1", "GO:2", "GO:3"), "death")
+    upside_down = nx.DiGraph([("husky", "dog"), ("beagle", "dog")])
+    assert Hierarchy.from_networkx(upside_down, direction="child_to_parent").tops == ("dog",)
+    with pytest.raises(HierarchyError, match="direction must be"):
+        Hierarchy.from_networkx(upside_down, direction="up")  # type: ignore[arg-type]

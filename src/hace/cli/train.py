@@ -83,7 +83,7 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
     """
     from hace.files.documents import read_mapping
     from hace.lab.runs.config_files import merged, overrides
-    from hace.lab.runs.settings import from_dict, listed, unlisted
+    from hace.lab.runs.settings import from_dict
     from hace.lab.runs.train_config import TrainConfig
     from hace.paper.train_presets import train_preset
 
@@ -94,9 +94,9 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
     try:
         config = from_dict(TrainConfig, merged(document, over))
     except ConfigError as error:
-        raise ConfigError(listed([*problems, *unlisted(str(error))])) from None
+        raise ConfigError([*problems, *error.problems]) from None
     if problems:
-        raise ConfigError(listed(problems))
+        raise ConfigError(problems)
     return config
 
 

@@ -200,7 +200,7 @@ def _label_order(
         )
     repeated = [c for c, k in Counter(leaves).items() if k > 1]
     if repeated:
-        problems.append(f"leaves repeats {listed(repeated)}. Each class must stand once.")
+        problems.append(f"leaves repeats {listed(repeated)}. Each class must occur once.")
     missing = sorted(set(_at(ids, childless)) - set(leaves), key=natural_key)
     if missing:
         problems.append(

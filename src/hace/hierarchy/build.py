@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,33 @@ _OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use i
 _PANDAS_MISSING = ("NAType", "NaTType")
 
 
+class Frame(Protocol):
+    """A data frame of pandas or polars: columns with names, and rows."""
+
+    @property
+    def columns(self) -> Any:
+        """The names of the columns."""
+
+
+def frame_rows(table: Any, argument: str) -> tuple[list[str], Iterable[tuple[Any, ...]]] | None:
+    """Column names and rows of a pandas or polars frame; None for anything else.
+
+    Raises:
+        HierarchyError: a table of another library, whose rows are not what iterating over it gives.
+    """
+    columns = getattr(table, "columns", getattr(table, "column_names", None))
+    if columns is None or isinstance(table, Mapping):
+        return None
+    if hasattr(table, "itertuples"):  # pandas
+        return [str(c) for c in columns], table.itertuples(index=False, name=None)
+    if hasattr(table, "iter_rows"):  # polars
+        return [str(c) for c in columns], table.iter_rows()
+    raise HierarchyError(
+        f"{argument} must be a list, or a frame of pandas or polars. Got {type(table).__name__}. "
+        "Convert it, for instance with .to_pandas() or .collect()."
+    )
+
+
 class PathTable(NamedTuple):
     """What label paths amount to."""
 
@@ -33,19 +60,21 @@ class PathTable(NamedTuple):
 
 
 def index_edges(
-    edges: Iterable[tuple[Any, Any]], nodes: Iterable[Any]
+    edges: Iterable[tuple[Any, Any]] | Frame, nodes: Iterable[Any], argument: str = "nodes"
 ) -> tuple[list[str], IntArray, list[str]]:
-    """Ids and index pairs of (parent, child) pairs."""
-    known = as_ids(nodes, "nodes")
+    """Ids and index pairs of (parent, child) pairs; ``argument`` names the list of nodes in messages."""
+    known = as_ids(nodes, argument)
     index = {node: i for i, node in enumerate(dict.fromkeys(known))}
     problems = []
     if len(index) < len(known):
         twice = [node for node, k in Counter(known).items() if k > 1]
         problems.append(
-            f"nodes repeats {listed(twice)}. Each id must stand once (1 and '1' are the same id)."
+            f"{argument} repeats {listed(twice)}. Each id must occur once (1 and '1' are the same id)."
         )
+    frame = frame_rows(edges, "edges")
+    pairs: Any = edges if frame is None else _named_pairs(*frame)
     flat: list[int] = []
-    for edge in edges:
+    for edge in pairs:
         if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
             raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
         for end in edge:
@@ -54,18 +83,34 @@ def index_edges(
     return list(index), _pairs(flat), problems
 
 
+def _named_pairs(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, Any]]:
+    places = [[i for i, c in enumerate(columns) if c.casefold() == name] for name in ("parent", "child")]
+    if any(len(found) != 1 for found in places):
+        raise HierarchyError(
+            f"A frame of edges must have a column 'parent' and a column 'child'. Got {listed(columns)}. Rename its "
+            "columns, or use Hierarchy.from_paths for one column per level."
+        )
+    (parent,), (child,) = places
+    return ((row[parent], row[child]) for row in rows)
+
+
 def edges_of_parents(
     parents: Mapping[Any, Any] | Sequence[int] | np.ndarray,
 ) -> tuple[list[str], IntArray, list[str]]:
     """Ids and index pairs of a mapping child -> parents, or of an array of parent positions."""
     if not isinstance(parents, Mapping):
+        if frame_rows(parents, "parents") is not None:
+            raise HierarchyError(
+                "parents must be a mapping or a 1-D array of integers. Got a frame: use Hierarchy.from_edges with its "
+                "columns 'parent' and 'child'."
+            )
         return _edges_of_parent_array(parents)
     index: dict[str, int] = {}
     problems: list[str] = []
     for node in parents:
         key = as_id(node, "parents")
         if key in index:
-            problems.append(f"parents has two keys for the id {key!r}. Each id must stand once.")
+            problems.append(f"parents has two keys for the id {key!r}. Each id must occur once.")
         index.setdefault(key, len(index))
     flat: list[int] = []
     unknown: dict[str, str] = {}
@@ -110,9 +155,10 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
         raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r}.")
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
-    if hasattr(paths, "itertuples") and hasattr(paths, "columns"):
-        level_names = tuple(str(c) for c in paths.columns) if level_names is None else level_names
-        paths = paths.itertuples(index=False, name=None)
+    frame = frame_rows(paths, "paths")
+    if frame is not None:
+        level_names = tuple(frame[0]) if level_names is None else level_names
+        paths = frame[1]
     levels = None if level_names is None else tuple(str(name) for name in level_names)
     problems: list[str] = []
     rows: dict[tuple[str, ...], int] = {}

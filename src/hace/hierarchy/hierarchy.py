@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,25 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hace.errors import HierarchyError
-from hace.hierarchy import distances as _distances
 from hace.hierarchy import transforms as _transforms
 from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble, listed
-from hace.hierarchy.build import edges_of_parents, edges_of_paths, index_edges
-from hace.hierarchy.structure import Structure, frozen
+from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
+from hace.hierarchy.graphs import Direction, graph_parts, to_graph
+from hace.hierarchy.pairs import Pairs
+from hace.hierarchy.structure import frozen
 
 if TYPE_CHECKING:
     import networkx as nx
-    import pandas as pd
-
-Labels = Literal["leaves", "nodes"]
 
 
-class Hierarchy(Structure):
+class Hierarchy(Pairs):
     """A label hierarchy: a tree, a forest or a directed acyclic graph. Immutable.
 
-    A node is an *id*, a string (integers are accepted and written as strings). Display names stand apart and
-    may repeat. A leaf is a node without children; the leaves are the classes. Three orders, and nobody else
-    may invent one:
+    A node is an *id*, a string (integers are accepted and written as strings); display names are separate and may
+    repeat. A leaf is a node without children; the leaves are the classes. A hierarchy owns three orders:
 
     * **node order** (``nodes``): depth-first preorder on trees and forests, so that every subtree is a
       contiguous range; parents before children on DAGs. Heads over nodes have their columns in this order.
@@ -57,7 +53,7 @@ class Hierarchy(Structure):
 
     def __init__(self) -> None:
         raise TypeError(
-            "Build a Hierarchy with Hierarchy.from_edges, from_parents, from_paths, flat or hace.read_hierarchy."
+            "Build a Hierarchy with from_edges, from_parents, from_paths, flat or hace.read_hierarchy."
         )
 
     # ------------------------------------------------------------------ construction
@@ -99,7 +95,7 @@ class Hierarchy(Structure):
         return self
 
     def _with_levels(self, names: Sequence[str] | None) -> Hierarchy:
-        """The last step of a constructor, before anybody else sees the object."""
+        """The last step of a constructor."""
         if names is None:
             return self
         levels = () if isinstance(names, str) else tuple(str(name) for name in names)
@@ -110,16 +106,15 @@ class Hierarchy(Structure):
         self.__dict__["_level_names"] = levels
         return self
 
-    def __setattr__(self, name: str, value: object) -> None:
+    def __setattr__(self, name: str, *value: object) -> None:
         raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one.")
 
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"A Hierarchy cannot be changed: {name!r} is fixed. Make a new one.")
+    __delattr__ = __setattr__
 
     @classmethod
     def from_edges(
         cls,
-        edges: Iterable[tuple[Any, Any]],
+        edges: Iterable[tuple[Any, Any]] | Frame,
         *,
         leaves: Iterable[Any] | None = None,
         nodes: Iterable[Any] = (),
@@ -130,9 +125,8 @@ class Hierarchy(Structure):
         """A hierarchy from (parent, child) pairs.
 
         Args:
-            edges: pairs of ids, the parent first.
-            leaves: the class list in label order. Without it the leaves stand in natural order of their ids
-                (2 before 10).
+            edges: pairs of ids, the parent first; or a pandas or polars frame with columns ``parent`` and ``child``.
+            leaves: the class list in label order. By default the natural order of their ids, 2 before 10.
             nodes: ids that may have no edge at all: classes without parent.
             names: display names by id; a node without one is shown by its id.
             level_names: names of the levels 1 to ``max_depth``, such as ``("order", "family", "species")``.
@@ -173,7 +167,7 @@ class Hierarchy(Structure):
     @classmethod
     def from_paths(
         cls,
-        paths: Iterable[Sequence[Any]] | pd.DataFrame,
+        paths: Iterable[Sequence[Any]] | Frame,
         *,
         leaves: Iterable[Any] | None = None,
         ids: Literal["name", "level", "path"] = "name",
@@ -183,10 +177,10 @@ class Hierarchy(Structure):
         """A hierarchy from label paths, each from the top down to a class.
 
         Args:
-            paths: rows of names, or a DataFrame with one column a level (its column names become the level names). Rows
-                may be of different depth: shorter ones end early, or in None, NaN or "". A row may occur many times.
+            paths: rows of names, or a pandas or polars frame with one column per level (its column names become the
+                level names). Shorter rows end early, or in None, NaN or "". A row may occur many times.
             leaves: the class list in label order, by id.
-            ids: what makes a node. ``"name"``: its name; a name that stands in two places is an error. ``"level"``:
+            ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"level"``:
                 inner nodes are ``level:name``, classes keep their plain name. ``"path"``: the names from the top,
                 joined with "/".
             names: display names by id, in place of the names in the paths.
@@ -207,36 +201,33 @@ class Hierarchy(Structure):
 
     @classmethod
     def from_networkx(
-        cls, graph: nx.DiGraph, *, leaves: Iterable[Any] | None = None, rooted: bool | None = None
+        cls,
+        graph: nx.DiGraph,
+        *,
+        leaves: Iterable[Any] | None = None,
+        rooted: bool | None = None,
+        direction: Direction = "parent_to_child",
     ) -> Hierarchy:
-        """A hierarchy from a networkx graph with edges from parent to child.
+        """A hierarchy from a directed networkx graph.
 
         Node attributes ``name`` and ``label`` (an integer on every leaf) and the graph attributes ``rooted`` and
-        ``level_names`` are used where they exist, so that :meth:`to_networkx` comes back unchanged.
+        ``level_names`` are used where they exist, so that :meth:`to_networkx` comes back unchanged. Parallel edges of a
+        multigraph count once.
+
+        Args:
+            graph: the graph.
+            leaves: the class list in label order; by default that of the attribute ``label``, or the natural order.
+            rooted: whether the single top is a root; see :meth:`from_edges`.
+            direction: where edges point: ``"parent_to_child"``, or ``"child_to_parent"`` as in graphs of ontologies
+                (obonet).
         """
-        if not graph.is_directed():
-            raise HierarchyError(
-                "graph must be directed, with edges from parent to child. Got an undirected graph."
-            )
-        names = {k: str(v) for k, v in graph.nodes(data="name") if v is not None}
-        labels: dict[Any, Any] = {k: v for k, v in graph.nodes(data="label") if v is not None}
-        strange = [f"{k}: {v!r}" for k, v in labels.items() if not isinstance(v, (int, np.integer))]
-        if strange:
-            raise HierarchyError(f"The node attribute label must be an integer. Got {listed(strange)}.")
-        labels = {k: v for k, v in labels.items() if v >= 0}
-        if leaves is None and labels:
-            shared = [v for v, k in Counter(labels.values()).items() if k > 1]
-            if shared:
-                raise HierarchyError(
-                    f"Several nodes have the same label: {listed(map(str, shared))}. Labels must differ."
-                )
-            leaves = sorted(labels, key=lambda k: labels[k])
+        found = graph_parts(graph, leaves, direction)
         rooted = graph.graph.get("rooted") if rooted is None else rooted
         return cls.from_edges(
-            graph.edges(),
-            leaves=leaves,
+            found.edges,
+            leaves=found.leaves,
             nodes=graph.nodes(),
-            names=names,
+            names=found.names,
             level_names=graph.graph.get("level_names"),
             rooted=rooted,
         )
@@ -249,74 +240,8 @@ class Hierarchy(Structure):
             >>> Hierarchy.flat(["cat", "dog"])
             <Hierarchy forest: 2 nodes, 2 leaves, depth 1>
         """
-        classes = as_ids(classes, "classes")
-        repeated = [c for c, k in Counter(classes).items() if k > 1]
-        problems = [f"classes repeats {listed(repeated)}. Each class must stand once."] if repeated else []
-        unique = list(dict.fromkeys(classes))
-        return cls._assemble(unique, np.empty((0, 2), dtype=np.int64), leaves=unique, problems=problems)
-
-    # ------------------------------------------------------------------ distances
-
-    def lca(self, a: Any, b: Any) -> str | None:
-        """Lowest common ancestor, or None where only the virtual root stands above both.
-
-        On a DAG: the common ancestor of least height (of several, the deepest, then the first in node order).
-        """
-        lca = int(_distances.lca_nodes(self, np.array([self.index(a)]), np.array([self.index(b)]))[0])
-        return None if lca < 0 else self._nodes[lca]
-
-    def distance(self, a: Any, b: Any, distance: str = "lca_height") -> int:
-        """Distance of two nodes; see :meth:`distances`."""
-        pair = np.array([self.index(a)]), np.array([self.index(b)])
-        return int(self.distances(*pair, distance=distance, labels="nodes")[0])
-
-    def distances(
-        self, a: Any, b: Any, distance: str = "lca_height", *, labels: Labels = "leaves"
-    ) -> IntArray:
-        """Distance of each pair, without an n x n matrix.
-
-        Args:
-            a: integers that broadcast with ``b``: labels, or node indices with ``labels="nodes"``.
-            b: the other ends of the pairs.
-            distance: ``"lca_height"``: height of the lowest common ancestor (LCA); ``"lca_depth"``: the largest depth
-                less the LCA's depth; ``"edges"``: length of the path. The distance of a node to itself is 0
-                in all three, and the first two agree exactly when all leaves have the same depth.
-            labels: what the integers are.
-
-        Example:
-            >>> paths = [("dog", "husky"), ("dog", "beagle"), ("cat",)]
-            >>> h = Hierarchy.from_paths(paths, leaves=["husky", "beagle", "cat"])
-            >>> h.distances([0, 0, 0], [0, 1, 2])
-            array([0, 1, 2])
-            >>> h.distances(0, [0, 1, 2], "edges")
-            array([0, 2, 3])
-        """
-        _distances.check_distance(distance)
-        u, v = np.broadcast_arrays(self._node_indices(a, labels, "a"), self._node_indices(b, labels, "b"))
-        return _distances.pair_distances(self, u.ravel(), v.ravel(), distance).reshape(u.shape)
-
-    def distance_matrix(self, distance: str = "lca_height", *, labels: Labels = "leaves") -> IntArray:
-        """The dense matrix of all distances: n x n, or N x N with ``labels="nodes"``. For small hierarchies."""
-        every = np.arange(self.num_leaves if labels == "leaves" else self.num_nodes)
-        return self.distances(every[:, None], every[None, :], distance, labels=labels)
-
-    def max_distance(self, distance: str = "lca_height") -> int:
-        """The largest distance between two leaves (0 for a single leaf)."""
-        return _distances.max_distance(self, distance)
-
-    def reachability(self) -> tuple[IntArray, IntArray]:
-        """All pairs (ancestor, descendant) of node indices, each node with itself included.
-
-        They are the non-zero entries of the paper's matrix R, sorted by ancestor, then descendant.
-        """
-        if self.is_tree:
-            every = np.arange(self.num_nodes)
-            counts = self.subtree_ends - every
-            ancestor = np.repeat(every, counts)
-            return ancestor, np.arange(len(ancestor)) - np.repeat(np.cumsum(counts) - counts - every, counts)
-        rows = self._ancestor_rows
-        order = np.lexsort((rows.descendant, rows.node))
-        return rows.node[order], rows.descendant[order]
+        ids, pairs, problems = index_edges((), classes, "classes")
+        return cls._assemble(ids, pairs, leaves=ids, problems=problems)
 
     # ------------------------------------------------------------------ new hierarchies from this one
 
@@ -353,13 +278,7 @@ class Hierarchy(Structure):
 
     def to_networkx(self) -> nx.DiGraph:
         """A networkx graph with edges from parent to child; see :meth:`from_networkx`."""
-        import networkx as nx
-
-        graph = nx.DiGraph(rooted=self._rooted, level_names=self._level_names)
-        for node, name, label in zip(self._nodes, self._names, self.labels.tolist(), strict=True):
-            graph.add_node(node, name=name, **({"label": label} if label >= 0 else {}))
-        graph.add_edges_from((self._nodes[p], self._nodes[c]) for p, c in self._edges.tolist())
-        return graph
+        return to_graph(self)
 
     # ------------------------------------------------------------------ how it shows and compares itself
 
@@ -400,32 +319,6 @@ class Hierarchy(Structure):
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self._nodes, self._names, self._edges, self._leaf_nodes, self._rooted, self._level_names)
         return _restore, state
-
-    # ------------------------------------------------------------------ inside
-
-    @cached_property
-    def _tree_lca(self) -> _distances.TreeLCA:
-        return _distances.TreeLCA(self.parent_nodes)
-
-    @cached_property
-    def _ancestor_rows(self) -> _distances.Ancestors:
-        return _distances.Ancestors(self.num_nodes, self._edges)
-
-    def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
-        if labels not in ("leaves", "nodes"):
-            raise HierarchyError(f"labels must be 'leaves' or 'nodes'. Got {labels!r}.")
-        array = np.asarray(values)
-        if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise HierarchyError(f"{argument} must hold integers ({labels}). Got {array.dtype}.")
-        array = array.astype(np.int64)
-        limit = self.num_leaves if labels == "leaves" else self.num_nodes
-        outside = array[(array < 0) | (array >= limit)]
-        if outside.size:
-            what = "labels of leaves" if labels == "leaves" else "node indices"
-            raise HierarchyError(
-                f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])}."
-            )
-        return self._leaf_nodes[array] if labels == "leaves" else array
 
     def _derive(
         self,

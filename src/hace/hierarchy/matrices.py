@@ -22,7 +22,7 @@ def reachability_matrix(hierarchy: Hierarchy, outputs: str = "nodes", *, dense: 
         dense: an ordinary tensor of N x N (or N x n) entries. By default only the ones are kept.
 
     Returns:
-        (N, N) or (N, n), float64: R[v, u] = 1 where output u is node v or lies below it. A sparse COO tensor,
+        (N, N) or (N, n), float64: R[v, u] = 1 where output u is node v or below it. A sparse COO tensor,
         unless ``dense``.
 
     Example:

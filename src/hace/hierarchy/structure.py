@@ -14,7 +14,7 @@ from hace.hierarchy.assembly import IntArray, as_id, listed
 
 
 class Structure:
-    """The half of :class:`hace.Hierarchy` that answers questions about nodes; the other half builds and compares."""
+    """The part of :class:`hace.Hierarchy` that answers questions about single nodes."""
 
     # Set once, by _assemble and _with_levels.
     _nodes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Structure:
 
     @property
     def rooted(self) -> bool:
-        """Whether a single root stands above everything, at depth 0."""
+        """Whether a single root is above everything, at depth 0."""
         return self._rooted
 
     @cached_property
@@ -221,7 +221,7 @@ class Structure:
     def level_nodes(self, level: int | str) -> IntArray:
         """(N,) for each node its ancestor at a level, by node index. Trees and forests only.
 
-        A node at or above the level stands for itself, so that leaves of a ragged tree are carried down.
+        A node at or above the level is its own answer, so that leaves of a ragged tree are carried down.
         """
         self._require_tree("level_nodes")
         k = self.level_index(level)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import operator
-import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -216,11 +216,12 @@ def check_number(argument: str, value: object, rule: str, fits: bool) -> None:
 
 def is_number(value: object) -> bool:
     """Whether a value is a finite real number."""
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max  # false for nan
-    )
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond any float
+        return False
 
 
 def require_tree(hierarchy: Hierarchy, loss: str) -> None:

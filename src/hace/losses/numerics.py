@@ -42,14 +42,16 @@ class Levels(NamedTuple):
 
 
 def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
-    r"""Cross-entropy of rows that lie on one path of a tree: - sum_j T_j log q*[b_j].
+    r"""Cross-entropy of rows on one path of a tree: - sum_j T_j log q*[b_j].
 
     The subtrees of a path are nested ranges of columns. Level 0 is the innermost range, level j what range j adds
-    to range j - 1, level K the rest. One log-sum-exp a level, accumulated outward, is all that is needed.
+    to range j - 1, level K the rest. It takes one log-sum-exp per level, accumulated outward.
 
     Args:
         z: (B, C) logits, columns in preorder.
-        low, high: (B, K) ranges [low, high) of the path's nodes, each within the next. Repeat the last to fill up.
+        low: (B, K) first columns of the ranges [low, high) of the path's nodes, each within the next. Repeat the last
+            to fill up.
+        high: (B, K) ends of these ranges.
         value: (B, K) entries T_j of the table's row.
 
     Returns:

@@ -1,6 +1,6 @@
 """Tables: what each loss wants at which node, built once from a hierarchy.
 
-A row of the table T belongs to a label and is written from the label upward. For losses whose rows lie on the
+A row of the table T belongs to a label and is written from the label upward. For losses whose rows follow the
 label's path (or among its ancestors, on a DAG) that is all; label smoothing adds one row that all labels share.
 """
 
@@ -142,7 +142,7 @@ def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
 def distance_parts(h: Hierarchy, distance: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:
     """A tree's distance from a label y to a leaf c below the path node b, in parts that need no matrix.
 
-    dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` stands for at[b]
+    dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` replaces at[b]
     when b is the virtual root. Returns (own, at, leaf, outside), over nodes.
     """
     zero, depths, heights = np.zeros(h.num_nodes), h.depths.astype(np.float64), h.heights.astype(np.float64)

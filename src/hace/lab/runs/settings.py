@@ -58,7 +58,7 @@ class Config:
             p for field in dataclasses.fields(self) if (p := _problem(self, field, hints[field.name]))
         ]
         if problems or (problems := self.conflicts()):
-            raise ConfigError(listed(problems))
+            raise ConfigError(problems)
 
     def conflicts(self) -> list[str]:
         """Problems of fields that are fine one by one."""
@@ -105,7 +105,7 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
             part = isinstance(hint, type) and issubclass(hint, Config)
             values[key] = from_dict(hint, value, f"{where}{key}.") if part else value
         except ConfigError as error:
-            problems += unlisted(str(error))
+            problems += error.problems
     problems += [
         f"{where}{name} is missing." for name, f in known.items() if _needed(f) and name not in document
     ]
@@ -114,11 +114,11 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
             **values
         )  # a part that failed has its default, so that the problems of this level show too
     except ConfigError as error:
-        raise ConfigError(listed([*problems, *(where + p for p in unlisted(str(error)))])) from None
+        raise ConfigError([*problems, *(where + p for p in error.problems)]) from None
     except TypeError:
         config = None  # a setting without a default is missing
     if config is None or problems:
-        raise ConfigError(listed(problems))
+        raise ConfigError(problems)
     return config
 
 
@@ -129,20 +129,6 @@ def _hints(cls: type[Config]) -> dict[str, Any]:
 
 def _needed(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
-def listed(problems: Any) -> str:
-    """One problem as it is; several as a list."""
-    problems = list(problems)
-    if len(problems) == 1:
-        return problems[0]
-    return "\n".join([f"{len(problems)} problems:", *(f"  - {p}" for p in problems)])
-
-
-def unlisted(message: str) -> list[str]:
-    """The problems of a message that :func:`listed` made."""
-    head, _, rest = message.partition("\n")
-    return [line[4:] for line in rest.split("\n")] if head.endswith(" problems:") and rest else [message]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:

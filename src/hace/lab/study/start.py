@@ -222,7 +222,7 @@ def started_study(
 def _refuse(folder: Path, survey: Survey) -> None:
     """Refuse data that cannot be used, and a folder that holds something else."""
     if survey.problems:
-        raise DataError("\n".join(f"{name}: {problem}" for name, problem in survey.problems.items()))
+        raise DataError([f"{name}: {problem}" for name, problem in survey.problems.items()])
     if (folder / STUDY).is_file() or not folder.exists():
         return
     if not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir()):

@@ -77,7 +77,7 @@ class Rows(NamedTuple):
     ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
     it is one row (N,) that all samples share and their sparse row is added to, or a row (B, N) for each sample
     (then ``target`` is None). Without it only the path counts, whose nodes have the column ranges ``low`` to
-    ``high``; ``column`` says which column stands at which position (None: the same).
+    ``high``; ``column`` maps positions to columns (None: the same).
     """
 
     target: Tensor | None = None
