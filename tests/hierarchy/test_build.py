@@ -206,7 +206,9 @@ def test_frames_are_read_by_row_and_by_name(frame: Any) -> None:
     assert Hierarchy.from_edges(frame(EDGES)).nodes == ("animal", "dog", "husky")
     h = Hierarchy.from_paths(frame(PATHS))
     assert (h.nodes, h.level_names) == (("dog", "husky", "cat", "persian"), ("kind", "breed"))
-    with pytest.raises(HierarchyError, match=r"must have a column 'parent' and a column 'child'\. Got 'kind'"):
+    with pytest.raises(
+        HierarchyError, match=r"must have a column 'parent' and a column 'child'\. Got 'kind'"
+    ):
         Hierarchy.from_edges(frame(PATHS))
     with pytest.raises(HierarchyError, match=r"Got a frame: use Hierarchy\.from_edges"):
         Hierarchy.from_parents(frame(EDGES))
