@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
+from hace.cli.options_study import add_study_arguments, do_study
 from hace.cli.report import show_report
-from hace.cli.study import add_study_arguments, do_study
 
 DESCRIPTION = """\
 A small fair study on synthetic features: the paper's methods and the controls, including the shuffled tree, each with the
@@ -33,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the study, print its table, write its page."""
     from hace.lab.study.plans import Choices
+    from hace.lab.study.presets import find_presets
 
-    tally = do_study(["demo"], Choices(), args)
+    tally = do_study(find_presets("demo"), Choices(), args)
     if tally is None:
         return
     print()

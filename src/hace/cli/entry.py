@@ -89,7 +89,7 @@ COMMANDS = (
         "hace.cli.evaluate",
         "--replicates, or the rows per file",
     ),
-    Command("demo", "a study of made-up features, in two minutes", "hace.cli.demo", "--workers"),
+    Command("demo", "a study of synthetic features, in two minutes", "hace.cli.demo", "--workers"),
 )
 
 

@@ -209,7 +209,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _probes(job: Job, sources: probe.Sources) -> None:
+def _make_probes(job: Job, sources: probe.Sources) -> None:
     configs: Sequence[ProbeConfig] = [c for c in job.configs if isinstance(c, ProbeConfig)]
     if any(probe.data_key(config) not in sources for config in configs):
         sources.clear()  # one data set at a time: features can be large
@@ -218,7 +218,7 @@ def _probes(job: Job, sources: probe.Sources) -> None:
         probe.run_pass(work, job.out, sources)
 
 
-def _train(job: Job, sources: probe.Sources) -> None:
+def _make_training(job: Job, sources: probe.Sources) -> None:
     from hace.lab.train.train import run_train  # loads timm and torchvision
 
     for run, config in zip(job.runs, job.configs, strict=True):
@@ -230,4 +230,4 @@ def _silent(_: str) -> None:
     """Runs at the same time would mix their lines, and break the table."""
 
 
-_KINDS: dict[str, Callable[[Job, probe.Sources], None]] = {"probe": _probes, "train": _train}
+_KINDS: dict[str, Callable[[Job, probe.Sources], None]] = {"probe": _make_probes, "train": _make_training}

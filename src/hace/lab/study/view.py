@@ -13,7 +13,7 @@ from hace.lab.runs.progress import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.study.scheduler import Tally, Watch
 
 _NOTES = 4  # the last ones, below a live table
-_ROWS = 30  # a table longer than the screen cannot be redrawn
+_TABLE_ROWS = 30  # a table longer than the screen cannot be redrawn
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
         from rich.live import Live
 
         with Live(console=Console(file=output), refresh_per_second=4, transient=True) as live:
-            yield _Table(live, clock)
+            yield _LiveTable(live, clock)
     else:
         yield _Lines(output, clock)
 
@@ -69,7 +69,7 @@ class _Lines:
         print(f"study: {summary(tally)}{_after(self._pace.left(tally))}", file=self._stream, flush=True)
 
 
-class _Table:
+class _LiveTable:
     """A live table."""
 
     def __init__(self, live: Any, clock: Callable[[], float]) -> None:
@@ -85,17 +85,17 @@ class _Table:
         for title in ("data set", "model", "method", "runs", "", "failed"):
             table.add_column(title, justify="right" if title in ("runs", "failed") else "left")
         rows = list(tally.rows.items())
-        if len(rows) > _ROWS:  # show those where something happens
+        if len(rows) > _TABLE_ROWS:  # show those where something happens
             rows.sort(key=lambda item: not (item[1].running or item[1].failed))
-        for (dataset, model, method), row in rows[:_ROWS]:
-            bar = _bar(row.done, row.failed, row.running, row.total)
+        for (dataset, model, method), row in rows[:_TABLE_ROWS]:
+            bar = _progress_bar(row.done, row.failed, row.running, row.total)
             failed = Text(str(row.failed), "red") if row.failed else ""
             table.add_row(dataset, model, method, f"{row.done}/{row.total}", bar, failed)
         notes = [Text(note.split("\n")[0], "yellow", overflow="ellipsis") for note in tally.notes[-_NOTES:]]
         self._live.update(Group(table, Text(summary(tally) + _after(self._pace.left(tally))), *notes))
 
 
-def _bar(done: int, failed: int, running: int, total: int, width: int = 24) -> Any:
+def _progress_bar(done: int, failed: int, running: int, total: int, width: int = 24) -> Any:
     from rich.text import Text
 
     bar, start = Text(), 0
