@@ -206,8 +206,9 @@ def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
     assert [(run.result or {})["train"].get("converged") for run in runs] == [True, False, None]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])
-@pytest.mark.parametrize("normalize", ["unit", "standard", "none"])
+@pytest.mark.parametrize(
+    ("optimizer", "normalize"), [("sgd", "unit"), ("adamw", "standard"), ("lbfgs", "none")]
+)
 def test_every_optimiser_learns(tmp_path: Path, optimizer: str, normalize: str) -> None:
     lr = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}[optimizer]
     config = replace(BASE, optimizer=optimizer, normalize=normalize, lr=lr, epochs=20, weight_decay=1e-4)
@@ -280,7 +281,7 @@ def test_one_sample_or_one_class(tmp_path: Path, y: list[int], optimizer: str) -
 def test_features_that_are_no_numbers(tmp_path: Path) -> None:
     x = np.ones((18, 4), np.float32)
     x[[3, 5], 2] = np.nan, np.inf
-    with pytest.raises(DataError, match="row 3"):
+    with pytest.raises(DataError, match="Row 3 of train"):
         run_probes([replace(BASE, data=feature_file(tmp_path, x))], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 

@@ -51,12 +51,14 @@ class DataPrint:
         hierarchy: The fingerprint of the hierarchy of the result.
         source: How images become what the run sees: the model and preprocessing of `hace features`, or the preprocessing of a
             training. None where it is unknown.
+        model: The name of the model behind frozen features, where the data say it.
     """
 
     name: str
     fingerprint: str
     hierarchy: str
     source: Mapping[str, Any] | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ class Source(Generic[S]):
     def data_print(self) -> DataPrint:
         """What a run remembers of it."""
         data = self.dataset
-        return DataPrint(data.name, data.fingerprint, data.hierarchy.fingerprint, self.about)
+        return DataPrint(data.name, data.fingerprint, data.hierarchy.fingerprint, self.about, data.model)
 
 
 @dataclass(frozen=True, eq=False)

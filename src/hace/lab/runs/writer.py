@@ -207,6 +207,7 @@ def _about(config: RunConfig, data: DataPrint) -> dict[str, Any]:
             "fingerprint": data.fingerprint,
             "hierarchy": data.hierarchy,
             "source": data.source,
+            "model": data.model,
         },
         "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "made_with": environment.config(),
