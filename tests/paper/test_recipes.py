@@ -122,8 +122,7 @@ def test_the_ten_runs_of_a_pair() -> None:
     ]
 
 
-@pytest.mark.parametrize("model", list(RECIPES))
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("model", "place"), [(model, i % 2) for i, model in enumerate(RECIPES)])
 def test_operations_as_torch_counts_them(model: str, place: int) -> None:
     size = (32, 224)[place]
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
