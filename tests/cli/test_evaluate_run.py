@@ -222,8 +222,7 @@ def test_options_that_do_not_go_together(
     run = runs["hace"].folder
     message = refused(capsys, "--run", run, "--scores", "z.npy", "--labels", "y.npy", "--no-root")
     assert message == (
-        "hace: --run brings its own model, hierarchy and labels: leave --scores, --labels, --root away, or leave --run "
-        "away.\n"
+        "hace: --run has its own model, hierarchy and labels. Leave out --scores, --labels, --root, or --run.\n"
     )
     assert "there is no folder 'nowhere'" in refused(capsys, "--run", "nowhere")
     assert "--hierarchy, --labels must be given; or --run" in refused(capsys, "--scores", "z.npy")

@@ -1,4 +1,4 @@
-"""`hace evaluate`: all metrics of anybody's scores."""
+"""`hace evaluate`: all metrics of any model's scores."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ examples:
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
   hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
 
-scores have a column for each leaf (label order) or each node (node order). Named columns (.csv, .parquet) may stand in any
-order; they are matched by id, then by name. labels are integers from 0, or ids or names; inner nodes are allowed.
-A run scores its own data again, which must not have changed since; without other options the metrics are those of its result.
+Scores have one column per leaf (label order) or per node (node order). Named columns (.csv, .parquet) may be in any order;
+they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.
+A run scores its own data again, which must be unchanged; without other options the metrics are those of its result.
 """
 
 
@@ -59,25 +59,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--split",
         choices=("test", "val", "train"),
-        help="of the run's data (default: what its result speaks of)",
+        help="of the run's data (default: the one of its result)",
     )
     add(
         "--data-root",
         "--features",
         metavar="PATH",
         dest="data_root",
-        help="where the run's data or features lie now, if they were moved",
+        help="where the run's data or features are now, if they were moved",
     )
     add(
         "--device",
         metavar="DEVICE",
         default="auto",
-        help="where a run of `hace train` computes (default: auto)",
+        help="device for a run of `hace train` (default: auto)",
     )
     add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
-    add("--format", metavar="FORMAT", help="how to read the hierarchy, where its name does not tell")
+    add("--format", metavar="FORMAT", help="its format, if its name does not tell")
     add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
-    add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or take it away")
+    add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or remove it")
     add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")
     add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
     add(
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--key", metavar="NAME", help="the array to take from an .npz of scores")
     add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
-    add("--labels", metavar="FILE", help="the truth, a row a sample: .npy, .npz, .csv or .txt")
+    add("--labels", metavar="FILE", help="the truth, one per sample: .npy, .npz, .csv or .txt")
     add("--label-kind", choices=("auto", "index", "id"), default="auto", help="labels are 0, 1, ... or ids")
     add("--label-key", metavar="NAME", help="the array to take from an .npz of labels")
     add("--label-column", metavar="NAME", help="the column to take from a .csv of labels")
@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--threshold",
         metavar="T",
-        help="evaluate the deepest node above a probability: 0.9, or one a level: 0.9,0.8",
+        help="evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8",
     )
     add(
         "--level",
@@ -112,9 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--price",
         metavar="P",
         type=float,
-        help="what vagueness costs in the answer of least cost (default: 0.5)",
+        help="the price of vagueness in the answer of least cost (default: 0.5)",
     )
-    add("--subset", metavar="CLASSES", help="only these classes can be: a file, one a line, or a,b,c")
+    add("--subset", metavar="CLASSES", help="restrict to these classes: a file, one per line, or a,b,c")
     add(
         "--compare",
         metavar="FILE",
@@ -216,7 +216,7 @@ def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, A
     if args.price is not None:
         cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "distance": args.distance}
         if not 0 <= args.price <= 1:
-            raise ConfigError(f"--price must be from 0 to 1, got {args.price}.")
+            raise ConfigError(f"--price must be from 0 to 1. Got {args.price}.")
         rules[f"least cost, any rank, price {args.price:g}"] = cost
     if args.threshold is not None:
         threshold = threshold_of(args.threshold, h)

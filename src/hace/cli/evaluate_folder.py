@@ -19,16 +19,16 @@ def check_out(out: str) -> None:
     """Refuse an --out that cannot be written, before any work is done.
 
     Raises:
-        ConfigError: It is a file, lies below a file or in a folder that may not be written to, or pictures cannot be drawn.
+        ConfigError: It is a file, is below a file or in a read-only folder, or pictures cannot be drawn.
     """
     there = Path(out).absolute()
     while not there.exists() and there != there.parent:
         there = there.parent  # what is missing will be made
     if not there.is_dir():
         words = "it is a file" if there == Path(out).absolute() else f"{there} is a file"
-        raise ConfigError(f"--out must be a folder, got {out!r}: {words}. Name another folder.")
+        raise ConfigError(f"--out must be a folder. Got {out!r}: {words}. Name another folder.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ConfigError(f"--out must be a folder that can be written to, got {out!r}: {there} may not be.")
+        raise ConfigError(f"--out must be a folder that can be written to. Got {out!r}: {there} may not be.")
     if find_spec("matplotlib") is None:
         raise ConfigError('--out draws with matplotlib. Install it with: pip install "hace[report]".')
 
@@ -68,7 +68,7 @@ def write_results(
 
 
 def decision_columns(report: Evaluation) -> dict[str, list]:
-    """A row a sample: truth, best leaf, and the answers of the other rules."""
+    """One row per sample: truth, best leaf, and the answers of the other rules."""
     import torch
 
     from hace.decisions import Decisions

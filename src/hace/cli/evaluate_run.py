@@ -39,7 +39,7 @@ def run_job(args: argparse.Namespace) -> Job:
     ]
     if given:
         raise ConfigError(
-            f"--run brings its own model, hierarchy and labels: leave {', '.join(given)} away, or leave --run away."
+            f"--run has its own model, hierarchy and labels. Leave out {', '.join(given)}, or --run."
         )
     if not Path(args.run_folder).is_dir():
         raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
@@ -76,7 +76,7 @@ def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescor
 
 
 def second_root(args: argparse.Namespace) -> str | None:
-    """Where the second run's data lie: --data-root too, if both runs saw the same data."""
+    """Where the second run's data are: --data-root too, if both runs saw the same data."""
     from hace.lab.runs.run import read_run
 
     prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}

@@ -63,7 +63,7 @@ def file_job(args: argparse.Namespace) -> Job:
         raise ConfigError(f"{', '.join(missing)} must be given; or --run, a finished run.")
     stray = [f"--{name.replace('_', '-')}" for name in ("split", "data_root") if getattr(args, name)]
     if stray:
-        raise ConfigError(f"{stray[0]} belongs to --run: files hold the samples that they hold.")
+        raise ConfigError(f"{stray[0]} belongs to --run. Leave it out with --scores.")
     if args.compare is not None and Path(args.compare).is_dir():
         raise ConfigError(
             f"--compare {args.compare} is a folder, and --scores a file. Two runs compare with --run RUN --compare RUN."
@@ -76,7 +76,7 @@ def file_job(args: argparse.Namespace) -> Job:
 
 
 def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:
-    """A model by its scores; the file is opened, and read later."""
+    """A model by its scores; the file is opened now and read later."""
     scores = scores_of(path, len(truth), labels, h, args)
     kind = {"kind": args.kind, "labels": "nodes"}
     return Model(path, Path(path).stem, lambda options: evaluate_file(scores, truth, h, options | kind))
@@ -89,7 +89,7 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
     scores = open_scores(path, h, key=args.key, outputs=args.outputs, ignore_columns=args.ignore_column)
     if scores.rows != rows:
         raise DataError(
-            f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label a row."
+            f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label per row."
         )
     return scores
 

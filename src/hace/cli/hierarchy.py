@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 DESCRIPTION = """\
-Summarise a hierarchy: nodes, leaves, depths, widths, and what is unusual about it. With --to or --plot, write it in
-another format or draw it instead. An existing output file is replaced, in one step at the very end.
+Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --to or --plot, write it in another
+format or draw it instead. An existing output file is replaced, in one step at the very end.
 """
 
 EXAMPLES = """\
@@ -22,7 +22,7 @@ examples:
   hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
   hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
   hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
-  hace hierarchy pairs.txt -o order=child-parent     a line for each edge, the child first
+  hace hierarchy pairs.txt -o order=child-parent     one edge per line, the child first
   hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
@@ -33,7 +33,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a file, a folder, or the built-in name cifar100")
-    parser.add_argument("--format", metavar="FORMAT", help="how to read FILE, where its name does not tell")
+    parser.add_argument("--format", metavar="FORMAT", help="the format of FILE, if its name does not tell")
     parser.add_argument(
         "-o",
         "--option",
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root",
         action=argparse.BooleanOptionalAction,
-        help="add a root above the tops, or take it away (default: as the file or the data set has it)",
+        help="add a root above the tops, or remove it (default: as in the file or the data set)",
     )
     parser.add_argument(
         "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
@@ -81,11 +81,11 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
 
 
 def check_plot(out: str) -> None:
-    """Refuse a picture of a kind that nobody draws."""
+    """Refuse a picture of an unknown kind."""
     from hace.draw.drawing import WRITERS
 
     if Path(out).suffix.lower() not in WRITERS:
-        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}, got {out!r}.")
+        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}. Got {out!r}.")
 
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:

@@ -24,7 +24,11 @@ def add_raw_cells(parser: argparse.ArgumentParser) -> None:
 
 
 def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
-    """The options of a reader from words such as "prefix=CL:"; `option` is what they were given with, for messages.
+    """The options of a reader.
+
+    Args:
+        pairs: Words such as "prefix=CL:".
+        option: What they were given with, for messages.
 
     Example:
         >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
@@ -34,7 +38,7 @@ def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier() or name in ("path", "format", "root"):
-            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option, got {pair!r}.")
+            raise ConfigError(f"{option} must be NAME=VALUE with the name of an option. Got {pair!r}.")
         options[name] = _value(value)
         if name in LISTS and isinstance(options[name], str):
             options[name] = [word.strip() for word in value.split(",")]
@@ -42,7 +46,7 @@ def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]
 
 
 def _value(text: str) -> Any:
-    """A list, an object, true or false if it reads as JSON; any other text stays text, numbers too: ids are text."""
+    """A list, an object, true or false if it parses as JSON; any other text stays text, numbers too: ids are text."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -51,7 +55,10 @@ def _value(text: str) -> Any:
 
 
 def numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with numbers for words that read as such: of data sets, unlike hierarchies, no option is an id.
+    """Options with numbers in place of words that parse as such: unlike those of hierarchies, no option of a data set is an id.
+
+    Args:
+        options: The options by name.
 
     Example:
         >>> numbers({"classes": "40", "signal": "0.5", "label_kind": "id", "crop": True})
@@ -70,18 +77,28 @@ def numbers(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def pick_device(name: str, local_rank: int) -> str:
-    """The device by name, chosen as in training."""
+    """The device, chosen as in training.
+
+    Args:
+        name: What the user asked for.
+        local_rank: The number of this process on its machine.
+    """
     from hace.lab.runs.devices import choose_device
 
     return str(choose_device(name, local_rank))
 
 
 def pick_workers(asked: int | None, device: str) -> int:
-    """How many processes read images, chosen as in training."""
+    """How many processes read images, chosen as in training.
+
+    Args:
+        asked: What the user asked for.
+        device: Where the model computes.
+    """
     import torch
 
     from hace.lab.runs.devices import choose_workers
 
     if asked is not None and asked < 0:
-        raise ConfigError(f"--workers must be 0 or more, got {asked}.")
+        raise ConfigError(f"--workers must be 0 or more. Got {asked}.")
     return choose_workers(asked, torch.device(device))

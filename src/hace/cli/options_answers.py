@@ -1,4 +1,4 @@
-"""Options that several commands share: which answers are asked for, and among which classes."""
+"""Options that several commands share: which answers, and among which classes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
-    """The value of --threshold: a probability, or one a level with commas."""
+    """The value of --threshold: a probability, or one per level with commas."""
     from hace.decisions.rules import level_thresholds
 
     try:
         numbers = [float(word) for word in text.split(",")]
     except ValueError:
         raise ConfigError(
-            f"--threshold must be a number, or one a level with commas, got {text!r}."
+            f"--threshold must be a number, or one per level with commas. Got {text!r}."
         ) from None
     threshold = numbers[0] if len(numbers) == 1 else numbers
     level_thresholds(threshold, h)
