@@ -32,8 +32,8 @@ FGVC-Aircraft
   cropped image size  224 x 224  224 x 224
 
 hierarchy: tree with the root 'root', 1 + 30 + 70 + 100 nodes by depth
-train: 6,667 samples, 66 to 67 a class
-test: 3,333 samples, 33 to 34 a class
+train: 6,667 samples, 66 to 67 per class
+test: 3,333 samples, 33 to 34 per class
 
 a {fgvc_counts}
 b {fgvc_nodes}
@@ -89,7 +89,7 @@ def test_check_of_official_images_notes_what_stands_twice(
     code, out, _ = run(capsys, "aircraft", "--root", tmp_path, "--check")
     assert code == 0
     assert (
-        "all 18 images can be read; 6 stand in two splits, such as train: images/1000001.jpg and test: images/1000013.jpg"
+        "all 18 images can be read; 6 are in two splits, such as train: images/1000001.jpg and test: images/1000013.jpg"
         in out
     )
     assert "\nfingerprint " in out
@@ -107,13 +107,13 @@ def test_check_of_ones_own_images(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, _, error = run(capsys, *arguments)
     assert code == 2
     assert (
-        "photos: 1 images stand in two splits, the first is 'train: train/husky/a.png' and 'test: test/cat/b.png'"
+        "in one split. 1 are in two; the first is 'train: train/husky/a.png' and 'test: test/cat/b.png'"
         in error
     )
     (tmp_path / "photos/test/cat/b.png").write_bytes(b"no image")
     code, _, error = run(capsys, *arguments)
     assert code == 2
-    assert "1 of 5 images are broken. The first: " in error
+    assert "Every image must be readable. 1 of 5 are not. The first: " in error
     assert "test/cat/b.png: the image cannot be read" in error
 
 
@@ -123,7 +123,7 @@ def test_synthetic_with_options(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert code == 0
     lines = squeezed(out)
-    assert lines[0] == "synthetic-features (made-up features)"
+    assert lines[0] == "synthetic-features (synthetic features)"
     assert {"leaf classes 12", "features 8", "training samples 600"} <= set(lines)
     assert lines[-1].startswith("fingerprint ")
 
@@ -136,7 +136,7 @@ def test_synthetic_with_options(capsys: pytest.CaptureFixture[str]) -> None:
             ["nabirds", "--root", "nowhere"],
             "nowhere: the folder does not exist. NABirds cannot be fetched for you",
         ),
-        (["synthetic", "-o", "clases=3"], "'synthetic' has no option 'clases'"),
+        (["synthetic", "-o", "clases=3"], "An option of 'synthetic' must be one of"),
         (["synthetic", "--hierarchy", "nowhere.csv"], "nowhere.csv: cannot be read: No such file"),
     ],
 )

@@ -33,7 +33,7 @@ def test_ctrl_c_tells_how_to_go_on(
     out = tmp_path / "out"
     assert cli.main([*COMMAND.split(), "--checkpoint", str(weights), "--out", str(out)]) == 130
     assert capsys.readouterr().err == (
-        f"\n2 of 6 shards are in {out}. The same command goes on from there.\nInterrupted.\n"
+        f"\n2 of 6 shards are in {out}. Run the same command to resume.\nInterrupted.\n"
     )
 
 
@@ -51,7 +51,7 @@ def test_the_command_says_what_it_made(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data synthetic-features", "--data synthetic-features holds features already"),
+        ("--data synthetic-features", "synthetic-features holds features already"),
         ("--data synthetic --workers -1", "--workers must be 0 or more, got -1"),
         ("--data synthetic --device cuda:77", "device cuda:77 cannot be used here: "),
         ("--data synthetic --model test_vti", "Did you mean 'test_vit'"),

@@ -102,7 +102,7 @@ def test_drop_last_and_labels(train: Samples) -> None:
     assert [len(x) for x, _ in batches.epoch(0)] == [16] * 3
     assert len(batches) == 3
     coarse = synthetic_images(classes=6, train=10, test=1, coarse=0.5)["train"]
-    with pytest.raises(DataError, match="labelled above the leaves"):
+    with pytest.raises(DataError, match="Every label must be a leaf"):
         MemoryBatches(coarse, 16)
     y = torch.cat([y for _, y in MemoryBatches(coarse, 16, labels="nodes").epoch(0)])
     assert y.tolist() == coarse.nodes.tolist()
@@ -111,14 +111,14 @@ def test_drop_last_and_labels(train: Samples) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"pad": -1}, "pad must be 0 or more, got -1"),
-        ({"seed": -1}, "seed must be 0 or more, got -1"),
-        ({"labels": "leafs"}, "labels must be one of leaves, nodes, got 'leafs'"),
+        ({"batch_size": 0}, "batch_size must be at least 1. Got 0"),
+        ({"pad": -1}, "pad must be 0 or more. Got -1"),
+        ({"seed": -1}, "seed must be 0 or more. Got -1"),
+        ({"labels": "leafs"}, "labels must be one of leaves, nodes. Got 'leafs'"),
         ({"std": (1, 1, 0)}, "std above 0"),
         (
             {"batch_size": 100, "drop_last": True},
-            "drop_last leaves no batch: 60 samples are fewer than batch_size 100",
+            "drop_last needs at least one full batch. Got 60 samples and batch_size 100",
         ),
     ],
 )
@@ -206,7 +206,7 @@ def test_the_way_that_suits(train: Samples, on_disk: Samples) -> None:
     large = make_batches(train, 16, train=True, size=48)
     assert isinstance(large, LoaderBatches)
     assert next(iter(large.epoch(0)))[0].shape == (16, 3, 48, 48)
-    with pytest.raises(ConfigError, match="MemoryBatches needs images in memory"):
+    with pytest.raises(ConfigError, match="samples must have pixels in memory"):
         MemoryBatches(on_disk, 2)
-    with pytest.raises(ConfigError, match="workers must be 0 or more, got -1"):
+    with pytest.raises(ConfigError, match=r"workers must be 0 or more. Got -1"):
         make_batches(on_disk, 2, train=True, size=8, workers=-1)

@@ -180,7 +180,7 @@ def test_numbers_that_could_be_labels_or_ids(tmp_path: Path) -> None:
             "'model' must be text, the name of a model. Got int64 (6,)",
         ),
         ({"X": X, "y": Y, "model": "m" * 999}, FormatError, "name must have 1 to 200 characters. Got 999"),
-        ({"X": X, "y": Y % 2}, DataError, "1 of 3 classes have no samples: 'cat'"),
+        ({"X": X, "y": Y % 2}, DataError, "1 of 3 have none: 'cat'"),
         ({"X": X.astype(int), "y": Y}, DataError, "features must be float32 or float16. Got int64"),
         (
             {"X": X[0], "y": Y[:4]},

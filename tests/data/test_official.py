@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hace
-from hace.data import aircraft, files
+from hace.data import aircraft, listings
 from hace.errors import DataError, FormatError
 from tests.data_layouts import copied, small_aircraft, small_nabirds, touch, write_image
 
@@ -60,7 +60,7 @@ def test_nabirds_on_the_real_lists(
     for _, path in rows:
         there.setdefault((folder / "images" / path).parent, set()).add(Path(path).name)
     monkeypatch.setattr(
-        files, "_names_in", there.__getitem__
+        listings, "_names_in", there.__getitem__
     )  # making 48,562 files would take longer than all else
     write_image(folder / "images" / rows[0][1], (400, 300))
     data = hace.load_dataset("nabirds", tmp_path, crop=True)
@@ -107,20 +107,20 @@ def test_a_fingerprint_sees_names_labels_and_sizes(tmp_path: Path) -> None:
     [
         (
             lambda f: (f / "images" / "1000003.jpg").unlink(),
-            "1 of 18 images are missing, the first is images/1000003.jpg",
+            "1 of 18 are missing; the first is images/1000003.jpg",
         ),
         (
             lambda f: replace(f / "images_test.txt", "1000018\n", ""),
-            "images_variant_test.txt has 6 images and images_test.txt 5: 1 stand in images_variant_test.txt only, the "
+            "images_variant_test.txt has 6 images and images_test.txt 5: 1 are in images_variant_test.txt only; the "
             "first is '1000018'",
         ),
         (
             lambda f: [replace(path, "1000013", "1000001") for path in f.glob("images*_test.txt")],
-            "1 images stand in two splits, the first is 'images/1000001.jpg', in 'train' and 'test'",
+            "1 are in two; the first is 'images/1000001.jpg', in 'train' and 'test'",
         ),
         (
             lambda f: [replace(path, "1000007", "1000001") for path in f.glob("images*_val.txt")],
-            "the image '1000001' stands in images_variant_val.txt and in an earlier list",
+            "Got '1000001' in images_variant_val.txt and in an earlier one",
         ),
     ],
     ids=["image missing", "counts", "two splits", "train and val"],
@@ -137,10 +137,10 @@ def test_aircraft_that_is_not_there(tmp_path: Path) -> None:
         DataError, match=r"nowhere: the folder does not exist. Give the folder that holds fgvc-aircraft-2013b"
     ):
         hace.load_dataset("aircraft", tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"there is no variants.txt in it.*robots.ox.ac.uk.*--download"):
+    with pytest.raises(DataError, match=r"must hold variants.txt.*robots.ox.ac.uk.*--download"):
         hace.load_dataset("aircraft", tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="expected a folder, and it is a file"):
+    with pytest.raises(DataError, match=r"must be a folder\. Got a file"):
         hace.load_dataset("aircraft", tmp_path / "file")
 
 
@@ -148,7 +148,7 @@ def test_a_variant_that_is_in_no_list(tmp_path: Path) -> None:
     folder = small_aircraft(tmp_path) / "fgvc-aircraft-2013b" / "data"
     replace(folder / "images_variant_test.txt", "737-300", "737-400")
     flat = hace.Hierarchy.flat(["717", "737-200", "737-300"])
-    with pytest.raises(DataError, match=r"image \d+ has the variant '737-400', which is not in variants.txt"):
+    with pytest.raises(DataError, match=r"every variant must be in variants.txt. Got '737-400'"):
         hace.load_dataset("aircraft", tmp_path, hierarchy=flat)
 
 
@@ -164,7 +164,7 @@ def test_small_nabirds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "words"),
     [
-        (lambda f: (f / "images" / "0010" / "1.jpg").unlink(), DataError, "1 of 12 images are missing"),
+        (lambda f: (f / "images" / "0010" / "1.jpg").unlink(), DataError, "1 of 12 are missing"),
         (
             lambda f: replace(f / "image_class_labels.txt", "0010-0 10\n", ""),
             DataError,
@@ -180,35 +180,35 @@ def test_small_nabirds(tmp_path: Path) -> None:
                 (f / "image_class_labels.txt").read_text().replace(" 12\n", " 11\n")
             ),
             DataError,
-            "1 of 3 classes have no samples: '12'",
+            "1 of 3 have none: '12'",
         ),
         (
             lambda f: replace(f / "images.txt", "0010/0.jpg", "0010/1.jpg"),
             DataError,
-            "1 images stand in two splits, the first is 'images/0010/1.jpg'",
+            "1 are in two; the first is 'images/0010/1.jpg'",
         ),
         (
             lambda f: replace(f / "train_test_split.txt", "0010-0 0", "0010-0 2"),
             FormatError,
-            "expected 1 (train) or 0",
+            "a split must be 1 (train) or 0",
         ),
         (lambda f: replace(f / "bounding_boxes.txt", "10 5 30 40", "10 5 30"), FormatError, "four integers"),
         (
             lambda f: replace(f / "images.txt", "0010-1 ", "0010-0 "),
             FormatError,
-            "line 2: the image '0010-0' stands there twice",
+            "line 2: every image must occur once. Got '0010-0' again",
         ),
         (
             lambda f: replace(f / "images.txt", "0010-0 0010/0.jpg", "0010-0"),
             FormatError,
-            "line 1: expected an image and its file",
+            "line 1: must be an image and its file",
         ),
         (
             lambda f: (f / "train_test_split.txt").unlink(),
             FormatError,
             "train_test_split.txt: cannot be read: No such file",
         ),
-        (lambda f: (f / "image_class_labels.txt").write_text(" \n"), FormatError, "the file is empty"),
+        (lambda f: (f / "image_class_labels.txt").write_text(" \n"), FormatError, "must not be empty"),
         (
             lambda f: (f / "image_class_labels.txt").write_bytes(b"\xff1 2"),
             FormatError,
@@ -236,9 +236,7 @@ def test_nabirds_has_to_be_asked_for(tmp_path: Path) -> None:
 def test_boxes_outside_the_image(tmp_path: Path) -> None:
     small_nabirds(tmp_path)
     replace(tmp_path / "bounding_boxes.txt", "0010-1 10 5 30 40", "0010-1 70 5 30 40")
-    with pytest.raises(
-        DataError, match=r"images/0010/1.jpg: the box 70, 5, 30, 40 lies outside the image of 60 x 50"
-    ):
+    with pytest.raises(DataError, match=r"images/0010/1.jpg: the box must overlap the image of 60 x 50"):
         hace.load_dataset("nabirds", tmp_path, crop=True)["train"].image(0)
 
 

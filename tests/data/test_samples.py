@@ -37,11 +37,11 @@ def samples(count: int = 4, start: int = 0, **changes: object) -> Samples:
             r"nodes must be from 0 to 2, the nodes of the hierarchy. Sample 3 has 3",
         ),
         ({"nodes": np.array([0, -1, 2, 0])}, r"Sample 1 has -1"),
-        ({"nodes": np.zeros(4)}, r"one-dimensional array of integers, got float64 \(4,\)"),
-        ({"nodes": np.zeros((4, 1), int)}, r"got int64 \(4, 1\)"),
-        ({"names": ["a"]}, r"names must have one entry for each of 4 samples, got 1"),
-        ({"pixels": torch.zeros(4, 3, 2, 2)}, r"pixels must be uint8 \(M, 3, H, W\), got torch.float32"),
-        ({"pixels": torch.zeros(4, 1, 2, 2, dtype=torch.uint8)}, r"got torch.uint8 \(4, 1, 2, 2\)"),
+        ({"nodes": np.zeros(4)}, r"one-dimensional array of integers. Got float64 \(4,\)"),
+        ({"nodes": np.zeros((4, 1), int)}, r"Got int64 \(4, 1\)"),
+        ({"names": ["a"]}, r"names must have one entry for each of 4 samples. Got 1"),
+        ({"pixels": torch.zeros(4, 3, 2, 2)}, r"pixels must be uint8 \(M, 3, H, W\). Got torch.float32"),
+        ({"pixels": torch.zeros(4, 1, 2, 2, dtype=torch.uint8)}, r"Got torch.uint8 \(4, 1, 2, 2\)"),
         (
             {"pixels": torch.zeros(3, 3, 2, 2, dtype=torch.uint8)},
             r"pixels must have one entry for each of 4 samples",
@@ -62,8 +62,8 @@ def test_samples_refuse(changes: dict[str, object], words: str) -> None:
     ("x", "words"),
     [
         (np.zeros((2, 3)), "x must be float32 or float16"),
-        (np.zeros(2, np.float32), r"\(M, d\), got float32 \(2,\)"),
-        (np.zeros((3, 2), np.float32), "x must have one entry for each of 2 samples, got 3"),
+        (np.zeros(2, np.float32), r"\(M, d\). Got float32 \(2,\)"),
+        (np.zeros((3, 2), np.float32), "x must have one entry for each of 2 samples. Got 3"),
     ],
 )
 def test_features_refuse(x: np.ndarray, words: str) -> None:
@@ -95,11 +95,11 @@ def test_every_kind_of_image_becomes_rgb(mode: str, tmp_path: Path) -> None:
 
 
 def test_data_sets_refuse() -> None:
-    with pytest.raises(DataError, match="x: there is no split"):
+    with pytest.raises(DataError, match="x: must have at least one split"):
         Dataset("x", H, {})
-    with pytest.raises(DataError, match="x: the split 'test' has no samples"):
+    with pytest.raises(DataError, match="x: the split 'test' must have samples"):
         Dataset("x", H, {"train": samples(), "test": samples(0)})
-    with pytest.raises(DataError, match="'train' has another hierarchy"):
+    with pytest.raises(DataError, match="'train' must have the hierarchy"):
         Dataset("x", hace.Hierarchy.flat(["husky", "beagle"]), {"train": samples()})
 
 
@@ -145,5 +145,5 @@ def test_the_same_image_in_two_splits(tmp_path: Path) -> None:
 def test_summary_counts_labels_above_the_leaves() -> None:
     data = Dataset("x", H, {"train": samples(nodes=np.array([0, 1, 1, 2]))})
     assert data.summary() == (
-        "x: 2 classes, 3 nodes, tree\ntrain: 4 samples, 1 to 2 a class, 1 labelled above the leaves"
+        "x: 2 classes, 3 nodes, tree\ntrain: 4 samples, 1 to 2 per class, 1 labelled above the leaves"
     )

@@ -100,13 +100,13 @@ def test_your_own_hierarchy() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"classes": 1}, "classes must be from 2 to 100,000, got 1"),
-        ({"signal": -1.0}, "signal must be 0 or more, got -1.0"),
-        ({"signal": float("nan")}, "signal must be 0 or more, got nan"),
-        ({"coarse": 1.5}, "coarse must be from 0 to 1, got 1.5"),
-        ({"dim": 0}, "dim must be at least 1, got 0"),
-        ({"train": 0}, "train must be at least 1, got 0"),
-        ({"seed": -1}, "seed must be 0 or more, got -1"),
+        ({"classes": 1}, "classes must be from 2 to 100,000. Got 1"),
+        ({"signal": -1.0}, "signal must be 0 or more. Got -1.0"),
+        ({"signal": float("nan")}, "signal must be 0 or more. Got nan"),
+        ({"coarse": 1.5}, "coarse must be from 0 to 1. Got 1.5"),
+        ({"dim": 0}, "dim must be at least 1. Got 0"),
+        ({"train": 0}, "train must be at least 1. Got 0"),
+        ({"seed": -1}, "seed must be 0 or more. Got -1"),
     ],
 )
 def test_options_that_do_not_fit(options: dict, words: str) -> None:

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from hace.data import Dataset
 
 DESCRIPTION = """\
-Read a data set and print its table: samples, classes, nodes, depth, and beside them what the paper prints, with footnotes
-where the two differ. Lists and counts are compared with what is there; images are opened with --check only.
+Read a data set and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
+two differ. Lists and counts are compared with the files; --check also opens every image.
 """
 
 EXAMPLES = """\
 examples:
-  hace data synthetic                                       made up, needs nothing
-  hace data cifar100 --root data --download                 fetch it into data/, then look
-  hace data aircraft --root data --check                    open every image, and look for images in two splits
-  hace data nabirds --root data/nabirds -o crop=true        your own copy, cut to the bounding boxes
+  hace data synthetic                                       synthetic, needs no files
+  hace data cifar100 --root data --download                 fetch it into data/, then print its table
+  hace data aircraft --root data --check                    open every image, look for images in two splits
+  hace data nabirds --root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
   hace data folders --root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
   hace data manifest --root list.csv --hierarchy tree.csv   columns path, label, split
   hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
@@ -36,12 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...",
     )
-    add("--root", metavar="R", help="the folder it lies in; for manifest and features the file")
-    add("--download", action="store_true", help="fetch it into R first, unless it is there")
+    add("--root", metavar="R", help="its folder; for manifest and features the file")
+    add("--download", action="store_true", help="fetch it into R first if it is missing")
     add(
         "--hierarchy",
         metavar="H",
-        help="another hierarchy than the data set's own: what `hace hierarchy` reads",
+        help="a hierarchy in place of the data set's own: any file that `hace hierarchy` reads",
     )
     add(
         "--root-node",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help='an option of the data set ("-o" may repeat)',
     )
-    add("--check", action="store_true", help="open every image, and look for the same image in two splits")
+    add("--check", action="store_true", help="open every image, look for the same image in two splits")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -80,8 +80,12 @@ def run(args: argparse.Namespace) -> None:
 def check(data: Dataset[Any], official: bool) -> str:
     """What opening every image shows.
 
+    Args:
+        data: The data set.
+        official: Whether it is published by others; then images in two splits are noted, not refused.
+
     Raises:
-        DataError: If images cannot be read, or, in a data set of the user's, stand in two splits.
+        DataError: Images cannot be read, or an image of the user's own data is in two splits.
     """
     from hace.data.dataset import duplicates
     from hace.data.samples import Features
@@ -101,12 +105,14 @@ def check(data: Dataset[Any], official: bool) -> str:
                     broken.append(error)
                 step(1)
     if broken:
-        raise DataError(f"{len(broken):,} of {total:,} images are broken. The first: {broken[0]}")
+        raise DataError(
+            f"Every image must be readable. {len(broken):,} of {total:,} are not. The first: {broken[0]}"
+        )
     twice = duplicates(data.splits)
     if twice and not official:
         raise DataError(
-            f"{data.name}: {len(twice):,} images stand in two splits, the first is {twice[0][0]!r} and {twice[0][1]!r}. "
-            "A test on images of the training says nothing: keep each image in one split."
+            f"{data.name}: every image must be in one split. {len(twice):,} are in two; the first is {twice[0][0]!r} and "
+            f"{twice[0][1]!r}. A test on training images says nothing."
         )
-    note = f"; {len(twice):,} stand in two splits, such as {twice[0][0]} and {twice[0][1]}" if twice else ""
+    note = f"; {len(twice):,} are in two splits, such as {twice[0][0]} and {twice[0][1]}" if twice else ""
     return f"all {total:,} images can be read{note}\nfingerprint {data.fingerprint}"

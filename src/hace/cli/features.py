@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Compute the features of all images of a data set with a frozen timm model, once, and store them for linear probes. Stopped
-at any point, the same command goes on where it was and ends with the same bytes.
+at any point, the same command resumes and ends with the same bytes.
 """
 
 EXAMPLES = """\
@@ -26,9 +26,9 @@ examples:
   hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
   torchrun --nproc-per-node 4 -m hace features --data nabirds --root data --model resnet50 --dtype bf16 --out F
 
-Raw features are stored; how to normalise them (none, unit, standard) is chosen when they are read. Without --checkpoint the
-weights come from the model hub. F/manifest.json says what F was made from; another model, other weights, data or
-preprocessing are refused there, with the difference. Images are preprocessed as the model's authors do.
+Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
+come from the model hub. F/manifest.json records what F was made from; another model, other weights, data or preprocessing
+are refused, with the difference. Images are preprocessed as the model's authors do.
 """
 
 
@@ -41,13 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="what `hace data` reads: cifar100, synthetic, a folder, ...",
     )
-    add("--root", metavar="R", help="the folder it lies in; for a manifest the file")
-    add("--hierarchy", metavar="H", help="another hierarchy than the data set's own")
+    add("--root", metavar="R", help="its folder; for a manifest the file")
+    add("--hierarchy", metavar="H", help="a hierarchy in place of the data set's own")
     add("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
-    add("--download", action="store_true", help="fetch the data set into R first, unless it is there")
+    add("--download", action="store_true", help="fetch the data set into R first if it is missing")
     add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set")
-    add("--model", metavar="NAME", required=True, help="a timm model, with the tag of its weights or without")
-    add("--out", metavar="FOLDER", required=True, help="where to store the features: new, or begun before")
+    add("--model", metavar="NAME", required=True, help="a timm model, with or without the tag of its weights")
+    add(
+        "--out",
+        metavar="FOLDER",
+        required=True,
+        help="where to store the features: a new folder, or one to resume",
+    )
     add(
         "--checkpoint",
         metavar="FILE",
@@ -57,23 +62,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pool",
         choices=("auto", "token", "avg"),
         default="auto",
-        help="class token, mean over positions, or what the model's classifier would see (default: auto)",
+        help="class token, mean over positions, or what the model's classifier sees (default: auto)",
     )
     add("--image-size", metavar="PIXELS", type=int, help="input size (default: the model's own; DINOv2: 224)")
     add(
         "--crop-pct",
         metavar="P",
         type=float,
-        help="share that the centre crop keeps (default: the model's own)",
+        help="share of the image that the centre crop keeps (default: the model's own)",
     )
     add("--dtype", choices=("float32", "bf16"), default="float32", help="bf16 computes under autocast")
-    add("--batch-size", metavar="N", type=int, default=64, help="images a batch (default: 64)")
+    add("--batch-size", metavar="N", type=int, default=64, help="images per batch (default: 64)")
     add(
         "--shard-size",
         metavar="N",
         type=int,
         default=1024,
-        help="images a file: at most these are computed again after a kill (default: 1024)",
+        help="images per file, the most to compute again after a kill (default: 1024)",
     )
     add(
         "--workers",
@@ -85,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Load data and model, extract, and say what is there."""
+    """Load data and model, extract, and print what is stored."""
     from hace.data import load_dataset
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract, processes
@@ -136,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
             )
     except KeyboardInterrupt:
         there, shards = stored(out)
-        message = f"{there} of {shards} shards are in {out}. The same command goes on from there."
+        message = f"{there} of {shards} shards are in {out}. Run the same command to resume."
         print(f"\n{message}", file=sys.stderr)
         raise
     if complete:
@@ -146,8 +151,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def refuse_features(dataset: Dataset) -> None:
-    """A data set of features has no images to compute them from."""
+    """Refuse a data set of features, which has no images."""
     from hace.data import Features
 
     if any(isinstance(split, Features) for split in dataset.splits.values()):
-        raise ConfigError(f"--data {dataset.name} holds features already: give it to the probe as it is.")
+        raise ConfigError(
+            f"--data must hold images. {dataset.name} holds features already: give it to `hace probe`."
+        )

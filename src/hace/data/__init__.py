@@ -1,7 +1,9 @@
-"""Data sets: official ones, your own, and a synthetic one, all as a `Dataset` of splits.
+"""Data sets: published ones, your own, and synthetic ones, all as a `Dataset` of splits.
 
-A data set is a hierarchy, and for each split the labels (nodes at any level) with images (`Samples`) or frozen features
+A data set is a hierarchy and, for each split, labels (nodes at any level) with images (`Samples`) or frozen features
 (`Features`). `DATASETS` lists them all; a new one is a function that returns a `Dataset`, and an entry there.
+
+Imports `files`, `hierarchy` and `formats`. Knows nothing of runs or studies.
 """
 
 from __future__ import annotations

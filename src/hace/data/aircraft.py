@@ -1,11 +1,11 @@
-"""FGVC-Aircraft 2013b as it is published: fgvc-aircraft-2013b/data with images and lists."""
+"""FGVC-Aircraft 2013b as published: fgvc-aircraft-2013b/data with images and lists."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from hace.data.dataset import Dataset, check_classes, check_disjoint
-from hace.data.files import (
+from hace.data.listings import (
     HierarchyLike,
     check_exist,
     chosen_hierarchy,
@@ -37,18 +37,18 @@ def load_aircraft(
 ) -> Dataset[Samples]:
     """FGVC-Aircraft: 6,667 training images (the official train and val) and 3,333 test images of 100 variants.
 
-    The line of credits at the bottom of every image is cut off. No image is opened before it is used.
+    The line of credits at the bottom of every image is cut off. Images are opened when they are used.
 
     Args:
         root: The folder that holds fgvc-aircraft-2013b, or that folder, or its folder data.
-        hierarchy: Another one than the data set's own, whose nodes are found by the names of the variants.
+        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the names of the variants.
         root_node: Whether to have a root; by default yes, as in the paper.
-        download: Fetch and unpack it first unless it is there.
+        download: Fetch and unpack it first if it is missing.
 
     Raises:
-        DataError: If it is missing or incomplete.
-        FormatError: If a file is damaged.
-        HierarchyError: If the labels of the three levels contradict each other.
+        DataError: It is missing or incomplete.
+        FormatError: A file is damaged.
+        HierarchyError: The labels of the three levels contradict each other.
     """
     if download and not any((root / place / "variants.txt").is_file() for place in PLACES):
         extract(fetch(ARCHIVE, root), root)
@@ -63,7 +63,8 @@ def load_aircraft(
             again = [image for image in table if image in labels]
             if again:
                 raise DataError(
-                    f"{folder}: the image {again[0]!r} stands in images_variant_{part}.txt and in an earlier list."
+                    f"{folder}: every image must be in one list. Got {again[0]!r} in images_variant_{part}.txt and "
+                    "in an earlier one."
                 )
             labels |= table
         nodes = nodes_of(list(labels.values()), h, str(folder))
@@ -78,13 +79,15 @@ def load_aircraft(
 
 
 def _part(folder: Path, part: str, variants: set[str]) -> dict[str, str]:
-    """Image to variant; images_{part}.txt, where it is there, must list the same images."""
+    """Image to variant; images_{part}.txt, if present, must list the same images."""
     path = folder / f"images_variant_{part}.txt"
     table = read_table(path, "variant")
     unknown = [(image, variant) for image, variant in table.items() if variant not in variants]
     if unknown:
         image, variant = unknown[0]
-        raise DataError(f"{path}: image {image} has the variant {variant!r}, which is not in variants.txt.")
+        raise DataError(
+            f"{path}: every variant must be in variants.txt. Got {variant!r} for the image {image}."
+        )
     listed = folder / f"images_{part}.txt"
     if listed.is_file():
         same_images(path, table, listed, (line for _, line in read_lines(listed)))

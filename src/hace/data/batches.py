@@ -1,7 +1,7 @@
 """Batches of small images from memory: cropped, flipped and normalised a whole batch at a time.
 
-The images stay uint8 where they are, on the CPU or a GPU; nothing is decoded, copied between processes or handled one by one.
-A pass is decided by (seed, epoch) alone: a run that goes on at epoch 7 sees what it would have seen without the break.
+The images stay uint8 on their device; nothing is decoded, copied between processes or handled one by one. (seed, epoch)
+alone decide a pass: a run that resumes at epoch 7 sees what it would have seen without the break.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hace.data.samples import Samples, Split
 from hace.errors import ConfigError
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LABELS = ("leaves", "nodes")
+TARGET_KINDS = ("leaves", "nodes")
 
 
 class MemoryBatches:
@@ -24,16 +24,17 @@ class MemoryBatches:
 
     Args:
         samples: A split with pixels.
-        batch_size: Images of a batch; the last one of an epoch may have fewer.
+        batch_size: Images per batch; the last batch of an epoch may have fewer.
         shuffle: Whether every epoch has its own order.
-        pad: For the random crop: as many pixels of zeros around the image, before it is cut back to its size; 0 for no crop.
-        flip: Whether every other image, at random, is mirrored.
-        mean, std: Of the channels, on the scale from 0 to 1, to normalise with.
-        labels: "leaves": targets are leaf labels; "nodes": node indices, and labels may be of any level.
-        seed: Of order, crops and flips.
-        device: Where the pixels are kept and batches are made; by default where they are.
-        drop_last: Whether to leave out a last batch that is not full. Never for a test.
-        part: (rank, world): of every batch the share of one process among several, see `share_of`.
+        pad: Pixels of zeros around the image before a random crop to its own size; 0 for no crop.
+        flip: Whether to mirror each image with probability 1/2.
+        mean: Mean of each channel, on the scale from 0 to 1, to normalise with.
+        std: Standard deviation of each channel, on the same scale.
+        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
+        seed: Seed of order, crops and flips.
+        device: Where to keep the pixels and make batches; by default where the pixels are.
+        drop_last: Whether to drop a last batch that is not full. Never for a test.
+        part: (rank, world): this process's share of every batch, see `share_of`.
 
     Example:
         >>> from hace.data import synthetic_images
@@ -61,9 +62,11 @@ class MemoryBatches:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if samples.pixels is None:
-            raise ConfigError("MemoryBatches needs images in memory. Use LoaderBatches for images on disk.")
+            raise ConfigError(
+                "samples must have pixels in memory. Got paths. Use LoaderBatches for images on disk."
+            )
         if pad < 0:
-            raise ConfigError(f"pad must be 0 or more, got {pad}.")
+            raise ConfigError(f"pad must be 0 or more. Got {pad}.")
         pixels = samples.pixels.to(device)
         self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self.targets = targets_of(samples, labels).to(pixels.device)
@@ -80,8 +83,8 @@ class MemoryBatches:
         """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
 
         Args:
-            number: Of the pass.
-            start: The batch to begin with, to go on in the middle of a pass.
+            number: The epoch.
+            start: The batch to begin with, to resume in the middle of a pass.
         """
         for i, (batch, rng) in enumerate(self.order.epoch(number)):
             places = rng.integers(0, 2 * self.pad + 1, (2, len(batch)))
@@ -94,7 +97,7 @@ class MemoryBatches:
             yield self._normalised(images), self.targets[torch.from_numpy(batch).to(self.targets.device)]
 
     def _cut(self, batch: np.ndarray, places: np.ndarray, mirrored: np.ndarray) -> torch.Tensor:
-        """uint8 (B, 3, H, W): each image at its place, some mirrored."""
+        """uint8 (B, 3, H, W): each image cropped at its offset, some mirrored."""
         windows = self._windows
         if isinstance(windows, np.ndarray):
             cut = windows[batch, :, places[0], places[1]]
@@ -113,14 +116,14 @@ class MemoryBatches:
 
 
 class EpochOrder:
-    """Which samples stand in which batch: decided by seed and epoch alone.
+    """Which samples are in which batch, decided by seed and epoch alone.
 
     Args:
         count: The number of samples.
-        batch_size: Samples of a batch.
+        batch_size: Samples per batch.
         shuffle: Whether every epoch has its own order.
-        seed: Of the orders.
-        drop_last: Whether to leave out a last batch that is not full.
+        seed: Seed of the orders.
+        drop_last: Whether to drop a last batch that is not full.
 
     Example:
         >>> order = EpochOrder(5, 2)
@@ -132,12 +135,12 @@ class EpochOrder:
         self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False
     ) -> None:
         if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+            raise ConfigError(f"batch_size must be at least 1. Got {batch_size}.")
         if seed < 0:
-            raise ConfigError(f"seed must be 0 or more, got {seed}.")
+            raise ConfigError(f"seed must be 0 or more. Got {seed}.")
         if drop_last and count < batch_size:
             raise ConfigError(
-                f"drop_last leaves no batch: {count} samples are fewer than batch_size {batch_size}."
+                f"drop_last needs at least one full batch. Got {count} samples and batch_size {batch_size}."
             )
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
         self.drop_last = drop_last
@@ -146,7 +149,7 @@ class EpochOrder:
         return self.count // self.batch_size if self.drop_last else -(-self.count // self.batch_size)
 
     def epoch(self, number: int) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
-        """For each batch its samples' positions, and the random numbers for what is done with them."""
+        """For each batch the positions of its samples, and the generator for their crops and flips."""
         rng = np.random.default_rng([self.seed, number])
         order = rng.permutation(self.count) if self.shuffle else np.arange(self.count)
         for i in range(len(self)):
@@ -154,9 +157,14 @@ class EpochOrder:
 
 
 def share_of(size: int, rank: int, world: int) -> slice:
-    """The samples of a batch that one process of several computes: the first ones have one more where it does not divide.
+    """One process's samples of a batch: near-equal shares, the first processes taking the remainder.
 
-    A process without any gets the batch's first sample, since it has to take part in the step; it counts for nothing.
+    A process left without any gets the batch's first sample, since it must take part in the step; that sample does not count.
+
+    Args:
+        size: Samples in the batch.
+        rank: This process.
+        world: The number of processes.
 
     Example:
         >>> [share_of(7, rank, 3) for rank in range(3)]
@@ -173,11 +181,15 @@ def share_of(size: int, rank: int, world: int) -> slice:
 def targets_of(split: Split, labels: str) -> torch.Tensor:
     """int64 (M,): leaf labels, or node indices.
 
+    Args:
+        split: The samples.
+        labels: "leaves" or "nodes".
+
     Raises:
-        DataError: If leaf labels are asked for and some samples have none.
+        DataError: Leaf labels are asked for and some samples have none.
     """
-    if labels not in LABELS:
-        raise ConfigError(f"labels must be one of {', '.join(LABELS)}, got {labels!r}.")
+    if labels not in TARGET_KINDS:
+        raise ConfigError(f"labels must be one of {', '.join(TARGET_KINDS)}. Got {labels!r}.")
     return torch.from_numpy(np.array(split.labels if labels == "leaves" else split.nodes))
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-100 as it is published: the Python version (pickles) or the binary version, unpacked or as an archive."""
+"""CIFAR-100 as published: the Python version (pickles) or the binary version, unpacked or as an archive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hace.data.dataset import Dataset
-from hace.data.files import HierarchyLike, chosen_hierarchy, nodes_of
+from hace.data.listings import HierarchyLike, chosen_hierarchy, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, extract, fetch, members, understood
@@ -36,7 +36,7 @@ REMEDY = (
 
 
 class Records(NamedTuple):
-    """A split as the files have it."""
+    """A split as the files hold it."""
 
     pixels: np.ndarray  # uint8 (M, 3072)
     fine: np.ndarray  # (M,)
@@ -50,19 +50,19 @@ def load_cifar100(
 
     Args:
         root: The folder that holds the data set, or an archive of it.
-        hierarchy: Another one than the data set's own, whose nodes are found by the names of the classes.
-        root_node: Whether to have a root; by default not, as in the paper.
-        download: Fetch it first unless it is there.
+        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the names of the classes.
+        root_node: Whether to have a root; by default no, as in the paper.
+        download: Fetch it first if it is missing.
 
     Raises:
-        DataError: If it is missing, or counts or labels are wrong.
-        FormatError: If a file is damaged.
+        DataError: It is missing, or counts or labels are wrong.
+        FormatError: A file is damaged.
     """
     if download and _place(root) is None:
         extract(fetch(ARCHIVE, root), root)
     place = _place(root)
     if place is None:
-        problem = "there is no CIFAR-100 in it" if root.exists() else "it does not exist"
+        problem = "it holds no CIFAR-100" if root.exists() else "it does not exist"
         raise DataError(f"{root}: {problem}. {REMEDY}")
     version, files = place
     own = cifar100_hierarchy()
@@ -82,7 +82,7 @@ def load_cifar100(
 
 
 def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
-    """The version that is there, and its files' contents."""
+    """The version found, and the contents of its files."""
     for version, parts in VERSIONS.items():
         for folder in (root, root / f"cifar-100-{version}"):
             if all((folder / parts[split]).is_file() for split in COUNTS):
@@ -101,7 +101,7 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
             for version, parts in VERSIONS.items():
                 if all(parts[split] in files for split in COUNTS):
                     return version, files
-            raise DataError(f"{archive}: the archive has no files train and test. {REMEDY}")
+            raise DataError(f"{archive}: must hold the files train and test. {REMEDY}")
     return None
 
 
@@ -109,11 +109,11 @@ def _read_pickle(data: bytes, source: str) -> Records:
     found = read_cifar_pickle(data, source)
     pixels = found.get("data")
     if not isinstance(pixels, np.ndarray):
-        raise FormatError(f"{source}: expected an array under 'data'. Is this a file of CIFAR-100?")
+        raise FormatError(f"{source}: must have an array 'data'. Is this a file of CIFAR-100?")
     labels = [np.asarray(_integers(found, key, source)) for key in ("fine_labels", "coarse_labels")]
     if pixels.ndim != 2 or pixels.shape[1] != PIXELS or any(len(v) != len(pixels) for v in labels):
         shapes = f"{pixels.shape} pixels, {len(labels[0])} fine and {len(labels[1])} coarse labels"
-        raise DataError(f"{source}: expected M x {PIXELS} pixels and M labels of each kind, got {shapes}.")
+        raise DataError(f"{source}: must have M x {PIXELS} pixels and M labels of each kind. Got {shapes}.")
     return Records(pixels, *labels)
 
 
@@ -121,7 +121,7 @@ def _read_binary(data: bytes, source: str) -> Records:
     """Records of one byte coarse label, one byte fine label, 3,072 bytes of pixels."""
     if not data or len(data) % (PIXELS + 2):
         raise FormatError(
-            f"{source}: {len(data):,} bytes are no whole number of records of {PIXELS + 2}. It is cut off: fetch it again."
+            f"{source}: must be whole records of {PIXELS + 2} bytes. Got {len(data):,} bytes. It is cut off: fetch it again."
         )
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, PIXELS + 2)
     return Records(rows[:, 2:], rows[:, 1].astype(np.int64), rows[:, 0].astype(np.int64))
@@ -130,44 +130,40 @@ def _read_binary(data: bytes, source: str) -> Records:
 def _integers(found: Mapping[str, object], key: str, source: str) -> list[int]:
     values = found.get(key)
     if not isinstance(values, list) or not all(type(v) is int for v in values):
-        raise FormatError(
-            f"{source}: expected a list of integers under {key!r}. Is this a file of CIFAR-100?"
-        )
+        raise FormatError(f"{source}: {key!r} must be a list of integers. Is this a file of CIFAR-100?")
     return values
 
 
 def _check(records: Records, count: int, source: str) -> None:
-    """Compare with what CIFAR-100 promises: the count, equally many of each class, and its superclasses."""
+    """Compare with CIFAR-100 as published: the count, equally many of each class, and the superclasses."""
     if len(records.fine) != count:
-        raise DataError(
-            f"{source}: CIFAR-100 has {count:,} images there, and the file {len(records.fine):,}. Fetch it again."
-        )
+        raise DataError(f"{source}: must have {count:,} images. Got {len(records.fine):,}. Fetch it again.")
     own = cifar100_hierarchy()
     n, groups = own.num_leaves, sorted(own.tops)  # the official numbers follow the alphabet
     for what, labels, limit in (("fine", records.fine, n), ("coarse", records.coarse, len(groups))):
         if labels.min() < 0 or labels.max() >= limit:
             raise DataError(
-                f"{source}: {what} labels must be from 0 to {limit - 1}, got {labels.min()} to {labels.max()}."
+                f"{source}: {what} labels must be from 0 to {limit - 1}. Got {labels.min()} to {labels.max()}."
             )
     counts = np.bincount(records.fine, minlength=n)
     if counts.min() != counts.max():
         few = int(counts.argmin())
         words = "no images" if counts[few] == 0 else f"{counts[few]} images"
         raise DataError(
-            f"{source}: every class has {count // n} images, and {own.leaves[few]!r} has {words}. Fetch it again."
+            f"{source}: every class must have {count // n} images. {own.leaves[few]!r} has {words}. Fetch it again."
         )
     above = np.array([groups.index(own.parents(leaf)[0]) for leaf in own.leaves])
     wrong = np.flatnonzero(above[records.fine] != records.coarse)
     if len(wrong):
         i = wrong[0]
         raise DataError(
-            f"{source}: {len(wrong):,} images have a superclass that is not that of their class, the first is image {i}: "
+            f"{source}: superclasses must be those of the classes. {len(wrong):,} are not; the first is image {i}: "
             f"{own.leaves[records.fine[i]]!r} in {groups[records.coarse[i]]!r}."
         )
 
 
 def _check_names(version: str, files: Mapping[str, bytes], root: Path) -> None:
-    """Where the files name their classes, the names must be the ones we know."""
+    """If the files name their classes, the names must be the known ones."""
     data = files.get(VERSIONS[version]["names"])
     if data is None:
         return
@@ -176,4 +172,4 @@ def _check_names(version: str, files: Mapping[str, bytes], root: Path) -> None:
     else:
         names = data.decode("ascii", "replace").split()
     if names != list(cifar100_hierarchy().leaves):
-        raise DataError(f"{root}: the names of the classes are not those of CIFAR-100, in its order.")
+        raise DataError(f"{root}: the classes must be named as in CIFAR-100, in its order. Fetch it again.")

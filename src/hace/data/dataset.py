@@ -12,6 +12,7 @@ import numpy as np
 
 from hace.data.samples import Samples, Split
 from hace.errors import ConfigError, DataError, nearest
+from hace.files.reading import read_bytes
 from hace.hierarchy import Hierarchy
 
 S = TypeVar("S", bound=Split)
@@ -41,12 +42,12 @@ class Dataset(Generic[S]):
 
     def __post_init__(self) -> None:
         if not self.splits:
-            raise DataError(f"{self.name}: there is no split.")
+            raise DataError(f"{self.name}: must have at least one split.")
         for name, split in self.splits.items():
             if split.hierarchy.fingerprint != self.hierarchy.fingerprint:
-                raise DataError(f"{self.name}: the split {name!r} has another hierarchy than the data set.")
+                raise DataError(f"{self.name}: the split {name!r} must have the hierarchy of the data set.")
             if not len(split):
-                raise DataError(f"{self.name}: the split {name!r} has no samples.")
+                raise DataError(f"{self.name}: the split {name!r} must have samples. Got none.")
 
     def __getitem__(self, split: str) -> S:
         if split not in self.splits:
@@ -60,8 +61,8 @@ class Dataset(Generic[S]):
     def fingerprint(self) -> str:
         """sha256 in hex over the hierarchy, and over names, labels and content of every sample.
 
-        The content is the pixels or features themselves; of images on disk it is the size of the file. It does not depend
-        on where the files lie.
+        The content is the pixels or features themselves; for images on disk it is the size of the file. The place of the
+        files does not matter.
         """
         digest = hashlib.sha256(self.hierarchy.fingerprint.encode())
         for name in sorted(self.splits):
@@ -74,13 +75,13 @@ class Dataset(Generic[S]):
         return digest.hexdigest()
 
     def summary(self) -> str:
-        """Splits, classes and labels, a line each, for people."""
+        """Splits, classes and labels for people, one line each."""
         h = self.hierarchy
         lines = [f"{self.name}: {h.num_leaves:,} classes, {h.num_nodes:,} nodes, {h.kind}"]
         for name, split in self.splits.items():
             counts = np.bincount(split.nodes, minlength=h.num_nodes)
             per_leaf = counts[h.leaf_nodes]
-            line = f"{name}: {len(split):,} samples, {per_leaf.min():,} to {per_leaf.max():,} a class"
+            line = f"{name}: {len(split):,} samples, {per_leaf.min():,} to {per_leaf.max():,} per class"
             inner = len(split) - int(per_leaf.sum())
             lines.append(line + (f", {inner:,} labelled above the leaves" if inner else ""))
         return "\n".join(lines)
@@ -104,8 +105,13 @@ def ordered_splits(names: Iterable[str]) -> list[str]:
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:
     """Refuse a data set in which a class has no sample at all.
 
+    Args:
+        name: What messages call the data set.
+        hierarchy: The classes.
+        splits: All splits.
+
     Raises:
-        DataError: With the classes in question.
+        DataError: Names the classes.
     """
     seen = np.zeros(hierarchy.num_nodes, dtype=bool)
     for split in splits:
@@ -114,16 +120,20 @@ def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> N
     if empty:
         shown = ", ".join(map(repr, empty[:_SHOWN])) + (" ..." if len(empty) > _SHOWN else "")
         raise DataError(
-            f"{name}: {len(empty)} of {hierarchy.num_leaves} classes have no samples: {shown}. Add samples, take a smaller "
-            "hierarchy (Hierarchy.subset), or say allow_empty=True if that is what you mean."
+            f"{name}: every class must have samples. {len(empty)} of {hierarchy.num_leaves} have none: {shown}. Add samples, "
+            "take a smaller hierarchy (Hierarchy.subset), or allow it with -o allow_empty=true (allow_empty=True)."
         )
 
 
 def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
-    """Refuse a data set in which a sample stands twice, in two splits or in one.
+    """Refuse a data set in which a sample occurs twice, in two splits or in one.
+
+    Args:
+        name: What messages call the data set.
+        splits: All splits by name.
 
     Raises:
-        DataError: With the first one and how many there are.
+        DataError: Names the first one and their number.
     """
     home: dict[str, str] = {}
     twice: list[tuple[str, str, str]] = []
@@ -133,19 +143,21 @@ def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
             if other != split:
                 twice.append((sample, other, split))
         if len(set(samples.names)) != len(samples):
-            raise DataError(f"{name}: a sample stands twice in the split {split!r}: {_repeated(samples)!r}.")
+            raise DataError(
+                f"{name}: every sample must occur once. Got {_repeated(samples)!r} twice in the split {split!r}."
+            )
     if twice:
         sample, first, second = twice[0]
         raise DataError(
-            f"{name}: {len(twice):,} images stand in two splits, the first is {sample!r}, in {first!r} and {second!r}. "
-            "A test on images of the training says nothing: keep each image in one split."
+            f"{name}: every image must be in one split. {len(twice):,} are in two; the first is {sample!r}, in {first!r} and "
+            f"{second!r}. A test on training images says nothing."
         )
 
 
 def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
-    """Images of one split that are, byte by byte, also in another: pairs "split: name".
+    """Images of one split that are also in another, byte by byte: pairs "split: name".
 
-    Images on disk are compared by size first, and read only where sizes agree.
+    Images on disk are compared by size first, and read only if sizes agree.
     """
     groups: dict[bytes, list[tuple[str, Samples, int]]] = {}
     for split, samples in splits.items():
@@ -157,19 +169,11 @@ def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
             continue
         first: dict[bytes, tuple[str, str]] = {}
         for split, samples, i in group:
-            content = b"" if samples.paths is None else _read(samples.paths[i])
+            content = b"" if samples.paths is None else read_bytes(samples.paths[i])
             other, name = first.setdefault(hashlib.sha256(content).digest(), (split, samples.names[i]))
             if other != split:
                 found.append((f"{other}: {name}", f"{split}: {samples.names[i]}"))
     return found
-
-
-def _read(path: object) -> bytes:
-    try:
-        with open(str(path), "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
 def _repeated(split: Split) -> str:

@@ -1,4 +1,4 @@
-"""Frozen features from files: .npz, .safetensors or .parquet. Nothing is ever unpickled."""
+"""Frozen features from files: .npz, .safetensors or .parquet. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
-from hace.data.files import LABEL_OPTION, HierarchyLike, chosen_hierarchy
+from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
 from hace.data.samples import Features
 from hace.errors import DataError, FormatError
 from hace.files.arrays import Arrays, native
@@ -37,7 +37,7 @@ def load_features(
     label_kind: str = "auto",
     allow_empty: bool = False,
 ) -> Dataset[Features]:
-    """Features and labels that somebody has computed.
+    """Features and labels computed elsewhere.
 
     Args:
         root: An .npz or .safetensors file with the arrays X, y and split, or x_train, y_train, x_test and y_test; or a
@@ -47,13 +47,13 @@ def load_features(
             in .npz, metadata in .safetensors and .parquet.
         hierarchy: The classes.
         root_node: Whether to have a root; by default as the hierarchy has it.
-        label_kind: "index": y counts the leaves from 0; "id": y holds ids or unique names of nodes of any level; "auto":
+        label_kind: "index": y counts the leaves from 0; "id": y holds ids or unique names of nodes at any level; "auto":
             numbers are the former, text the latter, and what could be both is refused.
-        allow_empty: Whether classes may be without any sample.
+        allow_empty: Whether classes may have no samples.
 
     Raises:
-        FormatError: If the file is missing, damaged or laid out otherwise.
-        DataError: If labels are not in the hierarchy, lengths differ, or features are NaN.
+        FormatError: The file is missing, damaged or has another layout.
+        DataError: Labels are not in the hierarchy, lengths differ, or features are not finite.
     """
     h = chosen_hierarchy(hierarchy, root_node)
     arrays, model = read_feature_arrays(root), feature_model(root)
@@ -141,7 +141,7 @@ def _split_text(value: Any) -> str:
 
 
 def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Rows of x: a view where they stand together, so that a memory map stays one."""
+    """Rows of x: a view if they are consecutive, so that a memory map stays one."""
     together = len(chosen) and chosen[-1] - chosen[0] + 1 == len(chosen)
     return x[chosen[0] : chosen[-1] + 1] if together else x[chosen]
 

@@ -1,11 +1,11 @@
-"""Your own images in a folder for each class, in the way of torchvision's ImageFolder."""
+"""Your own images in a folder for each class, like torchvision's ImageFolder."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
 from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name
-from hace.data.files import HierarchyLike, chosen_hierarchy, image_files, nodes_of
+from hace.data.listings import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, HierarchyError, nearest
 from hace.formats import read_hierarchy
@@ -14,26 +14,26 @@ from hace.hierarchy.names import ambiguous, known_names
 
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 LAYOUT = (
-    "Expected folders of classes with images in them, such as husky/1.jpg, for all images or below train/ and test/ (and "
-    "val/, where there is one)."
+    "Expected a folder for each class with its images, such as husky/1.jpg, directly or below train/ and test/ (and val/, "
+    "if there is one)."
 )
 
 
 def load_folders(
     root: Path, hierarchy: HierarchyLike = None, root_node: bool | None = None, *, allow_empty: bool = False
 ) -> Dataset[Samples]:
-    """Images in folders, whose names say what the images show.
+    """Images in folders named after what they show.
 
     Args:
         root: Folders of classes; or train/ and test/, with or without val/ (or valid/, validation/), that hold them.
             Without them all images are the split "train".
-        hierarchy: The classes. An image's folder is the id or unique name of a node, of any level. Without it, folders
+        hierarchy: The classes. An image's folder is the id or unique name of a node at any level. Without it, folders
             inside folders are the hierarchy.
         root_node: Whether to have a root; by default as the hierarchy has it.
-        allow_empty: Whether classes may be without any image.
+        allow_empty: Whether classes may have no images.
 
     Raises:
-        DataError: If folders are missing or empty, are no class of the hierarchy, or lie in two splits.
+        DataError: Folders are missing, empty or not a class of the hierarchy, or an image is in two splits.
     """
     if not root.is_dir():
         raise DataError(f"{root}: the folder does not exist. {LAYOUT}")
@@ -43,10 +43,10 @@ def load_folders(
     for split, folder in parts.items():
         images = image_files(folder)
         if not images:
-            raise DataError(f"{folder}: there is no image in it. {LAYOUT}")
+            raise DataError(f"{folder}: must hold images. Got none. {LAYOUT}")
         loose = [image for image in images if "/" not in image]
         if loose:
-            raise DataError(f"{folder / loose[0]}: this image lies in no folder of a class. {LAYOUT}")
+            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {LAYOUT}")
         if not allow_empty:
             _check_filled(folder, images)
         labels = [PurePosixPath(image).parent.name for image in images]
@@ -76,7 +76,7 @@ def _parts(root: Path) -> dict[str, Path]:
 
 
 def check_links(name: str, splits: dict[str, Samples]) -> None:
-    """Refuse a file that is in two splits, also where it is there by a link."""
+    """Refuse a file that is in two splits, links followed."""
     resolved = {}
     for split, samples in splits.items():
         files = [str(path.resolve()) for path in samples.paths or ()]
@@ -88,11 +88,11 @@ def _own(folder: Path) -> Hierarchy:
     try:
         return read_hierarchy(folder, "folder")
     except HierarchyError as error:
-        raise DataError(f"{error} Give a hierarchy with ids of its own.") from error
+        raise DataError(f"{error} Give a hierarchy with --hierarchy (hierarchy=).") from error
 
 
 def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:
-    """Refuse folders that are no class, by their names rather than by rows as lists have them."""
+    """Refuse folders that are not a class, by name; lists are refused by row."""
     known = known_names(h)
     wrong = [(image, label) for image, label in zip(images, labels, strict=True) if label not in known]
     if wrong:
@@ -100,13 +100,13 @@ def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarch
         several = ambiguous(h, label)
         hint = " Several nodes have that name: use ids." if several else nearest(label, known)
         raise DataError(
-            f"{(folder / image).parent}: the folder is no class of the hierarchy, by id or unique name.{hint} "
-            f"{len(wrong):,} of {len(images):,} images lie in such folders."
+            f"{(folder / image).parent}: the folder must be a class of the hierarchy, by id or unique name.{hint} "
+            f"{len(wrong):,} of {len(images):,} images are in such folders."
         )
 
 
 def _check_filled(folder: Path, images: list[str]) -> None:
-    """Refuse class folders, at the ends of the tree, without images."""
+    """Refuse class folders without images, at the ends of the tree."""
     filled = {str(parent) for image in images for parent in PurePosixPath(image).parents}
     empty = sorted(
         path.relative_to(folder).as_posix()
@@ -116,6 +116,6 @@ def _check_filled(folder: Path, images: list[str]) -> None:
     empty = [name for name in empty if name not in filled]
     if empty:
         raise DataError(
-            f"{folder}: {len(empty)} class folders have no images, the first is {empty[0]!r}. Fill or remove them, or say "
-            "allow_empty=True if that is what you mean."
+            f"{folder}: every class folder must have images. {len(empty)} have none; the first is {empty[0]!r}. Fill or remove "
+            "them, or allow it with -o allow_empty=true (allow_empty=True)."
         )

@@ -1,7 +1,7 @@
 """Batches of images from disk: decoded and transformed one by one, by worker processes.
 
-As with batches from memory, a pass is decided by (seed, epoch) alone: every image has random numbers of its own, so the
-number of workers changes nothing but the speed.
+As with batches from memory, (seed, epoch) alone decide a pass: every image has its own generator, so the number of workers
+changes only the speed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from hace.files.optional import optional
 
 
 class LoaderBatches:
-    """Batches of images on disk (or in memory, at another size than their own).
+    """Batches of images on disk, or in memory at another size.
 
     Args:
         samples: A split.
-        batch_size: Images of a batch.
+        batch_size: Images per batch; the last batch of an epoch may have fewer.
         transform: From a PIL image to a tensor; see `image_transform`.
-        shuffle, labels, seed, drop_last, part: As of `MemoryBatches`.
-        workers: Processes that prepare batches; 0 does it in this one.
+        shuffle: Whether every epoch has its own order.
+        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
+        seed: Seed of order and transforms.
+        workers: Processes that prepare batches; 0 prepares them in this one.
         device: Where batches go.
+        drop_last: Whether to drop a last batch that is not full. Never for a test.
+        part: (rank, world): this process's share of every batch, see `share_of`.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class LoaderBatches:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if workers < 0:
-            raise ConfigError(f"workers must be 0 or more, got {workers}.")
+            raise ConfigError(f"workers must be 0 or more. Got {workers}.")
         order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
         self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
@@ -58,17 +62,21 @@ class LoaderBatches:
             collate_fn=_collate,
             persistent_workers=workers > 0,
             pin_memory=self._device.type == "cuda",
-            generator=torch.Generator().manual_seed(seed),  # its default is the one of the whole process
+            generator=torch.Generator().manual_seed(seed),  # the default is the global generator
         )
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass, from one in the middle on: images float32 (B, 3, H, W) and targets int64 (B,).
+        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
+
+        Args:
+            number: The epoch.
+            start: The batch to begin with, to resume in the middle of a pass.
 
         Raises:
-            DataError: If an image cannot be read, with its path.
+            DataError: An image cannot be read; names its path.
         """
         self._batches.number, self._batches.start = number, start
         for batch in self._loader:
@@ -88,10 +96,11 @@ def image_transform(
     """The usual transforms of images of many sizes.
 
     Args:
-        size: The side of what comes out.
-        augment: True: a random part, of 8 to 100 % of the area, mirrored every other time; False: the shorter side to
-            8/7 of `size`, and the middle of that.
-        mean, std: Of the channels, on the scale from 0 to 1, to normalise with.
+        size: The side of the result.
+        augment: True: a random crop of 8 to 100 % of the area, mirrored with probability 1/2; False: resize the shorter side
+            to 8/7 of `size` and take the centre.
+        mean: Mean of each channel, on the scale from 0 to 1, to normalise with.
+        std: Standard deviation of each channel, on the same scale.
     """
     t = optional("torchvision.transforms", "Transforming images")
     if augment:
@@ -115,15 +124,21 @@ def make_batches(
     device: torch.device | str | None = None,
     drop_last: bool = False,
 ) -> MemoryBatches | LoaderBatches:
-    """Batches in the way that suits the images: from memory where they are there at their size, by workers otherwise.
+    """Batches from memory if the images are there at the right size, else by workers.
 
     Args:
         samples: A split.
-        batch_size: Images of a batch.
-        train: Whether to shuffle and augment: from memory by a crop of the image with 1/8 of its side around it and a flip,
+        batch_size: Images per batch.
+        train: Whether to shuffle and augment: from memory by a flip and a crop of the image padded by 1/8 of its side,
             otherwise as `image_transform` does.
-        size: The side of the images that come out.
-        mean, std, labels, seed, workers, device, drop_last: As of `MemoryBatches` and `LoaderBatches`.
+        size: The side of the result.
+        mean: Mean of each channel, on the scale from 0 to 1, to normalise with.
+        std: Standard deviation of each channel, on the same scale.
+        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
+        seed: Seed of order and augmentation.
+        workers: Processes that prepare batches of images on disk; 0 prepares them in this one.
+        device: Where batches go.
+        drop_last: Whether to drop a last batch that is not full. Never for a test.
     """
     order: dict[str, Any] = {"shuffle": train, "labels": labels, "seed": seed, "drop_last": drop_last}
     if samples.pixels is not None and samples.pixels.shape[-2:] == (size, size):
@@ -136,7 +151,7 @@ def make_batches(
 
 
 class _Batches(torch_data.Sampler[list[tuple[int, int]]]):
-    """Batches of (epoch, position): workers live through several epochs, so each position says to which it belongs."""
+    """Batches of (epoch, position): workers outlive an epoch, so each position carries its own."""
 
     def __init__(self, order: EpochOrder, part: tuple[int, int]) -> None:
         self.order, self.part = order, part
@@ -164,7 +179,7 @@ class _Images(torch_data.Dataset[Any]):
         try:
             image = self.samples.image(index)
         except DataError as error:
-            return error  # raised by the process that asked, without the traceback of the worker
+            return error  # raised by the main process, without the worker's traceback
         seed = np.random.SeedSequence([self.seed, epoch, index]).generate_state(1, np.uint64)[0]
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(seed))

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
-from hace.data.files import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.folders import check_links
+from hace.data.listings import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError, nearest
 from hace.files.reading import read_text

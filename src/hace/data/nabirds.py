@@ -1,4 +1,4 @@
-"""NABirds as it is published: the folder nabirds with images and lists."""
+"""NABirds as published: the folder nabirds with images and lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hace.data.dataset import Dataset, check_classes, check_disjoint
-from hace.data.files import (
+from hace.data.listings import (
     HierarchyLike,
     check_exist,
     chosen_hierarchy,
@@ -40,20 +40,20 @@ def load_nabirds(
 
     Args:
         root: The folder nabirds, or the one that holds it.
-        hierarchy: Another one than the data set's own, whose nodes are found by the numbers of the classes.
+        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the numbers of the classes.
         root_node: Whether to have the root; by default yes, as in the paper.
         download: Not possible; the message says what to do.
-        crop: Give each image within its bounding box only.
+        crop: Crop each image to its bounding box.
 
     Raises:
-        DataError: If it is missing or incomplete.
-        FormatError: If a file is damaged.
+        DataError: It is missing or incomplete.
+        FormatError: A file is damaged.
     """
     try:
         folder = find_folder(root, PLACES, "images.txt", REMEDY)
     except DataError:
         if download:
-            raise DataError(f"{root}: NABirds is not there. {REMEDY}") from None
+            raise DataError(f"{root}: must hold NABirds. {REMEDY}") from None
         raise
     h = chosen_hierarchy(hierarchy, root_node, lambda: nabirds_hierarchy(folder), default=True)
     files = read_table(folder / "images.txt", "file")
@@ -63,8 +63,8 @@ def load_nabirds(
     strange = [(image, value) for image, value in split_of.items() if value not in ("0", "1")]
     if strange:
         raise FormatError(
-            f"{folder / 'train_test_split.txt'}: expected 1 (train) or 0 (test) for image {strange[0][0]}, "
-            f"got {strange[0][1]!r}."
+            f"{folder / 'train_test_split.txt'}: a split must be 1 (train) or 0 (test). Got {strange[0][1]!r} for the image "
+            f"{strange[0][0]}."
         )
     images = list(files)
     nodes = nodes_of([labels[image] for image in images], h, str(folder / "image_class_labels.txt"))
@@ -84,7 +84,7 @@ def load_nabirds(
 
 
 def _beside(folder: Path, file: str, what: str, images: dict[str, str]) -> dict[str, str]:
-    """A table of the data set, which must speak of the same images as images.txt."""
+    """A table of the data set; it must list the same images as images.txt."""
     table = read_table(folder / file, what)
     same_images(folder / "images.txt", images, folder / file, table)
     return table
@@ -99,4 +99,4 @@ def _boxes(folder: Path, images: dict[str, str]) -> np.ndarray:
             return boxes
     except ValueError:
         pass
-    raise FormatError(f"{folder / 'bounding_boxes.txt'}: expected an image and four integers on every line.")
+    raise FormatError(f"{folder / 'bounding_boxes.txt'}: every line must be an image and four integers.")

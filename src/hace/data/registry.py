@@ -13,8 +13,8 @@ from hace.data.aircraft import load_aircraft
 from hace.data.cifar100 import load_cifar100
 from hace.data.dataset import Dataset
 from hace.data.feature_files import load_features
-from hace.data.files import HierarchyLike
 from hace.data.folders import load_folders
+from hace.data.listings import HierarchyLike
 from hace.data.manifest import load_manifest
 from hace.data.nabirds import load_nabirds
 from hace.data.synthetic import synthetic_features, synthetic_images
@@ -32,12 +32,12 @@ class DatasetKind:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options that are its own."""
+        """The names of its options."""
         parameters = inspect.signature(self.load).parameters.values()
         return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
     def takes(self, name: str) -> bool:
-        """Whether its loader has this parameter: "root" where it lies somewhere, "download" where it is published."""
+        """Whether its loader has this parameter: "root" if it has files, "download" if it can be fetched."""
         return name in inspect.signature(self.load).parameters
 
 
@@ -48,8 +48,8 @@ DATASETS: dict[str, DatasetKind] = {
     "folders": DatasetKind("your images, a folder for each class", load_folders, 224),
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
     "features": DatasetKind("your features, from a file", load_features),
-    "synthetic": DatasetKind("made-up images", synthetic_images, 32),
-    "synthetic-features": DatasetKind("made-up features", synthetic_features),
+    "synthetic": DatasetKind("synthetic images", synthetic_images, 32),
+    "synthetic-features": DatasetKind("synthetic features", synthetic_features),
 }
 
 
@@ -66,50 +66,50 @@ def load_dataset(
 
     Args:
         name: A name in `DATASETS`.
-        root: Where it lies: a folder, or for "manifest" and "features" the file. The synthetic ones lie nowhere.
+        root: Its folder, or for "manifest" and "features" the file. Omit it for synthetic data.
         hierarchy: The classes, or the file that holds them; by default the data set's own.
-        root_node: Whether the hierarchy has a root; by default as in the paper for its three data sets, and as the
+        root_node: Whether the hierarchy has a root; by default as published with the three official data sets, and as the
             hierarchy has it for all others.
-        download: Fetch the data set into `root` first, unless it is there.
+        download: Fetch the data set into `root` first if it is missing.
         **options: Options of the data set; `DATASETS[name].options` lists them.
 
     Returns:
         `Dataset[Samples]` for images, `Dataset[Features]` for features.
 
     Raises:
-        ConfigError: For an unknown name or option.
-        DataError: If the data set is missing or incomplete.
-        FormatError: If a file is damaged.
+        ConfigError: The name or an option is unknown.
+        DataError: The data set is missing or incomplete.
+        FormatError: A file is damaged.
 
     Example:
         >>> data = load_dataset("synthetic", classes=10)
         >>> print(data.summary())
         synthetic: 10 classes, 16 nodes, tree
-        train: 500 samples, 50 to 50 a class
-        test: 200 samples, 20 to 20 a class
+        train: 500 samples, 50 to 50 per class
+        test: 200 samples, 20 to 20 per class
     """
     if name not in DATASETS:
         raise ConfigError(
-            f"data set must be one of {', '.join(DATASETS)}, got {name!r}.{nearest(name, DATASETS)}"
+            f"The data set must be one of {', '.join(DATASETS)}. Got {name!r}.{nearest(name, DATASETS)}"
         )
     kind = DATASETS[name]
     for option in options:
         if option not in kind.options:
             known = ", ".join(kind.options) or "none"
             raise ConfigError(
-                f"the data set {name!r} has no option {option!r}. It has {known}.{nearest(option, kind.options)}"
+                f"An option of {name!r} must be one of {known}. Got {option!r}.{nearest(option, kind.options)}"
             )
     arguments: dict[str, Any] = {"hierarchy": hierarchy, "root_node": root_node, **options}
     if kind.takes("root"):
         if root is None:
-            raise ConfigError(f"the data set {name!r} needs the folder or file it lies in: --root (root=).")
+            raise ConfigError(f"The data set {name!r} needs its folder or file. Give --root (root=).")
         arguments["root"] = Path(root)
     elif root is not None:
-        raise ConfigError(f"the data set {name!r} is made up and lies nowhere: leave --root (root=) away.")
+        raise ConfigError(f"The data set {name!r} is synthetic. Omit --root (root=).")
     if kind.takes("download"):
         arguments["download"] = download
     elif download:
-        raise ConfigError(f"the data set {name!r} cannot be downloaded.")
+        raise ConfigError(f"The data set {name!r} cannot be downloaded. Omit --download.")
     try:
         return kind.load(**arguments)
     except OSError as error:  # mostly a folder that may not be looked into

@@ -1,4 +1,4 @@
-"""One split of a data set: a label for each sample, and its image or its features."""
+"""One split of a data set: a label for each sample, with its image or its features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Split:
         nodes = np.asarray(self.nodes)
         if nodes.ndim != 1 or not np.issubdtype(nodes.dtype, np.integer):
             raise DataError(
-                f"nodes must be a one-dimensional array of integers, got {nodes.dtype} {nodes.shape}."
+                f"nodes must be a one-dimensional array of integers. Got {nodes.dtype} {nodes.shape}."
             )
         object.__setattr__(self, "nodes", nodes.astype(np.int64))
         if len(nodes) and not (nodes.min() >= 0 and nodes.max() < self.hierarchy.num_nodes):
@@ -58,21 +58,21 @@ class Split:
         """int64 (M,): the samples' leaf labels.
 
         Raises:
-            DataError: If some samples are labelled with inner nodes, which have no leaf label. `nodes` has them all.
+            DataError: Some samples are labelled with inner nodes, which have no leaf label. `nodes` has them all.
         """
         labels = self.hierarchy.labels[self.nodes]
         inner = np.flatnonzero(labels < 0)
         if len(inner):
             first = inner[0]
             raise DataError(
-                f"{len(inner):,} of {len(self):,} samples are labelled above the leaves, the first is {self.names[first]!r} "
-                f"with {self.hierarchy.nodes[self.nodes[first]]!r}. Train on nodes (labels='nodes'), or leave them out "
-                "with select(leaf_only())."
+                f"Every label must be a leaf. {len(inner):,} of {len(self):,} are not; the first is {self.names[first]!r} with "
+                f"{self.hierarchy.nodes[self.nodes[first]]!r}. Train on nodes (labels='nodes'), or drop them with "
+                "select(leaf_only())."
             )
         return labels
 
     def leaf_only(self) -> np.ndarray:
-        """int64: the positions of the samples whose label is a leaf."""
+        """int64: the positions of samples whose label is a leaf."""
         return np.flatnonzero(self.hierarchy.labels[self.nodes] >= 0)
 
     def select(self, indices: np.ndarray | Sequence[int]) -> Self:
@@ -90,7 +90,7 @@ class Split:
         return replace(splits[0], **together, **cls._together(splits))
 
     def content(self) -> Iterator[bytes]:
-        """For each sample what stands for its content in a data set's fingerprint."""
+        """For each sample the bytes that represent its content in a fingerprint."""
         raise NotImplementedError
 
     @classmethod
@@ -103,7 +103,7 @@ class Split:
     def _same_length(self, what: str, values: Any) -> None:
         if len(values) != len(self.nodes):
             raise DataError(
-                f"{what} must have one entry for each of {len(self.nodes)} samples, got {len(values)}."
+                f"{what} must have one entry for each of {len(self.nodes)} samples. Got {len(values)}."
             )
 
 
@@ -112,10 +112,10 @@ class Samples(Split):
     """Images with labels, in memory or on disk.
 
     Attributes:
-        pixels: uint8 (M, 3, H, W), where the images are in memory.
-        paths: Their files, where they are on disk.
-        boxes: (M, 4) x, y, width, height: the part of each image that `image` gives; None for all of it.
-        trim_bottom: Rows of pixels cut off below, such as the line of credits in FGVC-Aircraft.
+        pixels: uint8 (M, 3, H, W), for images in memory.
+        paths: Their files, for images on disk.
+        boxes: (M, 4) x, y, width, height: the part of each image to use; None for all of it.
+        trim_bottom: Rows of pixels to cut off at the bottom, such as the line of credits in FGVC-Aircraft.
 
     Example:
         >>> h = Hierarchy.from_edges([("dog", "husky"), ("dog", "beagle")])
@@ -137,7 +137,7 @@ class Samples(Split):
         if self.pixels is not None:
             shape = tuple(self.pixels.shape)
             if self.pixels.dtype != torch.uint8 or len(shape) != 4 or shape[1] != 3:
-                raise DataError(f"pixels must be uint8 (M, 3, H, W), got {self.pixels.dtype} {shape}.")
+                raise DataError(f"pixels must be uint8 (M, 3, H, W). Got {self.pixels.dtype} {shape}.")
             self._same_length("pixels", self.pixels)
         if self.paths is not None:
             self._same_length("paths", self.paths)
@@ -147,10 +147,10 @@ class Samples(Split):
             self._same_length("boxes", self.boxes)
 
     def image(self, index: int) -> Image:
-        """One image as a PIL image in RGB, without what `trim_bottom` and `boxes` leave out.
+        """One image as a PIL image in RGB, cropped by `trim_bottom` and `boxes`.
 
         Raises:
-            DataError: If the file is missing, truncated or no image, with its path.
+            DataError: The file is missing, truncated or not an image; names its path.
         """
         if self.pixels is not None:
             array = self.pixels[index].permute(1, 2, 0).cpu().numpy()
@@ -165,13 +165,13 @@ class Samples(Split):
         return image
 
     def content(self) -> Iterator[bytes]:
-        """The pixels; on disk the files' sizes, because reading every image would take minutes."""
+        """The pixels; for images on disk their sizes, since reading every image takes minutes."""
         for i in range(len(self)):
             crop = b"" if self.boxes is None else np.asarray(self.boxes[i], "<f8").tobytes()
             yield self.raw(i) + f" {self.trim_bottom} ".encode() + crop
 
     def raw(self, index: int) -> bytes:
-        """An image's pixels, before any crop; on disk the size of its file."""
+        """An image's pixels before any crop; on disk the size of its file."""
         if self.pixels is not None:
             return self.pixels[index].cpu().contiguous().numpy().tobytes()
         assert self.paths is not None
@@ -180,9 +180,7 @@ class Samples(Split):
     @classmethod
     def _together(cls, splits: Sequence[Samples]) -> dict[str, Any]:
         if len({(s.pixels is None, s.boxes is None, s.trim_bottom) for s in splits}) > 1:
-            raise DataError(
-                "Splits that are cropped differently, or lie in different places, cannot be joined."
-            )
+            raise DataError("Splits to join must be cropped alike, and all in memory or all on disk.")
         pixels = [s.pixels for s in splits if s.pixels is not None]
         paths = [path for s in splits if s.paths is not None for path in s.paths]
         boxes = [s.boxes for s in splits if s.boxes is not None]
@@ -205,7 +203,7 @@ class Features(Split):
     """Frozen features with labels.
 
     Attributes:
-        x: float32 or float16 (M, d); where the file allows it, a memory map, so that rows are read when they are used.
+        x: float32 or float16 (M, d); a memory map if the file allows it, so that rows are read when they are used.
     """
 
     x: np.ndarray
@@ -213,12 +211,12 @@ class Features(Split):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.x.ndim != 2 or self.x.dtype not in (np.float32, np.float16):
-            raise DataError(f"x must be float32 or float16 (M, d), got {self.x.dtype} {self.x.shape}.")
+            raise DataError(f"x must be float32 or float16 (M, d). Got {self.x.dtype} {self.x.shape}.")
         self._same_length("x", self.x)
 
     @property
     def num_features(self) -> int:
-        """The d of x."""
+        """The length d of a feature vector."""
         return self.x.shape[1]
 
     def content(self) -> Iterator[bytes]:
@@ -236,6 +234,12 @@ class Features(Split):
 def inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, int, int, int]:
     """A box x, y, w, h as left, top, right, bottom within an image.
 
+    Args:
+        box: x, y, width, height.
+        width: Of the image.
+        height: Of the image.
+        name: What messages call the image.
+
     Example:
         >>> inside(np.array([-2, 1, 10, 4]), 6, 8, "a.jpg")
         (0, 1, 6, 5)
@@ -245,7 +249,7 @@ def inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, in
     right, bottom = min(width, round(x + w)), min(height, round(y + h))
     if right <= left or bottom <= top:
         raise DataError(
-            f"{name}: the box {x:g}, {y:g}, {w:g}, {h:g} lies outside the image of {width} x {height}."
+            f"{name}: the box must overlap the image of {width} x {height}. Got {x:g}, {y:g}, {w:g}, {h:g}."
         )
     return left, top, right, bottom
 
@@ -254,7 +258,7 @@ def file_size(path: Path) -> int:
     """The size of a file in bytes.
 
     Raises:
-        DataError: If it cannot be reached.
+        DataError: It cannot be reached.
     """
     try:
         return os.stat(path).st_size

@@ -1,9 +1,9 @@
-"""A data set that is made up: a ragged taxonomy with features or small images, for demos, tests and first steps.
+"""Synthetic data: a ragged taxonomy with features or small images, for demos, tests and first steps.
 
-It is honest about being synthetic. Features diffuse down a random tree: every node adds a random step to the mean of its
-parent, so that classes which stand close in the tree look alike, more or less as `signal` says. Images are made by the same
-idea: every node adds a smooth pattern of colour, coarse near the top and finer below. On such data a hierarchy helps by
-construction. So it shows that a method works as meant, and nothing about how much it gains on real data.
+Features diffuse down a random tree: every node adds a random step to the mean of its parent, so that classes close in the
+tree look alike; `signal` scales the steps. Images follow the same idea: every node adds a smooth pattern of colour, coarse
+near the top and finer below. On such data a hierarchy helps by construction: results show that a method works as intended,
+not how much it gains on real data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hace.data.dataset import Dataset
-from hace.data.files import HierarchyLike, chosen_hierarchy
+from hace.data.listings import HierarchyLike, chosen_hierarchy
 from hace.data.samples import Features, Samples
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
@@ -27,7 +27,7 @@ def synthetic_hierarchy(classes: int = 40, seed: int = 0) -> Hierarchy:
 
     Args:
         classes: The number of leaves.
-        seed: Of the tree.
+        seed: Seed of the tree.
 
     Example:
         >>> h = synthetic_hierarchy(12)
@@ -35,16 +35,14 @@ def synthetic_hierarchy(classes: int = 40, seed: int = 0) -> Hierarchy:
         (12, True, ('1.1', '1.2', '1.3'))
     """
     if not 2 <= classes <= 100_000:
-        raise ConfigError(f"classes must be from 2 to 100,000, got {classes}.")
+        raise ConfigError(f"classes must be from 2 to 100,000. Got {classes}.")
     rng = np.random.default_rng([seed, 1])
     edges: list[tuple[str, str]] = []
-    waiting = [
-        ("root", "", classes)
-    ]  # a node, what its children's ids start with, how many leaves lie below it
+    waiting = [("root", "", classes)]  # a node, the prefix of its children's ids, the leaves below it
     while waiting:
         node, prefix, leaves = waiting.pop()
         parts = min(leaves, int(rng.integers(2, 6)))
-        # Every part gets one leaf, and the rest fall at random: unequal parts make a ragged tree.
+        # Every part gets one leaf, the rest fall at random: unequal parts make a ragged tree.
         sizes = 1 + rng.multinomial(leaves - parts, rng.dirichlet(np.ones(parts)))
         for i, size in enumerate(sizes.tolist(), 1):
             child = f"{prefix}{i}"
@@ -68,8 +66,8 @@ def synthetic_features(
 ) -> Dataset[Features]:
     """Features by diffusion down a tree.
 
-    A node's mean is its parent's plus a normal step of length about 3 `signal`; a sample is its class's mean plus a normal
-    noise of standard deviation 1 in each of `dim` directions, and all of it divided by the root of `dim`.
+    A node's mean is its parent's plus a normal step of length about 3 `signal`; a sample is its class's mean plus standard
+    normal noise in each of `dim` directions, all divided by the square root of `dim`.
 
     Args:
         hierarchy: The classes; by default `synthetic_hierarchy(classes, seed)`.
@@ -77,9 +75,10 @@ def synthetic_features(
         classes: The number of leaves of the default hierarchy.
         signal: 0 is noise alone; from about 1 on the classes separate well.
         dim: The number of features.
-        train, test: Samples of each class.
-        coarse: The share of training samples whose label is their class's parent.
-        seed: Of everything.
+        train: Training samples per class.
+        test: Test samples per class.
+        coarse: The share of training samples labelled with the parent of their class.
+        seed: Seed of everything.
 
     Example:
         >>> data = synthetic_features(classes=10, dim=8)
@@ -115,7 +114,14 @@ def synthetic_images(
     """Images of 32 x 32 pixels: a class is the sum of the colour patterns of its path, a sample a shifted noisy copy.
 
     Args:
-        hierarchy, root_node, classes, signal, train, test, coarse, seed: As of `synthetic_features`.
+        hierarchy: The classes; by default `synthetic_hierarchy(classes, seed)`.
+        root_node: Whether to have a root; by default as the hierarchy has it.
+        classes: The number of leaves of the default hierarchy.
+        signal: 0 is noise alone; from about 1 on the classes separate well.
+        train: Training images per class.
+        test: Test images per class.
+        coarse: The share of training images labelled with the parent of their class.
+        seed: Seed of everything.
 
     Example:
         >>> data = synthetic_images(classes=10, train=5, test=2)
@@ -129,7 +135,7 @@ def synthetic_images(
     for split, count in (("train", train), ("test", test)):
         labels = np.repeat(np.arange(h.num_leaves), count)
         x = means[labels]
-        for axis in (2, 3):  # the object is never quite in the middle
+        for axis in (2, 3):  # the object is never quite centred
             x = _rolled(x, rng.integers(-2, 3, len(labels)), axis)
         x += rng.standard_normal(x.shape, dtype=np.float32) * 32
         x += (rng.standard_normal((len(x), 3, 1, 1)) * 12).astype(np.float32)  # the light
@@ -142,6 +148,10 @@ def synthetic_images(
 def diffuse(hierarchy: Hierarchy, steps: np.ndarray) -> np.ndarray:
     """For each node the sum of the steps along its path; on a DAG a node starts at the mean of its parents.
 
+    Args:
+        hierarchy: The tree or DAG.
+        steps: (N, ...), one step per node.
+
     Example:
         >>> h = Hierarchy.from_edges([("a", "b"), ("b", "c")])
         >>> diffuse(h, np.array([1.0, 10.0, 100.0])).tolist()
@@ -151,14 +161,14 @@ def diffuse(hierarchy: Hierarchy, steps: np.ndarray) -> np.ndarray:
     parents: list[list[int]] = [[] for _ in range(hierarchy.num_nodes)]
     for parent, child in hierarchy.edges.tolist():
         parents[child].append(parent)
-    for node, above in enumerate(parents):  # parents stand before children
+    for node, above in enumerate(parents):  # parents come before children
         if above:
             values[node] += values[above].mean(axis=0)
     return values
 
 
 def patterns(hierarchy: Hierarchy, rng: np.random.Generator) -> np.ndarray:
-    """(N, 3, 32, 32): for each node a smooth random field of unit variance, finer with its depth."""
+    """(N, 3, 32, 32): for each node a smooth random field of unit variance, finer with depth."""
     y, x = np.meshgrid(np.arange(SIDE), np.arange(SIDE), indexing="ij")
     fields = np.empty((hierarchy.num_nodes, 3, SIDE, SIDE))
     waves = 3
@@ -180,7 +190,7 @@ def _rolled(x: np.ndarray, shifts: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _coarsened(h: Hierarchy, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Node indices, of which a share of the samples, drawn at random, goes up to a parent where there is one."""
+    """Node indices; a random share of the samples moves up to the parent, if there is one."""
     nodes = h.leaf_nodes[labels].copy()
     above = np.arange(h.num_nodes)
     above[h.edges[:, 1]] = h.edges[:, 0]
@@ -200,11 +210,11 @@ def _checked(
 ) -> Hierarchy:
     for name, count in counts.items():
         if count < 1:
-            raise ConfigError(f"{name} must be at least 1, got {count}.")
+            raise ConfigError(f"{name} must be at least 1. Got {count}.")
     if not (0 <= signal < np.inf):
-        raise ConfigError(f"signal must be 0 or more, got {signal}.")
+        raise ConfigError(f"signal must be 0 or more. Got {signal}.")
     if not 0 <= coarse <= 1:
-        raise ConfigError(f"coarse must be from 0 to 1, got {coarse}.")
+        raise ConfigError(f"coarse must be from 0 to 1. Got {coarse}.")
     if seed < 0:
-        raise ConfigError(f"seed must be 0 or more, got {seed}.")
+        raise ConfigError(f"seed must be 0 or more. Got {seed}.")
     return chosen_hierarchy(hierarchy, root_node, lambda: synthetic_hierarchy(classes, seed))

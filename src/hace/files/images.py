@@ -41,6 +41,8 @@ def read_image(path: str | os.PathLike[str]) -> Image:
     except FormatError as error:
         raise DataError(str(error)) from error
     except Exception as error:  # decoders raise whatever they like about broken bytes
+        unknown = type(error).__name__ == "UnidentifiedImageError"
+        words = "not an image of a known format" if unknown else str(error)[:200]
         raise DataError(
-            f"{name}: the image cannot be read ({str(error)[:200]}). If it is truncated, fetch it again, or remove it."
+            f"{name}: the image cannot be read ({words}). If it is truncated, fetch it again, or remove it."
         ) from error

@@ -126,9 +126,9 @@ def test_loading_leaves_the_random_generator_alone(weights: Path) -> None:
     [
         (
             "vit_tyni_patch16_224",
-            "timm has no model 'vit_tyni_patch16_224'. Did you mean 'vit_tiny_patch16_224'",
+            "must be a model of timm. Got 'vit_tyni_patch16_224'. Did you mean 'vit_tiny_patch16_224'",
         ),
-        ("resnet50.a1_in1kk", "resnet50 has no weights 'a1_in1kk'. Did you mean 'a1_in1k'"),
+        ("resnet50.a1_in1kk", "Got 'a1_in1kk'. Did you mean 'a1_in1k'"),
     ],
 )
 def test_a_misspelt_model_gets_the_nearest_names(name: str, message: str) -> None:
@@ -200,10 +200,10 @@ def test_weights_of_another_model_are_refused_with_the_difference(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pool": "max"}, "pool must be one of auto, token, avg, got 'max'"),
-        ({"dtype": "fp16"}, "dtype must be one of float32, bf16, got 'fp16'"),
-        ({"image_size": 0}, "image_size must be a positive number of pixels, got 0"),
-        ({"crop_pct": 1.5}, "crop_pct must be above 0 and at most 1, got 1.5"),
+        ({"pool": "max"}, "pool must be one of auto, token, avg. Got 'max'"),
+        ({"dtype": "fp16"}, "dtype must be one of float32, bf16. Got 'fp16'"),
+        ({"image_size": 0}, "image_size must be a positive number of pixels. Got 0"),
+        ({"crop_pct": 1.5}, "crop_pct must be above 0 and at most 1. Got 1.5"),
     ],
 )
 def test_bad_options(options: dict, message: str) -> None:

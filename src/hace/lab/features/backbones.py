@@ -1,4 +1,4 @@
-"""Frozen backbones: any timm model, from the hub or from a file, as a function from images to vectors.
+"""Frozen backbones: any timm model, from the hub or a file, as a function from images to vectors.
 
 backbone = load_backbone("vit_large_patch14_dinov2.lvd142m", checkpoint="dinov2_large.safetensors")
 backbone.transform(image)       # the model's own preprocessing: (3, size, size)
@@ -23,14 +23,14 @@ from hace.files.weights import fill, first_line, read_state_dict, weights_hash
 POOLS = ("auto", "token", "avg")
 DTYPES = ("float32", "bf16")
 
-# Where a model's authors evaluate it otherwise than timm's configuration says. timm gives DINOv2's weights at the 518 px
-# of the last training steps, 5.4 times the work; the authors' linear evaluation resizes to 256 px and crops 224.
+# Models whose authors evaluate them at another size than timm's configuration. timm has DINOv2 at the 518 px of its last
+# training steps, 5.4 times the work; the authors' linear evaluation resizes to 256 px and crops 224.
 EVALUATED_AT: dict[str, dict[str, Any]] = {"dinov2": {"image_size": 224, "crop_pct": 0.875}}
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen model with its preprocessing. Called with a batch of preprocessed images, it gives their features.
+    """A frozen model with its preprocessing. Call it with a batch of preprocessed images to get their features.
 
     Attributes:
         name: The timm name it was asked for by.
@@ -65,7 +65,7 @@ class Backbone:
 
     @property
     def num_parameters(self) -> int:
-        """How many parameters the model has."""
+        """The number of the model's parameters."""
         return sum(p.numel() for p in self.model.parameters())
 
 
@@ -83,9 +83,9 @@ def load_backbone(
 
     Args:
         name: A timm name, with the tag of the weights or without: "vit_large_patch14_dinov2.lvd142m", "resnet50".
-        checkpoint: A file with the weights: safetensors, or a torch file of tensors. Without it they come from the hub.
-        pool: "token": the class token of the last layer; "avg": the mean over positions, prefix tokens left out; "auto":
-            what the model's own classifier would see.
+        checkpoint: A file with the weights: safetensors, or a torch file of tensors. By default they come from the hub.
+        pool: "token": the class token of the last layer; "avg": the mean over positions without prefix tokens; "auto":
+            what the model's own classifier sees.
         dtype: "float32", or "bf16" to compute under autocast. Features are float32 either way.
         image_size: The input size in pixels; None: the model's own (224 for DINOv2, see `EVALUATED_AT`).
         crop_pct: The share of the resized image that the centre crop keeps; None: the model's own.
@@ -95,9 +95,9 @@ def load_backbone(
         The backbone, in evaluation mode.
 
     Raises:
-        ConfigError: An unknown model or option, or a model without such an output.
-        FormatError: A checkpoint that cannot be read, or that does not fill the model.
-        HaceError: timm is missing, or the hub cannot be reached.
+        ConfigError: An unknown model or option, a model without such an output, or timm is missing.
+        FormatError: A checkpoint that cannot be read or does not fill the model.
+        HaceError: The hub cannot be reached.
     """
     timm = optional("timm", "A model", "train")
     _check_options(pool, dtype, image_size, crop_pct)
@@ -141,26 +141,30 @@ def load_backbone(
 def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: float | None) -> None:
     for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, DTYPES)):
         if value not in known:
-            raise ConfigError(f"{option} must be one of {', '.join(known)}, got {value!r}.")
+            raise ConfigError(f"{option} must be one of {', '.join(known)}. Got {value!r}.")
     if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be a positive number of pixels, got {image_size}.")
+        raise ConfigError(f"image_size must be a positive number of pixels. Got {image_size}.")
     if crop_pct is not None and not 0 < crop_pct <= 1:
-        raise ConfigError(f"crop_pct must be above 0 and at most 1, got {crop_pct}.")
+        raise ConfigError(f"crop_pct must be above 0 and at most 1. Got {crop_pct}.")
 
 
 def _check_name(name: str, timm: Any) -> None:
     architecture, dot, tag = name.partition(".")
     if not timm.is_model(architecture):
         hint = nearest(architecture, timm.list_models())
-        raise ConfigError(f"timm has no model {architecture!r}.{hint} timm.list_models('*vit*') lists them.")
+        raise ConfigError(
+            f"--model must be a model of timm. Got {architecture!r}.{hint} timm.list_models('*vit*') lists them."
+        )
     tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
     if dot and tag not in tags:
         known = ", ".join(tags) or "none"
-        raise ConfigError(f"{architecture} has no weights {tag!r}.{nearest(tag, tags)} timm knows: {known}.")
+        raise ConfigError(
+            f"The weights of {architecture} must be one of {known}. Got {tag!r}.{nearest(tag, tags)}"
+        )
 
 
 def _create(timm: Any, name: str, image_size: int | None, pretrained: bool) -> nn.Module:
-    """The model without classifier. Its random initialisation, soon overwritten, leaves the global generator alone."""
+    """The model without classifier. Its random initialisation, overwritten later, leaves the global generator alone."""
     fixed = getattr(timm.get_pretrained_cfg(name), "fixed_input_size", False)
     size = {"img_size": image_size} if image_size and fixed else {}
     with torch.random.fork_rng(devices=[]):

@@ -3,8 +3,8 @@
     extract(dataset, backbone, "features/cifar100")
     FeatureStore("features/cifar100").load("train", normalize="unit")
 
-Stopped at any point, the same call goes on at the next missing shard and ends with the same bytes: a batch never crosses
-the border of a shard, so what a shard is computed from does not depend on where a run began.
+Stopped at any point, the same call resumes at the next missing shard and ends with the same bytes: a batch never crosses the
+border of a shard, so a shard does not depend on where a run began.
 """
 
 from __future__ import annotations
@@ -44,15 +44,21 @@ from hace.lab.features.plan import (
 def make_plan(
     dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
 ) -> FeaturePlan:
-    """The manifest of the features that `extract` would write.
+    """The manifest of the features that `extract` writes.
+
+    Args:
+        dataset: Images.
+        backbone: What turns them into vectors.
+        batch_size: Images per batch.
+        shard_size: Images per file.
 
     Raises:
-        ConfigError: A size that is not positive.
-        DataError: A split whose name cannot name a file.
+        ConfigError: A size is not positive.
+        DataError: The name of a split cannot name a file.
     """
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
-            raise ConfigError(f"{option} must be a positive number, got {value}.")
+            raise ConfigError(f"{option} must be positive. Got {value}.")
     check_splits(dataset.splits)
     versions = config()
     return FeaturePlan(
@@ -65,7 +71,7 @@ def make_plan(
                 "dims": backbone.dims,
             },
             "preprocessing": backbone.preprocessing,
-            # The last bits of a product depend on the batch that it was computed in.
+            # The last bits of a product depend on its batch.
             "compute": {"dtype": backbone.dtype, "batch_size": batch_size},
             "data": {
                 "name": dataset.name,
@@ -98,24 +104,25 @@ def extract(
     Args:
         dataset: Images.
         backbone: What turns them into vectors.
-        out: A folder, new or begun by the same call.
-        batch_size: Images a batch.
-        shard_size: Images a file: what is lost at most when a run is killed.
+        out: A folder: new, or one to resume.
+        batch_size: Images per batch.
+        shard_size: Images per file: the most that a kill can cost.
         workers: Processes that read and preprocess images; 0: this one.
-        rank, world: This process among those that share the work: it computes every world-th shard.
-        progress: Called once with the number of this process's images in all and of those already stored; what it
-            returns is called with the number of images of every batch.
+        rank: This process among those that share the work; it computes every `world`-th shard.
+        world: The number of these processes.
+        progress: Called once with the number of this process's images and of those already stored; what it returns is
+            called with the number of images of every batch.
 
     Returns:
-        Whether the features are complete. Only false where other processes still have shards to write.
+        Whether the features are complete. False while other processes still have shards to write.
 
     Raises:
-        ConfigError: An option does not fit, or the folder holds other features; what differs is shown.
+        ConfigError: An option does not fit, or the folder holds other features; shows the difference.
         DataError: An image cannot be read, or its features are not finite.
         HaceError: The disk is full, or the folder cannot be written to.
     """
     if not 0 <= rank < world:
-        raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}, got {rank}.")
+        raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)
     plan = make_plan(dataset, backbone, batch_size, shard_size)
     refuse_other_folders(out)
@@ -152,7 +159,7 @@ def _computed(
 
 
 def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
-    """Write the table of files, if all are there. Whoever comes last does it; coming together does no harm."""
+    """Write the table of files once all are there. The last process does it; two at once do no harm."""
     if not all(shard in written or plan.has(shard, out) for shard in plan.shards):
         return False
     files = {name: {"rows": rows, "sha256": sha256(out / name)} for name, rows in plan.files().items()}
@@ -161,7 +168,7 @@ def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
 
 
 class _Images(torch.utils.data.Dataset[Any]):
-    """Preprocessed images by (split, index). An error is a value here, so that it crosses from a worker unchanged."""
+    """Preprocessed images by (split, index). Errors are returned, so that they cross from a worker unchanged."""
 
     def __init__(self, dataset: Dataset[Samples], transform: Callable[[Any], Tensor]) -> None:
         self.splits = dict(dataset.splits)
@@ -178,7 +185,7 @@ class _Images(torch.utils.data.Dataset[Any]):
 def _loader(
     dataset: Dataset[Samples], backbone: Backbone, due: list[Shard], batch_size: int, workers: int
 ) -> Iterator[Tensor]:
-    """The batches of the shards, in order; each batch lies within one shard."""
+    """The batches of the shards, in order; each is within one shard."""
     batches = [
         [(shard.split, i) for i in range(start, min(start + batch_size, shard.stop))]
         for shard in due
@@ -206,7 +213,7 @@ def _check_space(out: Path, needed: int) -> None:
     free = shutil.disk_usage(out).free
     if needed > free:
         raise HaceError(
-            f"{out} needs {needed / 1e6:,.1f} MB for the features that are missing, and {free / 1e6:,.1f} MB are free. "
+            f"{out} must have {needed / 1e6:,.1f} MB free for the missing features. Got {free / 1e6:,.1f} MB. "
             "Free some space, or give an --out on another disk."
         )
 
@@ -216,13 +223,16 @@ def _check_finite(rows: np.ndarray, shard: Shard, dataset: Dataset[Samples], bac
     if len(broken):
         name = dataset.splits[shard.split].names[shard.start + int(broken[0])]
         raise DataError(
-            f"{backbone.name} gives features that are not finite for {len(broken)} images, the first is {name!r} of "
+            f"Features must be finite. {backbone.name} gives others for {len(broken)} images; the first is {name!r} of "
             f"{shard.split!r}. Try --dtype float32, and check the weights."
         )
 
 
 def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
-    """Rank, world size and local rank as torchrun sets them: 0, 1, 0 without it.
+    """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it.
+
+    Args:
+        environment: Variables to read instead of `os.environ`.
 
     Example:
         >>> processes({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})

@@ -1,7 +1,7 @@
 """What a folder of features will hold, decided before the first image is read.
 
-The plan is `manifest.json`: everything that decides a byte of the result. Splits are cut into shards of fixed rows, so a
-run that was stopped goes on at the next missing shard, and several processes share the shards without talking.
+The plan is `manifest.json`: everything that decides a byte of the result. Splits are cut into shards of fixed size, so a
+stopped run resumes at the next missing shard, and several processes share the shards without talking.
 
     manifest.json      model, weights, preprocessing, data, shards with their sha256 once all are there
     hierarchy.json     the classes
@@ -57,7 +57,7 @@ class FeaturePlan:
     """The content of a manifest.
 
     Attributes:
-        manifest: The document: plain values, the same for every process and every attempt.
+        manifest: The document: plain values, the same in every process and every attempt.
     """
 
     manifest: dict[str, Any]

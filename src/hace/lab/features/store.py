@@ -1,4 +1,4 @@
-"""Features on disk, ready for a probe: checked against their hashes, normalised while they are read."""
+"""Features on disk, ready for a probe: checked against their manifest, normalised while they are read."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ NORMALIZE = ("none", "unit", "standard")
 class FeatureStore:
     """The features that `hace features` wrote.
 
-    Raw features are stored; how to normalise them is chosen at every reading: "unit" scales each vector to length 1, as
-    the paper does; "standard" takes the training mean from every column and divides by its standard deviation; "none"
-    gives them as the model did.
+    Features are stored raw and normalised when read: "unit" scales each vector to length 1; "standard" subtracts the
+    training mean of every column and divides by its standard deviation; "none" leaves them as they are.
 
     Args:
         folder: The `--out` of `hace features`.
 
     Raises:
-        FormatError: No features are there, or they are not finished.
+        FormatError: The folder holds no features, or unfinished ones.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -43,7 +42,7 @@ class FeatureStore:
             there, shards = stored(self.folder)
             raise FormatError(
                 f"{self.folder} is not finished: {there} of {shards} shards are there. Run the same "
-                "`hace features` command again, it goes on where it was."
+                "`hace features` command again to resume."
             )
 
     def __repr__(self) -> str:
@@ -67,7 +66,7 @@ class FeatureStore:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What decides the features of an image: the model, its weights and the preprocessing, but not the data."""
+        """What decides the features of an image: the model, its weights and the preprocessing, without the data."""
         return {
             key: value for key, value in self.manifest.items() if key not in ("files", "data", "made_with")
         }
@@ -86,7 +85,7 @@ class FeatureStore:
         """The classes.
 
         Raises:
-            FormatError: The file is not the one that the features were made with.
+            FormatError: It is not the hierarchy that the features were made with.
         """
         hierarchy = read_hierarchy(self._verified(HIERARCHY))
         if hierarchy.fingerprint != self.manifest["data"]["hierarchy"]:
@@ -109,10 +108,10 @@ class FeatureStore:
 
         Raises:
             ConfigError: No such split or normalisation.
-            FormatError: A file was changed since it was written.
+            FormatError: A file has changed, or does not fit the manifest.
         """
         if normalize not in NORMALIZE:
-            raise ConfigError(f"normalize must be one of {', '.join(NORMALIZE)}, got {normalize!r}.")
+            raise ConfigError(f"normalize must be one of {', '.join(NORMALIZE)}. Got {normalize!r}.")
         shape = (self.counts[self._known(split)], self.dims)
         stored = sum(self._verified(shard.file).stat().st_size for shard in self._of(split))
         check_memory(self.folder, 4 * shape[0] * shape[1], f"the split {split!r}", stored=stored)
@@ -145,7 +144,7 @@ class FeatureStore:
         """Mean and standard deviation of the training features' columns; a constant column is divided by 1."""
         if "train" not in self.counts:
             raise DataError(
-                f"normalize='standard' needs a split 'train' for mean and deviation, and {self.folder} has "
+                f"normalize='standard' needs a split 'train' for mean and deviation. {self.folder} has "
                 f"{', '.join(self.counts)}. Use 'unit' or 'none'."
             )
         shards, count = self.shards("train"), self.counts["train"]
@@ -161,8 +160,7 @@ class FeatureStore:
     def _known(self, split: str) -> str:
         if split not in self.counts:
             raise ConfigError(
-                f"{self.folder} has no split {split!r}. It has {', '.join(self.counts)}."
-                f"{nearest(split, self.counts)}"
+                f"The split must be one of {', '.join(self.counts)}. Got {split!r}.{nearest(split, self.counts)}"
             )
         return split
 
@@ -192,6 +190,4 @@ class FeatureStore:
         return path
 
 
-_REPAIR = (
-    "Run the same `hace features` command again: it computes what is missing or broken, and nothing else."
-)
+_REPAIR = "Run the same `hace features` command again: it computes only what is missing or broken."

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from hace.data.feature_files import read_feature_arrays
-from hace.data.files import image_files
+from hace.data.listings import image_files
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.images import read_image
 from hace.files.optional import optional

@@ -1,4 +1,4 @@
-"""What readers of data sets share: finding folders, reading lists, and comparing them with what is there."""
+"""What readers of data sets share: find folders, read lists, and compare them with the files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def chosen_hierarchy(
     """The hierarchy to use.
 
     Args:
-        given: The user's: a hierarchy or its file.
-        root_node: Whether it is to have a root; None leaves it as it is.
-        own: Makes the data set's own, where none is given; None if it has none.
-        default: `root_node` of the data set's own.
+        given: The user's hierarchy or its file.
+        root_node: Whether to have a root; None keeps the hierarchy as it is.
+        own: Makes the data set's own hierarchy; None if it has none.
+        default: `root_node` for the data set's own hierarchy.
 
     Raises:
-        ConfigError: If none is given and the data set has none.
+        ConfigError: None is given and the data set has none.
     """
     if given is None and own is None:
         raise ConfigError(
-            "This data set does not tell its hierarchy: give one with --hierarchy (hierarchy=)."
+            "This data set has no hierarchy of its own. Give one with --hierarchy (hierarchy=)."
         )
     if given is None:
         assert own is not None
@@ -52,16 +52,16 @@ def chosen_hierarchy(
 
 
 def find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> Path:
-    """The first of some places below a folder that holds a file.
+    """The first of some folders that holds a file.
 
     Args:
         root: What the user gave.
-        places: Relative to it, "." included.
-        needed: The file that shows that it is the place.
+        places: Folders relative to it, "." included.
+        needed: The file to look for.
         remedy: What the folder must look like and where to get it.
 
     Raises:
-        DataError: If there is none.
+        DataError: None of them holds it.
     """
     for place in places:
         if (root / place / needed).is_file():
@@ -69,19 +69,19 @@ def find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> 
     if not root.exists():
         raise DataError(f"{root}: the folder does not exist. {remedy}")
     if not root.is_dir():
-        raise DataError(f"{root}: expected a folder, and it is a file. {remedy}")
-    raise DataError(f"{root}: there is no {needed} in it. {remedy}")
+        raise DataError(f"{root}: must be a folder. Got a file. {remedy}")
+    raise DataError(f"{root}: must hold {needed}. {remedy}")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of every line of a text file that is not blank.
+    """(number from 1, line) of every non-blank line of a text file.
 
     Raises:
         FormatError: It is missing, unreadable, empty or not text.
     """
     text = read_text(path)
     if not text.strip():
-        raise FormatError(f"{path}: the file is empty. Is the data set complete?")
+        raise FormatError(f"{path}: must not be empty. Is the data set complete?")
     lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
     return ((number, line.strip()) for number, line in lines if line.strip())
 
@@ -89,41 +89,55 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 def read_table(path: Path, what: str) -> dict[str, str]:
     """Lines "image value", as a mapping.
 
+    Args:
+        path: The file.
+        what: What the values are, for messages.
+
     Raises:
-        FormatError: If a line has no value, or an image stands twice.
+        FormatError: A line has no value, or an image occurs twice.
     """
     table: dict[str, str] = {}
     for number, line in read_lines(path):
         image, _, value = line.partition(" ")
         if not value.strip():
-            raise FormatError(f"{path}, line {number}: expected an image and its {what}, got {line!r}.")
+            raise FormatError(f"{path}, line {number}: must be an image and its {what}. Got {line!r}.")
         if image in table:
-            raise FormatError(f"{path}, line {number}: the image {image!r} stands there twice.")
+            raise FormatError(f"{path}, line {number}: every image must occur once. Got {image!r} again.")
         table[image] = value.strip()
     return table
 
 
 def same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable[str]) -> None:
-    """Refuse two files that do not speak of the same images.
+    """Refuse two files that do not list the same images.
+
+    Args:
+        first: A file.
+        ours: Its images.
+        second: The other file.
+        theirs: The images of that one.
 
     Raises:
-        DataError: With how many differ and the first of them.
+        DataError: Says how many differ and names the first.
     """
     a, b = dict.fromkeys(ours), dict.fromkeys(theirs)
     for here, there, left, right in ((first, second, a, b), (second, first, b, a)):
         missing = [image for image in left if image not in right]
         if missing:
             raise DataError(
-                f"{here} has {len(left):,} images and {there.name} {len(right):,}: {len(missing):,} stand in {here.name} only, "
+                f"{here} has {len(left):,} images and {there.name} {len(right):,}: {len(missing):,} are in {here.name} only; "
                 f"the first is {missing[0]!r}. One of the files is cut off or from another version."
             )
 
 
 def check_exist(folder: Path, images: Sequence[str]) -> None:
-    """Refuse a list of images some of which are not in the folder; it lists folders and opens no image.
+    """Refuse a list of images if some are missing. Lists folders and opens no image.
+
+    Args:
+        folder: Where the images are.
+        images: Their paths below it.
 
     Raises:
-        DataError: With how many are missing and the first of them.
+        DataError: Says how many are missing and names the first.
     """
     there: dict[str, set[str]] = {}
     missing: list[str] = []
@@ -135,16 +149,16 @@ def check_exist(folder: Path, images: Sequence[str]) -> None:
             missing.append(image)
     if missing:
         raise DataError(
-            f"{folder}: {len(missing):,} of {len(images):,} images are missing, the first is {missing[0]}. "
-            "Unpack the data set again."
+            f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "
+            f"{missing[0]}. Unpack the data set again."
         )
 
 
 def image_files(folder: Path) -> list[str]:
-    """The images below a folder at any depth, as sorted relative paths; hidden files and folders do not count.
+    """The images below a folder at any depth, as sorted relative paths, without hidden files and folders.
 
     Raises:
-        DataError: If a folder cannot be read.
+        DataError: A folder cannot be read.
     """
 
     def fail(error: OSError) -> None:
@@ -163,8 +177,13 @@ def image_files(folder: Path) -> list[str]:
 def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.ndarray:
     """Labels given by id or unique name, as node indices.
 
+    Args:
+        labels: The labels.
+        hierarchy: The classes.
+        source: What messages call them.
+
     Raises:
-        DataError: If one is not in the hierarchy, with the nearest that is.
+        DataError: One is not in the hierarchy; names the nearest that is.
     """
     return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
 
