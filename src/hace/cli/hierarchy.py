@@ -82,15 +82,15 @@ def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
 
 def check_plot(out: str) -> None:
     """Refuse a picture of an unknown kind."""
-    from hace.draw.drawing import WRITERS
+    from hace.draw import DRAWERS
 
-    if Path(out).suffix.lower() not in WRITERS:
-        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(WRITERS)}. Got {out!r}.")
+    if Path(out).suffix.lower() not in DRAWERS:
+        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(DRAWERS)}. Got {out!r}.")
 
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
     """Draw a hierarchy to a file."""
-    from hace.draw.drawing import draw_hierarchy
+    from hace.draw import draw_hierarchy
 
     _refuse_source(out, source)
     draw_hierarchy(hierarchy, out)

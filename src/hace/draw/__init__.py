@@ -1,7 +1,12 @@
-"""Drawings of hierarchies: pictures, and one interactive page. Imports `errors`, `files` and `hierarchy`."""
+"""Drawings of hierarchies: pictures (.png, .svg) and one interactive page (.html).
+
+Imports `errors`, `files` and `hierarchy`; matplotlib only to draw a picture.
+"""
 
 from __future__ import annotations
 
-from hace.draw.drawing import draw_hierarchy
+from hace.draw.drawing_files import DRAWERS, draw_hierarchy
+from hace.draw.interactive_page import asset, json_for_page, page_data
+from hace.draw.tree_layout import drawable, lay_out
 
-__all__ = ["draw_hierarchy"]
+__all__ = ["DRAWERS", "asset", "draw_hierarchy", "drawable", "json_for_page", "lay_out", "page_data"]

@@ -343,7 +343,7 @@ def test_hierarchies_of_any_shape(shape: str, tmp_path: Path) -> None:
 
 def _samples_below(h: Hierarchy, samples: int) -> list[int]:
     """Of a DAG, along the drawn tree: below its deepest parent, of equals the first."""
-    from hace.draw.drawing import lay_out
+    from hace.draw import lay_out
 
     count = [0] * h.num_nodes
     for i in range(samples):

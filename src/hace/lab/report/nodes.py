@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.draw.drawing import lay_out, printable
+from hace.draw import drawable, lay_out
 from hace.lab.report.scores import ArenaScores
 
 DESTINATIONS = 5
@@ -136,7 +136,7 @@ def level_bars(arrays: ArenaScores, first: str, second: str, level: int, name: s
         right = np.stack([run["level_correct"][:, level] for run in kept]).mean(axis=0)
         share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
     order = np.lexsort((seen, -share[1]))
-    names = [printable(h.names[v]) for v in seen[order]]
+    names = [drawable(h.names[v]) for v in seen[order]]
     return LevelBars(name, names, samples[seen][order], share[0][order], share[1][order])
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from hace.draw.drawing import asset, json_for_page, page_data
+from hace.draw import asset, json_for_page, page_data
 from hace.lab.report.arenas import method_title
 from hace.lab.report.document import Document, Section
 from hace.lab.report.latex import to_latex

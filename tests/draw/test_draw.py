@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hace import ConfigError, Hierarchy, cifar100_hierarchy
-from hace.draw.drawing import WRITERS, draw_hierarchy, lay_out
+from hace.draw import DRAWERS, draw_hierarchy, lay_out
 from tests.hierarchies import DIAMOND, NAMED, NAMED_TREES, Plain, random_plain
 from tests.reference import structure as oracle
 
@@ -30,7 +30,7 @@ NAMES = [
     '"quoted"',
     "<!--script-->",
 ]
-suffixes = pytest.mark.parametrize("suffix", WRITERS)
+suffixes = pytest.mark.parametrize("suffix", DRAWERS)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_the_caption_of_a_dag_says_what_is_not_drawn(tmp_path: Path) -> None:
     draw_hierarchy(DIAMOND.build(), tmp_path / "d.html")
     data = Page((tmp_path / "d.html").read_text(encoding="utf-8")).data
     assert data["caption"].endswith(
-        "depth 2. Nodes with further parents, marked +, stand below their deepest one: 1"
+        "depth 2. Nodes with further parents, marked +, are below their deepest one: 1"
     )
     assert list(data["extra"]) == [str(DIAMOND.build().index("shared"))]
 
@@ -196,7 +196,7 @@ def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
 def test_without_matplotlib_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "hace.draw.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "hace.draw.static_picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"pip install 'hace\[report\]'"):
         draw_hierarchy(DIAMOND.build(), tmp_path / "d.png")
@@ -207,7 +207,7 @@ def test_without_matplotlib_the_message_says_what_to_install(
 def test_a_drawing_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "d.html"
     out.write_text("old", encoding="utf-8")
-    monkeypatch.setattr("hace.draw.drawing.asset", lambda name: 1 / 0)
+    monkeypatch.setattr("hace.draw.interactive_page.asset", lambda name: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         draw_hierarchy(DIAMOND.build(), out)
     assert out.read_text(encoding="utf-8") == "old"

@@ -1,6 +1,6 @@
 """A hierarchy as a picture: rows from left to right (an icicle) when there are few classes, rings when there are many.
 
-Needs matplotlib, so nothing but :mod:`hace.draw.drawing` imports it, and only when a picture is asked for.
+Needs matplotlib, so only :mod:`hace.draw.drawing_files` imports it, on demand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from hace.draw.drawing import PALETTE, Cells, caption, lay_out, printable
+from hace.draw.tree_layout import PALETTE, Cells, caption, drawable, lay_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def write_picture(h: Hierarchy, path: Path) -> None:
     """Draw a hierarchy to a .png or .svg file."""
     cells = lay_out(h)
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        # Names in scripts that the font lacks show boxes in a .png; in an .svg the reader's fonts serve.
+        # Characters that the font lacks show as boxes in a .png; an .svg uses the reader's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = _rows(h, cells) if cells.rows <= ROWS_SHOWN else _rings(h, cells)
         is_svg = path.suffix.lower() == ".svg"
@@ -90,7 +90,7 @@ def _column_widths(h: Hierarchy, cells: Cells, size: float) -> tuple[list[float]
 
 
 def _rings(h: Hierarchy, cells: Cells) -> Figure:
-    """Rings are depths; names of classes stand outside, as far as they fit."""
+    """Rings are depths; names of classes are outside, as far as they fit."""
     side = float(np.clip(cells.rows / 26, 12, 24))
     label_room = 1.9
     first = int(h.depths.min())
@@ -130,7 +130,7 @@ def _sector(inner: float, outer: float, low: float, high: float) -> np.ndarray:
 
 
 def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room: float) -> None:
-    """Writes along the radius, if the arc is high enough for letters that can be read."""
+    """Write along the radius, if the arc is high enough for legible letters."""
     size = min(8.0, 0.9 * arc / _POINT)
     if size < 3.5:
         return
@@ -165,7 +165,7 @@ def _empty(
 
 
 def _shown(h: Hierarchy, cells: Cells, v: int) -> str:
-    return printable(h.names[v]) + (" +" if v in cells.extra else "")
+    return drawable(h.names[v]) + (" +" if v in cells.extra else "")
 
 
 def _fitted(text: str, room: float) -> str:

@@ -1,0 +1,93 @@
+"""The tree of cells that every drawing shows: which node is drawn below which, and in which rows.
+
+On a DAG every node is drawn below its deepest parent only, as in :meth:`hace.Hierarchy.path`; a "+" after its name says that
+it has more parents.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hace.hierarchy.assembly import IntArray
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+
+# Tints of the eight colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
+PALETTE = ("#8cc5e8", "#f3c46b", "#7fcdb0", "#e6b3d0", "#f0e58a", "#9fb6dd", "#eda882", "#c9c9c9")
+
+
+class Cells(NamedTuple):
+    """The tree to draw: for each node in node order its parent (-1: none), and its range among all rows."""
+
+    parent: IntArray
+    start: IntArray
+    end: IntArray
+    ends: (
+        np.ndarray
+    )  # whether nothing is drawn below it: classes and, on a DAG, nodes whose children are elsewhere
+    group: IntArray  # colour: which branch of the first node that branches
+    extra: dict[int, list[int]]  # further parents of a node, on a DAG
+    rows: int
+
+
+def lay_out(h: Hierarchy) -> Cells:
+    """Give every node its range of rows: one for each class, at least one for an inner node."""
+    parent = np.full(h.num_nodes, -1, dtype=np.int64).tolist()
+    extra: dict[int, list[int]] = {}
+    depths = h.depths.tolist()
+    for above, v in h.edges.tolist():
+        if parent[v] < 0:
+            parent[v] = above
+        else:  # the deepest parent, of several the first
+            deeper = depths[above] > depths[parent[v]]
+            extra.setdefault(v, []).append(parent[v] if deeper else above)
+            parent[v] = above if deeper else parent[v]
+    rows = [0] * h.num_nodes
+    for v in range(h.num_nodes - 1, -1, -1):  # children first
+        rows[v] = rows[v] or 1
+        if parent[v] >= 0:
+            rows[parent[v]] += rows[v]
+    start, taken, total = [0] * h.num_nodes, [0] * h.num_nodes, 0
+    for v in range(h.num_nodes):
+        if parent[v] >= 0:
+            start[v] = start[parent[v]] + taken[parent[v]]
+            taken[parent[v]] += rows[v]
+        else:
+            start[v], total = total, total + rows[v]
+    above, first, size = np.array(parent), np.array(start), np.array(rows)
+    ends = np.ones(h.num_nodes, dtype=bool)
+    ends[above[above >= 0]] = False
+    return Cells(above, first, first + size, ends, _groups(above), extra, total)
+
+
+def _groups(parent: IntArray) -> IntArray:
+    """The branch that each node belongs to, -1 above: branches start below the first node with several children."""
+    children = np.bincount(parent + 1, minlength=len(parent) + 1)  # of the virtual root, then of each node
+    fork = 0
+    while fork < len(children) and children[fork] == 1:
+        fork = int(np.flatnonzero(parent == fork - 1)[0]) + 1
+    group = np.full(len(parent), -1, dtype=np.int64)
+    count = 0
+    for v, above in enumerate(parent.tolist()):
+        if above == fork - 1:
+            group[v], count = count, count + 1
+        elif above >= 0:
+            group[v] = group[above]
+    return group
+
+
+def drawable(text: str) -> str:
+    """The text with control characters and lone surrogates, which no file format can show, replaced."""
+    return re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
+
+
+def caption(h: Hierarchy, cells: Cells) -> str:
+    """One line below or above the drawing."""
+    text = repr(h)[1:-1].removeprefix("Hierarchy ")
+    if cells.extra:
+        text += f". Nodes with further parents, marked +, are below their deepest one: {len(cells.extra):,}"
+    return text
