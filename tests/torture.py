@@ -128,6 +128,7 @@ class Child:
             os.dup2(output, 2)
             os.environ.update(environment)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             code = cli.main(words)
@@ -296,6 +297,7 @@ def torture(kills: int, only: list[str], seed: int) -> int:
     rng = random.Random(seed)
     place = Path(tempfile.mkdtemp(prefix="hace-torture-"))
     rows: dict[tuple[str, str], Row] = {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that mounts and folders go away
     try:
         victims = [Torture(name, work, place, rng) for name, work in workloads(place).items() if name in only]
         plan = [(victim, blow) for blow in BLOWS for victim in victims]
@@ -308,6 +310,9 @@ def torture(kills: int, only: list[str], seed: int) -> int:
                 before = row.hit
                 victim.blow(blow, row)
                 killed += blow in SIGNALS and row.hit > before
+                print(
+                    f"{victim.name}, {blow}: {row.hit} of {row.tried} hit, {len(row.wrong)} wrong", flush=True
+                )
             if killed >= kills:
                 break
     finally:

@@ -264,7 +264,7 @@ def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     weights, hierarchy = load_file(path), runs["standard"].hierarchy.fingerprint
     assert set(weights) == {"weight", "bias", "mean", "std"}
     save_file({k: weights[k] for k in ("weight", "bias")}, path, {"hierarchy": hierarchy})
-    with pytest.raises(FormatError, match=r"holds no mean and deviation .* Train the run again"):
+    with pytest.raises(FormatError, match=r"must hold mean and std .* train the run again"):
         rescored(copy)
     save_file(weights, path, {"hierarchy": "0" * 64})
     with pytest.raises(FormatError, match=f"its fingerprint is 000000000000, the run's {hierarchy[:12]}"):

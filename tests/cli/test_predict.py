@@ -317,7 +317,7 @@ def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.C
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert text.lstrip("…").startswith(first) or name == "a.txt"
         assert len(text.splitlines()) == 12 + (name == "a.csv")
-    assert "does not tell its format" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
+    assert "--format must be given" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
     missing = tmp_path / "no" / "a.csv"
     assert "does not exist" in refused(capsys, place / "train", place / "images", "--out", missing)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.txt"]
@@ -389,7 +389,7 @@ def test_broken_images_have_a_row_with_the_reason(
     assert err.startswith("hace: 2 of 12 images cannot be read:\n")
     assert f"  {broken / '01.png'}: the image cannot be read (" in err
     assert f"  {broken / '04.png'}: " in err
-    assert "--skip-broken leaves these out" in err
+    assert "--skip-broken skips these" in err
 
 
 def test_broken_images_are_left_out(
@@ -532,7 +532,7 @@ def test_features_that_do_not_fit(
     np.save(tmp_path / "empty.npy", np.zeros((0, 6), np.float32))
     assert "empty.npy holds no sample" in refused(capsys, strange / "probe", tmp_path / "empty.npy")
     np.save(tmp_path / "flat.npy", np.zeros(6))
-    assert "(M, d), got float64 (6,)" in refused(capsys, strange / "probe", tmp_path / "flat.npy")
+    assert "(M, d). Got float64 (6,)" in refused(capsys, strange / "probe", tmp_path / "flat.npy")
     np.savez(tmp_path / "y.npz", y=np.zeros(3))
     assert "holds y, and no features" in refused(capsys, strange / "probe", tmp_path / "y.npz")
     (tmp_path / "bad.npy").write_bytes(b"no array")
@@ -589,10 +589,10 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--threshold must be a number" in message("--threshold", "high")
     assert "levels 1 to 2. Got 3" in message("--threshold", "0.1,0.2,0.3")
     assert "two ways to choose the rank" in message("--threshold", "0.5", "--level", "1")
-    assert "--top-k must be at least 1, got 0" in message("--top-k", "0")
+    assert "--top-k must be at least 1. Got 0" in message("--top-k", "0")
     assert "the hierarchy has no class 'zebra'" in message("--subset", "zebra")
-    assert "--batch-size must be at least 1, got 0" in message("--batch-size", "0")
-    assert "--workers must be 0 or more, got -1" in message("--workers", "-1")
+    assert "--batch-size must be at least 1. Got 0" in message("--batch-size", "0")
+    assert "--workers must be 0 or more" in message("--workers", "-1")
     assert "device cuda:77 cannot be used here" in message("--device", "cuda:77")
     assert "checkpoint belongs to probes" in message("--checkpoint", place / "vit.safetensors")
     predictor = Predictor.from_run(place / "train")

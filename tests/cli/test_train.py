@@ -80,10 +80,10 @@ def test_bad_input_is_a_message_and_exit_code_2(tmp_path: Path, capsys: pytest.C
     out = str(tmp_path / "run")
     for given, words in (
         (["lr=-1", "epochs=0", "--out", out], "2 problems:"),
-        (arguments(), "--out is missing: the folder for the run."),
+        (arguments(), "--out must be given: the folder for the run."),
         (["--config", str(tmp_path / "none.yaml"), "--out", out], "none.yaml: cannot be read: No such file"),
         (["--preset", "cifar100/resnet81", "--out", out], "Did you mean 'cifar100/resnet18'"),
-        (["data.name=cifar100", "--out", out], "needs the folder or file it lies in"),
+        (["data.name=cifar100", "--out", out], "needs its folder or file"),
         (["data.name=cifar100", f"data.root={tmp_path}", "--out", out], "there is no CIFAR-100 in it"),
         ([*arguments(image_size=33), "--out", out], "image_size must be a multiple of 16"),
     ):

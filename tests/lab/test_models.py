@@ -269,28 +269,28 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     torch.save({"model": model}, tmp_path / "object.pt")
     with pytest.raises(FormatError, match="never runs code from a file"):
         load_weights(model, tmp_path / "object.pt")
-    with pytest.raises(ConfigError, match=r"head must be one of fit, drop, got 'dorp'\. Did you mean 'drop'"):
+    with pytest.raises(ConfigError, match=r"head must be one of fit, drop. Got 'dorp'\. Did you mean 'drop'"):
         load_weights(model, large, head="dorp")
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet19", {}, "model must be one of resnet18, .* got 'resnet19'. Did you mean 'resnet18'"),
+        ("resnet19", {}, "model must be one of resnet18, .* Got 'resnet19'. Did you mean 'resnet18'"),
         ("ResNet-18", {}, "Did you mean 'resnet18'"),
-        ("hf-hub:timm/resnet18", {}, "or a name of timm's, got 'hf-hub:timm/resnet18'"),
+        ("hf-hub:timm/resnet18", {}, "or a name of timm's. Got 'hf-hub:timm/resnet18'"),
         ("local-dir:/tmp", {}, "or a name of timm's"),
-        ("", {}, "got ''"),
+        ("", {}, "Got ''"),
         ("resnet18.a1_in1k", {}, "names weights, 'a1_in1k', .* give 'resnet18'"),
-        ("resnet18", {"num_outputs": 0}, "num_outputs must be a whole number of at least 1, got 0"),
-        ("resnet18", {"num_outputs": 2.5}, "num_outputs must be a whole number .* got 2.5"),
-        ("resnet18", {"image_size": 0}, "image_size must be a whole number of at least 1, got 0"),
-        ("resnet18", {"dropout": 1.0}, "dropout must be a rate of at least 0 and below 1, got 1.0"),
-        ("resnet18", {"drop_path": float("nan")}, "drop_path must be a rate .* got nan"),
+        ("resnet18", {"num_outputs": 0}, "num_outputs must be a whole number of at least 1. Got 0"),
+        ("resnet18", {"num_outputs": 2.5}, "num_outputs must be a whole number .* Got 2.5"),
+        ("resnet18", {"image_size": 0}, "image_size must be a whole number of at least 1. Got 0"),
+        ("resnet18", {"dropout": 1.0}, "dropout must be a rate of at least 0 and below 1. Got 1.0"),
+        ("resnet18", {"drop_path": float("nan")}, "drop_path must be a rate .* Got nan"),
         ("vit_base", {"image_size": 30}, "image_size must be a multiple of 4 px, the side of the patches"),
         ("vit_base", {"image_size": 230}, "image_size must be a multiple of 16 px"),
         ("convnext_tiny", {"image_size": 1}, "convnext_tiny cannot be built for images of 1 px"),
-        ("dla46_c", {"drop_path": 0.1}, "drop_path must be 0 for dla46_c, which has no such option, got 0.1"),
+        ("dla46_c", {"drop_path": 0.1}, "drop_path must be 0 for dla46_c, which has no such option. Got 0.1"),
     ],
 )
 def test_bad_input(name: str, options: dict, message: str) -> None:

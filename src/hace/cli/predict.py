@@ -40,7 +40,7 @@ and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
 An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
---skip-broken it is left out, named on stderr, and the exit code is 0.
+--skip-broken it is skipped, named on stderr, and the exit code is 0.
 """
 
 
@@ -53,24 +53,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--threshold",
         metavar="T",
-        help="answer the deepest node above a probability: 0.9, or one a level: 0.9,0.8",
+        help="answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8",
     )
     add("--level", metavar="LEVEL", help="answer the best node of a level, by depth or name")
-    add("--subset", metavar="CLASSES", help="only these classes can be: a file, one a line, or a,b,c")
+    add("--subset", metavar="CLASSES", help="restrict to these classes: a file with one per line, or a,b,c")
     add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
     add("--out", metavar="FILE", help="write there instead, whole or not at all: .csv, .jsonl or .txt")
-    add("--skip-broken", action="store_true", help="leave out images that cannot be read")
+    add("--skip-broken", action="store_true", help="skip images that cannot be read")
     add(
         "--checkpoint",
         metavar="FILE",
-        help="of a probe: weights of the model behind its features (default: the hub)",
+        help="of a probe: weights of the model behind its features (default: where `hace features` had them)",
     )
     add("--batch-size", metavar="N", type=int, help="images at once (default: as the run had it)")
     add(
         "--workers",
         metavar="N",
         type=int,
-        help="processes that read images (default: 0 on cpu, up to 8 elsewhere)",
+        help="processes that read images (default: 0 on cpu, else one per processor, up to 8)",
     )
     add("--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)")
 
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
     device = pick_device(args.device, 0)
     workers = pick_workers(args.workers, device)
     if args.batch_size is not None and args.batch_size < 1:
-        raise ConfigError(f"--batch-size must be at least 1, got {args.batch_size}.")
+        raise ConfigError(f"--batch-size must be at least 1. Got {args.batch_size}.")
     broken: list[Broken] = []
     with ExitStack() as stack:
         stream = sys.stdout
@@ -109,18 +109,18 @@ def run(args: argparse.Namespace) -> None:
             broken += batch.broken
             step(len(batch) + len(batch.broken))
     if args.out is not None:
-        left = " (broken images left out)" if broken and args.skip_broken else ""
+        left = " (broken images skipped)" if broken and args.skip_broken else ""
         print(f"wrote {len(inputs) - len(broken) * args.skip_broken:,} rows to {args.out}{left}")
     if broken and not args.skip_broken:
         raise DataError(
-            broken_message(broken, len(inputs)) + "\nAll others are answered. --skip-broken leaves these out."
+            broken_message(broken, len(inputs)) + "\nAll others are answered. --skip-broken skips these."
         )
     if broken:
         print(f"hace: {broken_message(broken, len(inputs))}", file=sys.stderr)
 
 
 def quietly(total: int, done: int) -> Callable[[int], None]:
-    """Progress that nobody sees."""
+    """Progress that is not shown."""
     return lambda count: None
 
 
@@ -132,7 +132,9 @@ def form_of(args: argparse.Namespace) -> str:
         return "table" if sys.stdout.isatty() else "csv"
     suffix = Path(args.out).suffix.lower()
     if suffix not in SUFFIXES:
-        raise ConfigError(f"--out {args.out} does not tell its format. Say --format {', '.join(WRITERS)}.")
+        raise ConfigError(
+            f"--out must end in {', '.join(SUFFIXES)}, or --format must be given. Got {args.out!r}."
+        )
     return SUFFIXES[suffix]
 
 
@@ -141,7 +143,7 @@ def question(args: argparse.Namespace, h: Hierarchy) -> Question:
     from hace.lab.serve.predictor import Question
 
     if args.top_k < 1:
-        raise ConfigError(f"--top-k must be at least 1, got {args.top_k}.")
+        raise ConfigError(f"--top-k must be at least 1. Got {args.top_k}.")
     if args.threshold is not None and args.level is not None:
         raise ConfigError("--threshold and --level are two ways to choose the rank of the answer: give one.")
     return Question(

@@ -54,14 +54,14 @@ def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[st
 
 
 def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
-    """A JSON object a line."""
+    """One JSON object per line."""
     for document in batch.documents():
         if not (skip_broken and "error" in document):
             yield json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
-    """A line a sample: name, answer with its probability, and the best classes."""
+    """One line per sample: name, answer with its probability, and the best classes."""
     for document in batch.documents():
         sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
         if "error" not in document:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from hace.lab.runs.train_config import TrainConfig
 
 DESCRIPTION = """\
-Train a model end to end on images. What to do is a configuration: a preset, a file, settings on the command line, each over
-the one before. Killed at any moment, the same command goes on from its last checkpoint and ends with the same bits.
+Train a model end to end on images. A configuration has layers, each over the one before: a preset, a file, settings on the
+command line. Killed at any moment, the same command resumes from its last checkpoint and ends with the same bits.
 """
 
 EXAMPLES = """\
 examples:
-  hace train model=resnet18 data.name=synthetic epochs=5 --out runs/first
+  hace train model=test_vit epochs=2 --out runs/first             a tiny model on synthetic images: seconds
   hace train --preset cifar100/resnet18/hace data.root=data --out runs/hace
   hace train --preset cifar100/resnet18/sce data.root=data seed=1 --out runs/sce
   hace train --config mine.yaml lr=0.05 loss.options.dilution=0.2 --out runs/mine
@@ -32,30 +32,29 @@ examples:
   torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
   hace train --presets                                            the paper's recipes, with what to expect
 
-Below --out lie config.json, log.jsonl (a line an epoch), weights.safetensors and result.json; while it runs, checkpoints too.
-Exit codes: 0 done, 1 the loss became infinite or NaN, 2 something does not fit, 130 and 143 stopped by Ctrl-C or SIGTERM
-after saving.
+--out gets config.json, log.jsonl (one line per epoch), weights.safetensors and result.json; while it runs, checkpoints too.
+Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 """
 
-SETTINGS_TITLE = "\nsettings, given as NAME=VALUE or in the file of --config (dots lead into parts):\n"
+SETTINGS_TITLE = "\nsettings, as NAME=VALUE or in the file of --config (dots separate levels):\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
     add("settings", metavar="NAME=VALUE", nargs="*", help="settings, over those of --config and --preset")
-    add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which then goes on")
+    add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
     add("--presets", action="store_true", help="list the presets and stop")
     add("--print_config", action="store_true", help="print the whole configuration as YAML and stop")
-    add("--restart", action="store_true", help="start again instead of going on from a checkpoint")
-    # argparse has no hook for text that takes seconds to make; only those who ask for this help wait for torch.
+    add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
+    # argparse has no hook for slow text: only this help waits for torch.
     parser.format_help = lambda: _plain_help(parser) + settings_help()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def run(args: argparse.Namespace) -> None:
-    """Put the configuration together, train, and say how it ended."""
+    """Build the configuration, train, and print the result."""
     if args.presets:
         print(preset_list())
         return
@@ -65,10 +64,10 @@ def run(args: argparse.Namespace) -> None:
             print(as_yaml(config), end="")
             return
         if args.out is None:
-            raise ConfigError("--out is missing: the folder for the run.")
+            raise ConfigError("--out must be given: the folder for the run.")
         run = _train(config, Path(args.out), resume=not args.restart)
     except HaceError:
-        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine says it
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine prints it
             raise SystemExit(2) from None
         raise
     if run.status == "diverged":
@@ -143,9 +142,7 @@ def settings_help() -> str:
 
     parser = jsonargparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
     parser.add_class_arguments(TrainConfig, None)
-    text = re.sub(
-        r"(?m)^  --(data|loss) CONFIG.*\n", "", parser.format_help()
-    )  # a whole part is no setting here
+    text = re.sub(r"(?m)^  --(data|loss) CONFIG.*\n", "", parser.format_help())  # a whole part cannot be set
     return SETTINGS_TITLE + re.sub(r"(?m)^  --(\S+ \S+)", r"  \1  ", text)
 
 

@@ -151,7 +151,7 @@ def build_model(
     if shape != (1, num_outputs):
         raise ConfigError(
             f"{name} answers an image with the shape {tuple(shape[1:])}, and should with {num_outputs} logits. "
-            "It is no classifier of images: choose another model."
+            "It is not an image classifier: choose another model."
         )
     return model.train()
 
@@ -186,7 +186,7 @@ def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> st
     from hace.files.weights import fill, read_state_dict
 
     if head not in HEADS:
-        raise ConfigError(f"head must be one of {', '.join(HEADS)}, got {head!r}.{nearest(head, HEADS)}")
+        raise ConfigError(f"head must be one of {', '.join(HEADS)}. Got {head!r}.{nearest(head, HEADS)}")
     state = read_state_dict(path)
     found, own = _head_size(model, state), _num_outputs(model)
     if head == "fit":
@@ -209,10 +209,10 @@ def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> st
 def _check_values(num_outputs: int, image_size: int, dropout: float, drop_path: float) -> None:
     for option, value in (("num_outputs", num_outputs), ("image_size", image_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{option} must be a whole number of at least 1, got {value!r}.")
+            raise ConfigError(f"{option} must be a whole number of at least 1. Got {value!r}.")
     for option, value in (("dropout", dropout), ("drop_path", drop_path)):
         if not 0 <= value < 1:
-            raise ConfigError(f"{option} must be a rate of at least 0 and below 1, got {value!r}.")
+            raise ConfigError(f"{option} must be a rate of at least 0 and below 1. Got {value!r}.")
 
 
 def _timm() -> Any:
@@ -229,7 +229,7 @@ def _checked_name(name: str, timm: Any) -> str:
     if not timm.is_model(architecture):
         hint = nearest(name, [*ARCHITECTURES, *timm.list_models()])
         raise ConfigError(
-            f"model must be one of {', '.join(ARCHITECTURES)} or a name of timm's, got {name!r}.{hint}"
+            f"model must be one of {', '.join(ARCHITECTURES)} or a name of timm's. Got {name!r}.{hint}"
         )
     if dot:
         raise ConfigError(
@@ -250,7 +250,7 @@ def _create(timm: Any, name: str, num_outputs: int, options: Mapping[str, Any]) 
         if options[refused]:
             ours = "drop_path" if refused == "drop_path_rate" else "dropout"
             raise ConfigError(
-                f"{ours} must be 0 for {name}, which has no such option, got {options[refused]}."
+                f"{ours} must be 0 for {name}, which has no such option. Got {options[refused]}."
             ) from None
         return _create(timm, name, num_outputs, {key: v for key, v in options.items() if key != refused})
 
@@ -281,7 +281,7 @@ def _check_patches(model: Any, name: str, image_size: int) -> None:
     patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
     if isinstance(patch, tuple) and image_size % patch[0]:
         raise ConfigError(
-            f"image_size must be a multiple of {patch[0]} px, the side of the patches of {name}, got {image_size}."
+            f"image_size must be a multiple of {patch[0]} px, the side of the patches of {name}. Got {image_size}."
         )
 
 

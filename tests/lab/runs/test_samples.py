@@ -95,7 +95,7 @@ def test_nothing_to_hold_out(source: Source[Features]) -> None:
 
 
 def test_a_folder_of_features_brings_its_own_hierarchy(tmp_path) -> None:
-    with pytest.raises(ConfigError, match="brings its own hierarchy"):
+    with pytest.raises(ConfigError, match="has its own hierarchy"):
         load_source(DataConfig("features", root=str(tmp_path), hierarchy="h.csv"))
 
 

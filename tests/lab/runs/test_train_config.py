@@ -27,16 +27,16 @@ def test_all_problems_come_in_one_message() -> None:
     message = str(error.value)
     assert message.startswith("9 problems:\n")
     for part in (
-        "'fast' is no setting: give name=value",
-        "modle is no setting. There are data, loss, seed,",
+        "'fast' is not a setting. Use name=value",
+        "modle is not a setting. Known: data, loss, seed,",
         "Did you mean 'model'",
-        "data.nmae is no setting. There are name, root, hierarchy, root_node, options, shuffle. Did you mean 'name'?",
+        "data.nmae is not a setting. Known: name, root, hierarchy, root_node, options, shuffle. Did you mean 'name'?",
         "loss.name must be one of cross_entropy,",
-        "epochs must be at least 1, got 0.",
-        "lr must be a number, got 'fast'.",
-        "precision must be one of 'fp32', 'bf16', 'fp16', got 'fp8'.",
-        "keep must be true or false, got 3.",
-        "drop_path must be at least 0 and less than 1, got 1.5.",
+        "epochs must be at least 1. Got 0.",
+        "lr must be a number. Got 'fast'.",
+        "precision must be one of 'fp32', 'bf16', 'fp16'. Got 'fp8'.",
+        "keep must be true or false. Got 3.",
+        "drop_path must be at least 0 and less than 1. Got 1.5.",
     ):
         assert part in message, part
 
@@ -50,19 +50,19 @@ def test_settings_that_do_not_fit_each_other_come_together_too() -> None:
         build_config(None, None, settings.split())
     message = str(error.value)
     assert message.startswith("7 problems:")
-    assert "evaluate is 'val', and validation holds out nothing" in message
-    assert "data.name 'synthetic-features' holds features, and training needs images." in message
-    assert "got 'resnet19'. Did you mean 'resnet18'" in message
+    assert "evaluate='val' needs held-out samples. Got validation=0" in message
+    assert "data.name 'synthetic-features' must hold images. It holds features." in message
+    assert "Got 'resnet19'. Did you mean 'resnet18'" in message
     assert "the schedule 'cosine' has no warm-up" in message
-    assert "warmup_epochs must be fewer than epochs, got 5 of 3." in message
-    assert "accumulate must be at most batch_size, got 4 parts of 2." in message
+    assert "warmup_epochs must be fewer than epochs. Got 5 of 3." in message
+    assert "accumulate must be at most batch_size. Got 4 parts of 2." in message
     assert "init_from must be a file of weights, and nowhere.pt is not one." in message
 
 
 def test_a_configuration_cannot_name_code(tmp_path: Path) -> None:
     path = tmp_path / "evil.yaml"
     path.write_text("model: {class_path: os.system, init_args: {command: 'touch /tmp/x'}}\nlr: 0.1\n")
-    with pytest.raises(ConfigError, match=r"model must be text, got \{'class_path': 'os.system'"):
+    with pytest.raises(ConfigError, match=r"model must be text. Got \{'class_path': 'os.system'"):
         build_config(None, str(path), [])
     path.write_text("model: !!python/object/apply:os.system ['touch /tmp/x']\n")
     with pytest.raises(FormatError, match=r"evil\.yaml is not YAML of plain values"):

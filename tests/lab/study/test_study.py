@@ -176,7 +176,11 @@ def test_any_setting_of_all_runs() -> None:
         ("paper-probe", {"rates": (1.0,)}, "paper-probe has fixed rates"),
         ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0. Got 1, -1"),
         ("fair-probe", {"settings": {"lr": 1}}, "--set lr is set by the study grid. Use --rates or --only."),
-        ("fair-probe", {"settings": {"bath_size": 1}}, "bath_size is no setting.* Did you mean 'batch_size'"),
+        (
+            "fair-probe",
+            {"settings": {"bath_size": 1}},
+            "bath_size is not a setting.* Did you mean 'batch_size'",
+        ),
         ("fair-probe", {"seeds": 0}, "--seeds must be at least 1. Got 0"),
         ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0. Got 0"),
         (

@@ -192,10 +192,10 @@ def test_hace_takes_the_targets() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mixup_alpha": -1.0}, "mixup_alpha must be a number of at least 0, got -1.0"),
-        ({"cutmix_alpha": float("nan")}, "cutmix_alpha must be a number of at least 0, got nan"),
-        ({"probability": 1.5}, "probability must be between 0 and 1, got 1.5"),
-        ({"switch": -0.1}, "switch must be between 0 and 1, got -0.1"),
+        ({"mixup_alpha": -1.0}, "mixup_alpha must be a number of at least 0. Got -1.0"),
+        ({"cutmix_alpha": float("nan")}, "cutmix_alpha must be a number of at least 0. Got nan"),
+        ({"probability": 1.5}, "probability must be between 0 and 1. Got 1.5"),
+        ({"switch": -0.1}, "switch must be between 0 and 1. Got -0.1"),
     ],
 )
 def test_bad_options(options: dict, message: str) -> None:
@@ -214,8 +214,8 @@ def test_bad_options(options: dict, message: str) -> None:
         (torch.zeros(2, 3, 4), torch.zeros(2, dtype=torch.int64), r"shape \(2, 3, 4\)"),
         (torch.zeros(2, 3, 4, 4), torch.zeros(3, dtype=torch.int64), "one int64 label for each of 2 images"),
         (torch.zeros(2, 3, 4, 4), torch.zeros(2), "one int64 label"),
-        (torch.zeros(2, 3, 4, 4), torch.tensor([0, 5]), "labels from 0 to 4, got 0 to 5"),
-        (torch.zeros(2, 3, 4, 4), torch.tensor([-100, 1]), "labels from 0 to 4, got -100 to 1"),
+        (torch.zeros(2, 3, 4, 4), torch.tensor([0, 5]), "labels from 0 to 4. Got 0 to 5"),
+        (torch.zeros(2, 3, 4, 4), torch.tensor([-100, 1]), "labels from 0 to 4. Got -100 to 1"),
     ],
 )
 def test_bad_batches(images: torch.Tensor, labels: torch.Tensor, message: str) -> None:

@@ -190,19 +190,19 @@ def test_a_resumed_run_goes_on_bit_for_bit(name: str, stop: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "adam"}, "optimizer must be one of sgd, adamw, got 'adam'. Did you mean 'adamw'"),
-        ({"decay": "weight"}, "decay must be one of .* got 'weight'. Did you mean 'weights'"),
-        ({"lr": 0.0}, "lr must be a number above 0, got 0.0"),
-        ({"lr": float("inf")}, "lr must be a number above 0, got inf"),
-        ({"lr": float("nan")}, "lr must be a number above 0, got nan"),
-        ({"weight_decay": -1e-4}, "weight_decay must be a number of at least 0, got -0.0001"),
-        ({"momentum": 1.0}, "momentum must be at least 0 and below 1, got 1.0"),
-        ({"beta2": 1.0}, "beta2 must be at least 0 and below 1, got 1.0"),
+        ({"name": "adam"}, "optimizer must be one of sgd, adamw. Got 'adam'. Did you mean 'adamw'"),
+        ({"decay": "weight"}, "decay must be one of .* Got 'weight'. Did you mean 'weights'"),
+        ({"lr": 0.0}, "lr must be a number above 0. Got 0.0"),
+        ({"lr": float("inf")}, "lr must be a number above 0. Got inf"),
+        ({"lr": float("nan")}, "lr must be a number above 0. Got nan"),
+        ({"weight_decay": -1e-4}, "weight_decay must be a number of at least 0. Got -0.0001"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1. Got 1.0"),
+        ({"beta2": 1.0}, "beta2 must be at least 0 and below 1. Got 1.0"),
         (
             {"name": "adamw", "nesterov": True},
-            "nesterov needs sgd with a momentum above 0, got adamw with 0.9",
+            "nesterov needs sgd with a momentum above 0. Got adamw with 0.9",
         ),
-        ({"momentum": 0.0, "nesterov": True}, "nesterov needs sgd with a momentum above 0, got sgd with 0.0"),
+        ({"momentum": 0.0, "nesterov": True}, "nesterov needs sgd with a momentum above 0. Got sgd with 0.0"),
     ],
 )
 def test_bad_optimizers(options: dict, message: str) -> None:

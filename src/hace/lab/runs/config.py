@@ -1,7 +1,7 @@
 """What a run is: data, loss, seed, protocol. Probes add their optimiser, end-to-end training its model.
 
-A run's id is a hash of what decides its result: the deciding settings, and the fingerprint of the data themselves. Where
-the data lie, on which device and by which executor the run is done, and which study asked for it, do not enter.
+A run's id is a hash of what decides its result: the deciding settings and the fingerprint of the data. Paths, device, executor
+and study are not part of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hace.losses.registry import LOSSES, build_loss, loss_parameters
 ID_LENGTH = 16
 Validation = float | Literal["split"]  # a share of the training samples, or the data's own validation split
 _VALIDATION = Rule("at least 0 and less than 1, or 'split'", lambda v: v == "split" or 0 <= v < 1)
-# Part of every run's id. Whoever mends something that changes results counts it up, and old runs are no longer reused.
+# Part of every run's id. Bump it when results change: old runs are then no longer reused.
 ALGORITHM = 1
 
 
@@ -32,8 +32,8 @@ class DataConfig(Config):
 
     Attributes:
         name: A data set, as `hace data` knows it; "features" is a file of features or a folder that `hace features` wrote.
-        root: Where it lies.
-        hierarchy: A file with another hierarchy than the data set's own.
+        root: Its folder or file.
+        hierarchy: A file with a hierarchy to use instead of the data set's own.
         root_node: Whether the hierarchy has a root; by default as in the paper for its data sets.
         options: Options of the data set.
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
@@ -53,11 +53,11 @@ class DataConfig(Config):
 
         if self.name not in DATASETS:
             return [
-                f"name must be one of {', '.join(DATASETS)}, got {self.name!r}.{nearest(self.name, DATASETS)}"
+                f"name must be one of {', '.join(DATASETS)}. Got {self.name!r}.{nearest(self.name, DATASETS)}"
             ]
         known = DATASETS[self.name].options
         return [
-            f"options.{o} is no option of {self.name!r}. It has {', '.join(known) or 'none'}.{nearest(o, known)}"
+            f"options.{o} is not an option of {self.name!r}. Known: {', '.join(known) or 'none'}.{nearest(o, known)}"
             for o in self.options
             if o not in known
         ]
@@ -69,7 +69,7 @@ class LossConfig(Config):
 
     Attributes:
         name: A name in `hace.LOSSES`.
-        options: Its own parameters; those left out get their defaults, written out, so that the configuration says all.
+        options: Its parameters. Missing ones get their defaults, written out, so that the configuration is complete.
     """
 
     name: str = setting("hace")
@@ -82,17 +82,17 @@ class LossConfig(Config):
         object.__setattr__(self, "options", options)
 
     def conflicts(self) -> list[str]:
-        """An unknown loss or parameter, or a value that the loss refuses."""
+        """An unknown loss or parameter, or a value the loss refuses."""
         if self.name not in LOSSES:
             return [
-                f"name must be one of {', '.join(LOSSES)}, got {self.name!r}.{nearest(self.name, LOSSES)}"
+                f"name must be one of {', '.join(LOSSES)}. Got {self.name!r}.{nearest(self.name, LOSSES)}"
             ]
         known = [k for k in loss_parameters(self.name) if k not in SHARED]
         stray = [o for o in self.options if o not in known]
         if stray:
             has = ", ".join(known) or "none"
             return [
-                f"options.{o} is no parameter of {self.name!r}. It has {has}.{nearest(o, known)}"
+                f"options.{o} is not a parameter of {self.name!r}. Known: {has}.{nearest(o, known)}"
                 for o in stray
             ]
         try:
@@ -107,7 +107,7 @@ class LossConfig(Config):
 
 
 def _one_kind(value: Any) -> Any:
-    """1, 1.0 and numpy's 1 as the same number, so that they are the same run; no parameter of a loss is a count."""
+    """1, 1.0 and numpy's 1 as one number, so that they are one run; no loss has a count as its parameter."""
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
 
 
@@ -118,7 +118,7 @@ _SMALLEST = Hierarchy.from_edges(
 
 @dataclass(frozen=True)
 class RunConfig(Config):
-    """What every run has.
+    """Settings that every run has.
 
     Attributes:
         data: The samples and their hierarchy.
@@ -126,7 +126,7 @@ class RunConfig(Config):
         seed: Fixes initialisation, order of batches and the validation split.
         validation: What is held out of training. A share of the training samples: stratified, chosen by the seed; 0 trains
             on all. "split": the data's own validation split.
-        evaluate: The split that the result speaks of: "test", or "val" to select on held-out samples.
+        evaluate: The split of the result: "test", or "val" to select on held-out samples.
         epochs: Passes over the training samples.
         batch_size: Samples a step, over all processes.
         lr: The highest learning rate.
@@ -148,9 +148,9 @@ class RunConfig(Config):
     momentum: float = setting(0.9, SHARE)
 
     def conflicts(self) -> list[str]:
-        """A result on validation samples that there are none of."""
+        """A result on validation samples where none are held out."""
         if self.evaluate == "val" and not self.validation:
-            return ["evaluate is 'val', and validation holds out nothing: set it to 0.1, say."]
+            return ["evaluate='val' needs held-out samples. Got validation=0: set it to 0.1, say."]
         return []
 
     def identity(self, data_fingerprint: str) -> str:
@@ -172,7 +172,9 @@ class ProbeConfig(RunConfig):
         schedule: "cosine" to 0 over all steps, or "constant".
         bias: Whether the layer has one.
         patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
-        keep: Whether weights and predictions stay beside the result; a search over many rates needs neither.
+        tolerance: Of L-BFGS: it stops when the largest gradient is below this.
+        max_iter: Of L-BFGS: the most iterations.
+        keep: Whether to keep weights and predictions beside the result; a search over many rates needs neither.
     """
 
     kind: ClassVar[str] = "probe"
@@ -190,5 +192,5 @@ class ProbeConfig(RunConfig):
         """Also an early stop without validation samples."""
         problems = super().conflicts()
         if self.patience is not None and not self.validation:
-            problems.append("patience stops early by validation samples, and validation holds out none.")
+            problems.append("patience needs held-out samples. Got validation=0: set it to 0.1, say.")
         return problems

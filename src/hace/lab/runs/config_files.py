@@ -11,16 +11,19 @@ from hace.files.documents import parse_yaml
 
 
 def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
-    """A document from "key=value" texts, and the problems of those that are none.
+    """A document from "key=value" texts, and what is wrong with the others.
 
-    Dots lead into parts, and values are YAML.
+    Dots separate levels, and values are YAML.
+
+    Args:
+        pairs: The texts.
 
     Example:
         >>> document, problems = overrides(["lr=1e-3", "loss.name=hxe", "loss.options.alpha=0.2", "keep=true", "fast"])
         >>> document
         {'lr': 0.001, 'loss': {'name': 'hxe', 'options': {'alpha': 0.2}}, 'keep': True}
         >>> problems
-        ["'fast' is no setting: give name=value, such as lr=0.1 or loss.name=hace."]
+        ["'fast' is not a setting. Use name=value, such as lr=0.1 or loss.name=hace."]
     """
     document: dict[str, Any] = {}
     problems: list[str] = []
@@ -28,7 +31,7 @@ def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
         key, equals, text = pair.partition("=")
         parts = key.split(".")
         if not equals or not all(parts):
-            problems.append(f"{pair!r} is no setting: give name=value, such as lr=0.1 or loss.name=hace.")
+            problems.append(f"{pair!r} is not a setting. Use name=value, such as lr=0.1 or loss.name=hace.")
             continue
         try:
             value = _number(parse_yaml(text, pair))
@@ -46,9 +49,13 @@ def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with what a second one says in place of what it said itself.
+    """A document overridden by a second one.
 
-    A part that gets another name, such as another loss, starts anew: the options of the old one are not its own.
+    A part with a new name, such as another loss, drops the old one's options.
+
+    Args:
+        base: The document.
+        over: What overrides it.
 
     Example:
         >>> base = {"lr": 0.1, "loss": {"name": "hace", "options": {"dilution": 0.2}}}

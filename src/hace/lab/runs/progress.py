@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, a line now and then in a log file, silence in a pipe."""
+"""Progress for people: a bar on a terminal, a line every 30 seconds in a log file, nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TextIO
 
 SECONDS_BETWEEN_LINES = 30.0
 
-Step = Callable[..., None]  # step(count, note=""): note is a word on how it goes
+Step = Callable[..., None]  # step(count, note="")
 Start = Callable[[int, int], Step]
 
 
 def kind(stream: TextIO) -> str:
-    """What stands behind a stream: "terminal", "log" (a file on disk) or "pipe"."""
+    """What a stream writes to: "terminal", "log" (a file on disk) or "pipe"."""
     try:
         if stream.isatty():
             return "terminal"
@@ -31,7 +31,7 @@ def kind(stream: TextIO) -> str:
 def progress(
     title: str, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Start]:
-    """How far a long piece of work is, how fast it goes and when it will end.
+    """Show how far long work is, how fast it goes and when it will end.
 
     Args:
         title: What is going on.
@@ -40,11 +40,11 @@ def progress(
         clock: Seconds; for tests.
 
     Yields:
-        start(total, done): call it once, with what was done before; it gives step(count, note=""), to be called as work is
-            done, with a word on how it goes if there is one.
+        start(total, done): call it once, with what was done before. It returns step(count, note=""), to be called as work is
+            done; the note, such as the loss, is shown beside the numbers.
     """
     output = stream or sys.stderr
-    behind = kind(output) if output else "pipe"  # a program without a window has no stderr
+    behind = kind(output) if output else "pipe"  # a program without a console has no stderr
     if output is None or behind == "pipe":
         yield lambda total, done: lambda count, note="": None
     elif behind == "terminal" and importlib.util.find_spec("rich"):

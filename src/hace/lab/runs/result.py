@@ -1,4 +1,4 @@
-"""From a trained model's outputs to what a run keeps: all metrics, and a few numbers a sample."""
+"""From a trained model's outputs to what a run keeps: all metrics, and a few numbers per sample."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Outcome:
         """The document of a finished run.
 
         Args:
-            split: The split it speaks of.
-            train: What is to be said of the training: samples, epochs, unseen classes.
+            split: The evaluated split.
+            train: About the training: samples, epochs, unseen classes.
             seconds: How long the run took; not part of what is compared between machines.
         """
         return {
@@ -78,13 +78,13 @@ def diverged_result(
 
 @dataclass(frozen=True, eq=False)
 class ScoreView:
-    """How the raw outputs of a trained model become scores over the tree that results speak of.
+    """How the raw outputs of a trained model become scores over the tree of the results.
 
     Attributes:
         loss: The loss it was trained with: it knows what the columns are.
-        hierarchy: The tree that results speak of. Where the loss knows another one (the shuffled control), only its leaves
+        hierarchy: The tree of the results. Where the loss knows another one (the shuffled control), only its leaves
             are comparable: their logits are aggregated over the true tree.
-        restricted: Whether some classes will be left out, which takes logits: log q* no longer tells a node's own mass.
+        restricted: Whether classes are left out, which takes logits: log q* no longer shows a node's own mass.
     """
 
     loss: HierarchicalLoss
@@ -136,7 +136,7 @@ def evaluate_outputs(
         loss: The loss it was trained with: it knows what the columns are.
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
-        hierarchy: The tree that results speak of.
+        hierarchy: The tree of the results.
         subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
 
     Raises:

@@ -43,8 +43,8 @@ class Task(Generic[S]):
     """What one run sees.
 
     Attributes:
-        hierarchy: The tree that results speak of.
-        tree: The tree that the loss knows: the same, or the shuffled control.
+        hierarchy: The tree of the results.
+        tree: The tree of the loss: the same, or the shuffled control.
         train: Training samples.
         evaluated: The samples of the result.
         val: Held-out samples, if any.
@@ -59,12 +59,12 @@ class Task(Generic[S]):
     labels: Literal["leaves", "nodes"]
 
     def targets(self, split: Split) -> np.ndarray:
-        """int64: the targets of a split, as a loss on `tree` with `labels` wants them."""
+        """int64 targets of a split, for a loss on `tree` with `labels`."""
         return split.nodes if self.labels == "nodes" else split.labels
 
     @property
     def unseen(self) -> list[str]:
-        """The leaves that no training sample has for its label."""
+        """The leaves without a training sample."""
         seen = np.zeros(self.hierarchy.num_nodes, dtype=bool)
         seen[self.train.nodes] = True
         return [
@@ -75,7 +75,7 @@ class Task(Generic[S]):
 
 
 def load_source(config: DataConfig) -> Source[Any]:
-    """The data of a configuration; a folder of features is read raw, and normalised later."""
+    """The data of a configuration; features are read raw and normalised later."""
     options: dict[str, Any] = dict(config.options)
     if config.name == "features" and config.root is not None and not Path(config.root).exists():
         raise DataError(
@@ -84,13 +84,13 @@ def load_source(config: DataConfig) -> Source[Any]:
     if config.name == "features" and config.root is not None and Path(config.root).is_dir():
         if config.hierarchy is not None or config.root_node is not None or options:
             raise ConfigError(
-                f"{config.root} is a folder of features, which brings its own hierarchy: leave hierarchy, root_node and "
-                "options away."
+                f"{config.root} is a folder of features, which has its own hierarchy: omit hierarchy, root_node and "
+                "options."
             )
         store = FeatureStore(config.root)
         return Source(store.dataset("none"), store.about)
     if config.name == "features":
-        options.setdefault("allow_empty", True)  # unseen classes are reported by the run
+        options.setdefault("allow_empty", True)  # the run reports unseen classes
     hierarchy = config.hierarchy
     return Source(
         load_dataset(config.name, config.root, hierarchy=hierarchy, root_node=config.root_node, **options)
@@ -128,7 +128,7 @@ def make_task(source: Source[S], config: RunConfig) -> Task[S]:
             )
         train, val = pool.select(kept), pool.select(held)
     evaluated = data["test"] if config.evaluate == "test" else val
-    assert evaluated is not None  # the configuration has seen to it
+    assert evaluated is not None  # the configuration checks that
     coarse = bool((data.hierarchy.labels[train.nodes] < 0).any())
     tree = data.hierarchy
     if config.data.shuffle is not None:

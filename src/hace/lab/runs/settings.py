@@ -1,7 +1,7 @@
-"""Configurations as frozen dataclasses: checked as a whole, plain values in and out, all problems in one message.
+"""Configurations as frozen dataclasses: checked as a whole, plain values in and out, all problems in one error.
 
-A field is declared by :func:`setting`, with the rule its value keeps and whether it decides the result. What does not
-decide (paths, workers, devices) stays out of a run's id, so that a run is the same run wherever it is done.
+:func:`setting` declares a field, with the rule for its value and whether it decides the result. What does not decide (paths,
+workers, devices) is not part of a run's id, so a run is the same run wherever it is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ C = TypeVar("C", bound="Config")
 
 
 class Rule(NamedTuple):
-    """What a value has to keep: in words, and as a test."""
+    """A rule for values: in words, and as a test."""
 
     text: str
     holds: Callable[[Any], bool]
@@ -37,7 +37,7 @@ def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, dec
 
     Args:
         default: Its default; a dictionary is copied.
-        rule: What the value has to keep; None (where the type allows it) always may.
+        rule: The rule for its value; None, where the type allows it, always passes.
         decides: Whether it decides the result of a run, and so its id.
     """
     metadata = {"rule": rule, "decides": decides}
@@ -79,25 +79,25 @@ class Config:
 
 
 def from_dict(cls: type[C], document: Any, where: str = "") -> C:
-    """A configuration from plain values, such as a file holds; what is left out has its default.
+    """A configuration from plain values, such as those of a file; missing ones get their defaults.
 
     Args:
         cls: The configuration.
         document: A mapping.
-        where: What the keys stand below, for messages: "data." for a part.
+        where: The prefix of keys in messages: "data." for a part.
 
     Raises:
         ConfigError: All problems at once: unknown keys with the nearest known ones, wrong types, broken rules.
     """
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping, got {document!r}.")
+        raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping. Got {document!r}.")
     hints = _hints(cls)
     known = {f.name: f for f in dataclasses.fields(cls)}
     problems, values = [], {}
     for key, value in document.items():
         if key not in known:
             problems.append(
-                f"{where}{key} is no setting. There are {', '.join(known)}.{nearest(str(key), known)}"
+                f"{where}{key} is not a setting. Known: {', '.join(known)}.{nearest(str(key), known)}"
             )
             continue
         hint = hints[key]
@@ -173,12 +173,12 @@ def _tidy(value: Any, hint: Any) -> Any:
 def _problem(config: Config, field: dataclasses.Field[Any], hint: Any) -> str | None:
     value = getattr(config, field.name)
     if not fits(value, hint):
-        return f"{field.name} must be {_words(hint)}, got {value!r}."
+        return f"{field.name} must be {_words(hint)}. Got {value!r}."
     rule = field.metadata.get("rule")
     if rule is not None and value is not None:
         values = value if isinstance(value, tuple) else (value,)
         if not all(rule.holds(v) for v in values):
-            return f"{field.name} must be {rule.text}, got {value!r}."
+            return f"{field.name} must be {rule.text}. Got {value!r}."
     return None
 
 

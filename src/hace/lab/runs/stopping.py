@@ -1,4 +1,4 @@
-"""Ends of a training before its end: a signal, and a loss that is no number."""
+"""Stopping early: on a signal, or a non-finite loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if hasattr(signal, "SIGUSR2"):  # SLURM sends it shortly before the time limit: 
 
 
 class Stopped(KeyboardInterrupt):
-    """A training that a signal has stopped, after its step was finished and saved.
+    """A signal stopped a training, after its step was finished and saved.
 
     Args:
         message: What to tell the user.
@@ -35,7 +35,11 @@ class DivergedError(Exception):
 
 
 class Ear:
-    """What has been heard: the number of a signal, or 0."""
+    """The last signal.
+
+    Attributes:
+        heard: Its number, or 0.
+    """
 
     heard: int = 0
 
@@ -44,7 +48,7 @@ class Ear:
 def listening() -> Iterator[Ear]:
     """Record the first Ctrl-C, SIGTERM or SIGUSR2; the second one acts as before.
 
-    Only the main thread of a process hears signals; elsewhere nothing is changed.
+    Only the main thread of a process gets signals; elsewhere this does nothing.
     """
     ear = Ear()
     if threading.current_thread() is not threading.main_thread():

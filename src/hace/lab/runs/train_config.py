@@ -21,7 +21,7 @@ class TrainConfig(RunConfig):
     Attributes:
         data: The images and their hierarchy.
         epochs: Passes over the training samples.
-        batch_size: Images of a step, over all processes.
+        batch_size: Images per step, over all processes.
         lr: The highest learning rate.
         weight_decay: Added to the gradient by SGD, apart from it by AdamW.
         model: One of the paper's six (resnet18, resnet34, resnet50, convnext_tiny, swin_tiny, vit_base), or any timm name.
@@ -30,8 +30,8 @@ class TrainConfig(RunConfig):
         drop_path: The rate of stochastic depth.
         init_from: A file of weights to start from (.safetensors, or a torch file of tensors), for fine-tuning.
         init_head: "fit" takes the file's head too, which must have the loss's size; "drop" starts with a new one.
-        init_hash: sha256 of that file: it decides the result, wherever the file lies. Filled in by itself.
-        per_class: Train on so many samples of every class, chosen by the seed; by default on all.
+        init_hash: sha256 of that file, which decides the result wherever the file is. Filled in automatically.
+        per_class: Train on this many samples of every class, chosen by the seed; by default on all.
         optimizer: "sgd" with momentum, or "adamw".
         schedule: "cosine" to 0 over all steps, "warmup_cosine" with a linear start before it, or "constant".
         warmup_epochs: The length of that start.
@@ -45,12 +45,12 @@ class TrainConfig(RunConfig):
         ema_decay: Evaluate and keep an average of the weights that decays by this factor a step; 0 for none.
         channels_last: Memory in the order that convolutions like on some devices.
         device: cpu, cuda, cuda:1, mps; "auto" takes an accelerator if there is one.
-        workers: Processes that read images from disk; by default 0 on a CPU and up to 8 elsewhere.
+        workers: Processes that read images from disk; by default 0 on a CPU, else one per processor of the job, up to 8.
         checkpoint_seconds: A checkpoint at least this often.
-        checkpoint_steps: And after so many steps.
+        checkpoint_steps: Also after this many steps.
         tensorboard: Whether to write the log for TensorBoard too.
-        keep: Whether weights and predictions stay beside the result.
-        timeout: Seconds to wait for the other processes of a job before it is given up.
+        keep: Whether to keep weights and predictions beside the result.
+        timeout: Seconds to wait for the other processes of a job before giving up.
     """
 
     kind: ClassVar[str] = "train"
@@ -93,16 +93,16 @@ class TrainConfig(RunConfig):
             object.__setattr__(self, "init_hash", sha256(Path(self.init_from)))
 
     def conflicts(self) -> list[str]:
-        """Also features instead of images, an unknown model, a warm-up that does not fit, weights that are not there."""
+        """Also features instead of images, an unknown model, a warm-up that does not fit, missing weights."""
         problems = super().conflicts()
         if DATASETS[self.data.name].size is None:
-            problems.append(f"data.name {self.data.name!r} holds features, and training needs images.")
+            problems.append(f"data.name {self.data.name!r} must hold images. It holds features.")
         try:
             check_model_name(self.model)
         except ConfigError as error:
             problems.append(str(error))
         except HaceError:
-            pass  # without timm nothing can be trained, but a run can be read
+            pass  # without timm runs can still be read
         if self.warmup_epochs and self.schedule != "warmup_cosine":
             problems.append(
                 f"warmup_epochs is {self.warmup_epochs}, and the schedule {self.schedule!r} has no warm-up: take "
@@ -110,11 +110,11 @@ class TrainConfig(RunConfig):
             )
         if self.warmup_epochs >= self.epochs:
             problems.append(
-                f"warmup_epochs must be fewer than epochs, got {self.warmup_epochs} of {self.epochs}."
+                f"warmup_epochs must be fewer than epochs. Got {self.warmup_epochs} of {self.epochs}."
             )
         if self.accumulate > self.batch_size:
             problems.append(
-                f"accumulate must be at most batch_size, got {self.accumulate} parts of {self.batch_size}."
+                f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}."
             )
         if self.init_from is None and self.init_hash is not None:
             problems.append("init_hash is the hash of init_from, which is not given.")

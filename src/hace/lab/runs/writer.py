@@ -135,13 +135,8 @@ def start_run(
                 shutil.rmtree(half, ignore_errors=True)
         fresh, damage = _begun(folder, config, data)
         if fresh:
-            with writing(folder):
-                for name in (
-                    RESULT,
-                    VERIFIED,
-                    WEIGHTS,
-                    PREDICTIONS,
-                ):  # the result first: unfinished from here on
+            with writing(folder):  # the result first: unfinished from here on
+                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS):
                     (folder / name).unlink(missing_ok=True)
             write_whole(folder / CONFIG, json_bytes(config.to_dict()))
             write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())

@@ -1,7 +1,7 @@
-"""What a model is asked about: images from files, folders, lists or memory, and features, in batches.
+"""Inputs of a model: images from files, folders, lists or memory, and features, in batches.
 
-Nothing is held but names and one batch, so a folder may have any number of images. An image that cannot be read is an entry of
-its batch, not the end of it: the caller decides.
+Memory holds names and one batch, so a folder may have any number of images. An image that cannot be read is an entry of its
+batch, not an error: the caller decides.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class FeatureRows:
     def __post_init__(self) -> None:
         for _, x in self.parts:
             if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
-                raise DataError(f"Features must be floating-point numbers (M, d), got {x.dtype} {x.shape}.")
+                raise DataError(f"Features must be floating-point numbers (M, d). Got {x.dtype} {x.shape}.")
 
     def __len__(self) -> int:
         return sum(len(x) for _, x in self.parts)
@@ -120,7 +120,7 @@ class FeatureRows:
 
 
 def read_inputs(path: str | Path) -> ImageList | FeatureRows:
-    """What lies at a path.
+    """The samples at a path.
 
     Args:
         path: An image; a folder of images, at any depth; a .csv or .tsv list with a column "path", relative to the file or

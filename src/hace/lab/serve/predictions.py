@@ -1,4 +1,4 @@
-"""The answers of a model, with the names of the samples: as tensors, as columns, as plain documents."""
+"""The answers of a model with the names of the samples: as tensors, columns or plain documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Answers, a row a sample that could be read.
+    """Answers, one row per sample that could be read.
 
     Attributes:
         names: The samples: paths of images, names of features.
@@ -61,7 +61,7 @@ class Predictions:
         )
 
     def documents(self) -> Iterator[dict[str, Any]]:
-        """A document a sample, in the order in which samples were given; a broken image has its reason as "error"."""
+        """One document per sample, in the order given; a broken image has its reason as "error"."""
         reasons = {b.place: b for b in self.broken}
         answers, paths = self.answers.columns(), self.answers.paths
         ids, names, probabilities = self.leaves.ids, self.leaves.names, self.leaves.probabilities.tolist()

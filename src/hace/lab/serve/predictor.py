@@ -1,4 +1,4 @@
-"""Answers of a finished run on new images: what one deploys.
+"""Answers of a finished run on new images, for deployment.
 
     predictor = Predictor.from_run("runs/4cd033b43672ca23")
     predictions = predictor.predict("photos", threshold=0.9)
@@ -34,7 +34,7 @@ from hace.lab.serve.trained_model import Trained, load_trained
 from hace.lab.serve.vision import Vision, probe_vision, trained_vision
 from hace.losses.base import HierarchicalLoss
 
-ROWS = 1024  # features a batch
+ROWS = 1024  # features per batch
 SHOWN = 20  # broken images
 
 
@@ -44,9 +44,9 @@ class Question:
 
     Attributes:
         top_k: How many leaves to give, best first; fewer where there are not as many.
-        threshold: The answer is the deepest node of at least this probability; one number, or one a level.
+        threshold: The answer is the deepest node of at least this probability; one number, or one per level.
         level: The answer is the best node of a level, by depth or name.
-        subset: Ids of the only classes that can be; the rest is renormalised.
+        subset: Ids of the classes to restrict answers to; their probabilities are renormalised.
 
     Without threshold and level the answer is the best leaf.
     """
@@ -58,7 +58,7 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
-            raise ConfigError(f"top_k must be at least 1, got {self.top_k}.")
+            raise ConfigError(f"top_k must be at least 1. Got {self.top_k}.")
         if self.threshold is not None and self.level is not None:
             raise ConfigError("threshold and level are two ways to choose the rank of the answer: give one.")
 
@@ -112,7 +112,7 @@ class Predictor:
         """The model of a run directory.
 
         Raises:
-            FormatError: No finished run lies there, or it is damaged.
+            FormatError: Not a finished run, or a damaged one.
         """
         return cls(open_finished(folder), checkpoint=checkpoint, device=device)
 
@@ -169,9 +169,9 @@ class Predictor:
         """
         given, asked = as_inputs(inputs), question or Question()
         if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {batch_size}.")
+            raise ConfigError(f"batch_size must be at least 1. Got {batch_size}.")
         if workers < 0:
-            raise ConfigError(f"workers must be 0 or more, got {workers}.")
+            raise ConfigError(f"workers must be 0 or more. Got {workers}.")
         self.decide(self._nothing(), asked)  # what does not fit the hierarchy shows before any image is read
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):
@@ -212,8 +212,6 @@ class Predictor:
 
     def _nothing(self) -> Tensor:
         return torch.zeros(0, self.loss.num_outputs)
-
-    # ------------------------------------------------------------------ how it sees
 
     @cached_property
     def vision(self) -> Vision:

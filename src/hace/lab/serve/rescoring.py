@@ -125,7 +125,7 @@ class Rescored:
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The tree that results speak of."""
+        """The tree of the results."""
         return self.run.hierarchy
 
     def report(
@@ -173,19 +173,19 @@ def rescored(
 
     Args:
         folder: The run directory.
-        root: Where its data lie now, if they were moved.
-        split: "test", "val" (the samples it held out) or "train"; by default what its result speaks of.
+        root: Where its data are now, if they were moved.
+        split: "test", "val" (the samples it held out) or "train"; by default that of its result.
         device: Where a model that was trained end to end computes.
 
     Raises:
-        FormatError: No run with a model lies there.
+        FormatError: Not a finished run with a model.
         ConfigError: The run has no such samples.
         DataError: The data are not those of the run, or cannot be found.
     """
     run = open_finished(folder)
     split = split or run.config.evaluate
     if split not in SPLITS:
-        raise ConfigError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
+        raise ConfigError(f"split must be one of {', '.join(SPLITS)}. Got {split!r}.")
     if run.config.kind == "train":
         trained = load_trained(run, device)
         source = load_data(run, root)

@@ -1,4 +1,4 @@
-"""A finished training, as a model again: for predictions, and for scores of other samples."""
+"""The model of a finished training: for predictions, and for scores of other samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trained:
         run: The run it comes from.
         model: In evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs).
         loss: It knows what the outputs are: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
-        hierarchy: The tree that results speak of. The loss's own differs where the run trained on a shuffled one.
+        hierarchy: The tree of the results. The loss's own differs where the run trained on a shuffled one.
         preprocessing: Sizes and statistics.
         transform: From a PIL image of any size to the tensor that the model sees.
         device: Where the model is.

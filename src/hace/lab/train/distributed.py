@@ -1,6 +1,6 @@
-"""One training by several processes: what torchrun starts, or this process alone.
+"""One training by several processes that torchrun starts, or by this process alone.
 
-Every process holds the whole model and computes its share of each batch. With one process nothing here communicates.
+Every process has the whole model and computes its share of each batch. A single process does not communicate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training leaves on disk while it goes on: log, checkpoints, TensorBoard. Only the first process writes."""
+"""What a training writes while it runs: log, checkpoints, TensorBoard. Only the first process writes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Journal:
         folder: The run directory.
         data: What the run sees.
         writer: The run, open for writing; None in all processes but the first.
-        say: Told what the user should know.
-        report: Told every line of the log.
+        say: Called with messages for the user.
+        report: Called with every line of the log.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Journal:
         self._saved, self._saved_step = time.monotonic(), 0
 
     def tidy(self) -> None:
-        """Remove checkpoints that a finished run did not come to remove; of a diverged one say that it is over."""
+        """Remove the checkpoints of a finished run that was killed before it could; say that a diverged one is over."""
         if self.writer is None or self.writer.run.result is None:
             return
         if self.writer.run.status == "finished":
@@ -58,7 +58,7 @@ class Journal:
         where = self.writer.run.result["diverged"]
         self.say(
             f"The run in {self.writer.folder} has diverged, at step {where['step']} (epoch {where['epoch']}, rate "
-            f"{where['lr']:g}): nothing is left to do. Another lr or clip_norm is another run, with a folder of its own."
+            f"{where['lr']:g}): nothing is left to do. For another lr or clip_norm, give a new folder."
         )
 
     def newest(self, resume: bool) -> bytes:
@@ -101,13 +101,13 @@ class Journal:
         )
 
     def save(self, state: State) -> None:
-        """Write a checkpoint; never one whose weights are lost, so that the last one is a good one."""
+        """Write a checkpoint, unless weights are not finite: the last one is always good."""
         self._saved, self._saved_step = time.monotonic(), state.position.step
         if self.writer is not None and state.finite():
             self.checkpoints.save(state)
 
     def stopped(self, position: Position, heard: int) -> str:
-        """What to tell whoever has stopped the training."""
+        """The message for a training that a signal stopped."""
         last = next(iter(self.checkpoints.all()), None)
         return (
             f"Stopped by {WORDS.get(heard, 'a signal to another process')} after step {position.step}, in epoch "
@@ -117,7 +117,7 @@ class Journal:
     def finish(
         self, result: Mapping[str, Any], weights: Mapping[str, Tensor], predictions: Mapping[str, np.ndarray]
     ) -> None:
-        """Write the result, with weights and predictions if they are to be kept; checkpoints go."""
+        """Write the result, with weights and predictions if they are kept, and remove the checkpoints."""
         if self.writer is None:
             return
         self._close()
@@ -126,7 +126,7 @@ class Journal:
         self.checkpoints.clear()
 
     def diverged(self, error: DivergedError, result: Mapping[str, Any]) -> None:
-        """Write the result of a run whose loss was lost, and say where the last good weights are."""
+        """Write the result of a diverged run, and say where the last good weights are."""
         if self.writer is None:
             return
         self._close()

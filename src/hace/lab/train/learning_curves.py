@@ -23,7 +23,7 @@ def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
         path: The picture; the suffix says which kind.
 
     Raises:
-        DataError: There is no run, or one without a single epoch.
+        DataError: No runs, or one without a finished epoch.
         ConfigError: matplotlib is missing.
     """
     try:

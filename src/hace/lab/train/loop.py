@@ -143,7 +143,7 @@ class Training:
         return self._clock - before
 
     def epoch_entry(self) -> dict[str, Any]:
-        """The line of the log for the epoch that is complete; all that depends on the clock stands below "time"."""
+        """The line of the log for the epoch that is complete; all that depends on the clock is under "time"."""
         p = self.state.position
         entry = {
             "epoch": p.epoch + 1,

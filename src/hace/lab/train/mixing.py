@@ -44,10 +44,10 @@ class Mixing:
     def __post_init__(self) -> None:
         for option in ("mixup_alpha", "cutmix_alpha"):
             if not 0 <= getattr(self, option) < math.inf:
-                raise ConfigError(f"{option} must be a number of at least 0, got {getattr(self, option)!r}.")
+                raise ConfigError(f"{option} must be a number of at least 0. Got {getattr(self, option)!r}.")
         for option in ("probability", "switch"):
             if not 0 <= getattr(self, option) <= 1:
-                raise ConfigError(f"{option} must be between 0 and 1, got {getattr(self, option)!r}.")
+                raise ConfigError(f"{option} must be between 0 and 1. Got {getattr(self, option)!r}.")
 
     @property
     def active(self) -> bool:
@@ -122,15 +122,15 @@ def _interval(side: int, part: float, rng: np.random.Generator) -> tuple[int, in
 def _check(images: Tensor, labels: Tensor, num_labels: int) -> None:
     if images.ndim != 4 or not images.is_floating_point():
         raise DataError(
-            f"mix needs floating point images (B, C, H, W), got {images.dtype} of shape {tuple(images.shape)}."
+            f"mix needs floating point images (B, C, H, W). Got {images.dtype} of shape {tuple(images.shape)}."
         )
     if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
         raise DataError(
-            f"mix needs one int64 label for each of {len(images)} images, got {labels.dtype} of shape "
+            f"mix needs one int64 label for each of {len(images)} images. Got {labels.dtype} of shape "
             f"{tuple(labels.shape)}."
         )
     # On a GPU the look at the values would wait for it at every step.
     if labels.device.type == "cpu" and len(labels) and not 0 <= labels.min() <= labels.max() < num_labels:
         raise DataError(
-            f"mix needs labels from 0 to {num_labels - 1}, got {int(labels.min())} to {int(labels.max())}."
+            f"mix needs labels from 0 to {num_labels - 1}. Got {int(labels.min())} to {int(labels.max())}."
         )

@@ -65,7 +65,7 @@ def build_optimizer(
     _check_range("momentum", momentum, 0 <= momentum < 1, "at least 0 and below 1")
     _check_range("beta2", beta2, 0 <= beta2 < 1, "at least 0 and below 1")
     if nesterov and (name != "sgd" or not momentum):
-        raise ConfigError(f"nesterov needs sgd with a momentum above 0, got {name} with {momentum}.")
+        raise ConfigError(f"nesterov needs sgd with a momentum above 0. Got {name} with {momentum}.")
     if decay == "auto":
         decay = "all" if name == "sgd" else "weights"
     groups = parameter_groups(model, weight_decay, decay)
@@ -112,10 +112,10 @@ def schedule_factor(name: str, step: int, total_steps: int, warmup_steps: int = 
 def _check_choice(option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(
-            f"{option} must be one of {', '.join(known)}, got {value!r}.{nearest(value, known)}"
+            f"{option} must be one of {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
         )
 
 
 def _check_range(option: str, value: float, holds: bool, rule: str) -> None:
     if not holds:
-        raise ConfigError(f"{option} must be {rule}, got {value!r}.")
+        raise ConfigError(f"{option} must be {rule}. Got {value!r}.")

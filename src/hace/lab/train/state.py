@@ -1,8 +1,7 @@
-"""What a training is made of between two steps, and the checkpoints that hold it.
+"""The state of a training between two steps, and the checkpoints that hold it.
 
-A checkpoint carries weights, optimiser, average, scaler, the position in the epoch with what was summed up so far, and the
-log. It carries no state of random generators, because there is none to carry: order, crops, mixing and dropout of a step
-follow from the seed, the epoch and the step, and the learning rate follows from the step.
+A checkpoint has weights, optimiser, average, scaler, the position in the epoch with its sums, and the log. It needs no state of
+random generators: order, crops, mixing and dropout of a step follow from seed, epoch and step, the learning rate from the step.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HASH_DIGITS = 16
 
 @dataclass
 class Position:
-    """Where a training stands, and what the epoch has summed up.
+    """How far a training is, and the sums of its epoch.
 
     Attributes:
         epoch: The epoch that is going on, from 0.
@@ -72,7 +71,7 @@ class State:
         optimizer: Its optimiser.
         scaler: Scales the loss for fp16; does nothing otherwise.
         average: The average of the weights, if there is one.
-        position: Where the training stands.
+        position: How far the training is.
         log: The lines of the log.
     """
 
@@ -129,7 +128,7 @@ def update_average(average: nn.Module, model: nn.Module, decay: float, step: int
 
 
 class Checkpoints:
-    """The checkpoints of a run: the last two, each whole and known by the hash in its name.
+    """The last two checkpoints of a run, each whole and verified by the hash in its name.
 
     Args:
         run: The run directory.
@@ -146,7 +145,7 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
 
     def save(self, state: State) -> Path:
-        """Write a checkpoint, and let the oldest go."""
+        """Write a checkpoint, and remove the oldest."""
         buffer = io.BytesIO()
         torch.save({**self._about, **state.to_dict()}, buffer)
         content = buffer.getvalue()
@@ -156,7 +155,7 @@ class Checkpoints:
         path = self.folder / f"step-{state.position.step:09d}-{digits}.pt"
         write_whole(path, content)
         others = [p for p in self.all() if p != path]
-        # A run that went back before a damaged one passes its step again: that one must not take a good one's place.
+        # After a damaged checkpoint, the run passes its step again: it must not replace a good one.
         earlier = [p for p in others if p.name < f"step-{state.position.step:09d}"]
         for old in set(others) - set(earlier[: KEPT - 1]):
             old.unlink()

@@ -1,4 +1,4 @@
-"""End-to-end training: check, set up, epochs, evaluation; killed at any moment, the same call ends with the same bits.
+"""End-to-end training: check, set up, epochs, evaluation. Killed at any moment, the same call ends with the same bits.
 
 run = run_train(TrainConfig(model="resnet18", data=DataConfig("cifar100", "data")), "runs/first")
 run.result["metrics"]["leaves"]["top-1"]
@@ -37,8 +37,8 @@ from hace.lab.train.loop import Training, new_state, set_up
 from hace.lab.train.state import State, start_average, tensors
 
 _ALONE = (
-    "A batch norm of {model} met a single image, of which there is no variance: the last batch of an epoch has {last}, over "
-    "all processes and parts (accumulate). Choose a batch_size that leaves more for it."
+    "Batch norms of {model} need two or more images at a time. The last batch of an epoch has {last}, over all processes and "
+    "parts (accumulate). Choose a batch_size that leaves more for it."
 )
 
 
@@ -58,11 +58,11 @@ def run_train(
     Args:
         config: What to do.
         folder: The run directory: new, or the same run. Several hosts must all see it.
-        resume: Whether to go on from a checkpoint; otherwise an unfinished run starts again.
+        resume: Whether to resume from a checkpoint; otherwise an unfinished run starts over.
         progress: Called with the images of the whole run and those done before; what it returns is called with the images
-            of every step and a word on how it goes.
+            of every step and a note with epoch and loss.
         report: Called with every line of the log.
-        say: Told what a user should know, by default on stderr.
+        say: Called with messages for the user; by default they go to stderr.
 
     Returns:
         The run, "finished" or "diverged".
@@ -102,14 +102,14 @@ def run_train(
                 if "more than 1 value per channel" not in str(error):
                     raise
                 raise ConfigError(_ALONE.format(model=config.model, last=training.sizes[-1])) from error
-        team.share(b"")  # the others read what the first one has written
+        team.share(b"")  # the others read what the first has written
         return read_run(folder)
 
 
 def training_task(source: Source[Any], config: TrainConfig, team: Team) -> Task[Samples]:
     """The samples of the run."""
     if not isinstance(source.dataset["train"], Samples):
-        raise ConfigError(f"data.name {config.data.name!r} holds features, and training needs images.")
+        raise ConfigError(f"data.name {config.data.name!r} must hold images. It holds features.")
     if config.batch_size < team.world:
         raise ConfigError(
             f"batch_size is the batch of all processes: {config.batch_size} images cannot be shared by {team.world}."

@@ -1,0 +1,20 @@
+"""A short course of `torture.py`: trainings, probes and features, killed, filled up and corrupted, end with the same bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
+def test_disturbed_work_ends_with_the_same_bytes() -> None:
+    script = Path(__file__).with_name("torture.py")
+    command = [sys.executable, str(script), "--kills", "6", "--only", "train, 2 loaders;features;probe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 wrong" in done.stdout
