@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
+from hace.cli.options_report import show_report
 from hace.cli.options_study import add_study_arguments, do_study
-from hace.cli.report import show_report
 
 DESCRIPTION = """\
 A small fair study on synthetic features: the paper's methods and the controls, including the shuffled tree, each with the

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options import numbers, pick_device, pick_workers, reader_options
+from hace.cli.options import add_device, numbers, pick_device, pick_workers, reader_options
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,13 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1024,
         help="images per file, the most to compute again after a kill (default: 1024)",
     )
-    add(
-        "--workers",
-        metavar="N",
-        type=int,
-        help="processes that read images (default: 0 on cpu, up to 8 elsewhere)",
-    )
-    add("--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)")
+    add_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -23,6 +23,19 @@ def add_raw_cells(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare --workers and --device, for commands that run a model over images."""
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="processes that read images (default: 0 on cpu, else one per processor, up to 8)",
+    )
+    parser.add_argument(
+        "--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)"
+    )
+
+
 def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
     """The options of a reader.
 

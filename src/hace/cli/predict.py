@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options import pick_device, pick_workers
+from hace.cli.options import add_device, pick_device, pick_workers
 from hace.cli.options_answers import level_index_of, subset_of, threshold_of
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
@@ -66,13 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a probe: weights of the model behind its features (default: where `hace features` had them)",
     )
     add("--batch-size", metavar="N", type=int, help="images at once (default: as the run had it)")
-    add(
-        "--workers",
-        metavar="N",
-        type=int,
-        help="processes that read images (default: 0 on cpu, else one per processor, up to 8)",
-    )
-    add("--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)")
+    add_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:

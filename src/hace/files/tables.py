@@ -72,7 +72,7 @@ def safe_cell(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    if _FORMULA.match(value) and not _is_number(value):
+    if _FORMULA.match(value) and not is_number(value):
         value = "'" + value
     return _CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode("ascii"), value)
 
@@ -112,7 +112,12 @@ def listed(names: Iterable[str], most: int = 30) -> str:
     return ", ".join(repr(shorten(name, 60)) for name in names[:most]) + more
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a cell reads as a number.
+
+    Args:
+        text: The cell.
+    """
     try:
         float(text)
     except ValueError:

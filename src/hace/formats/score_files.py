@@ -15,7 +15,7 @@ from hace.errors import ConfigError, DataError, FormatError, shorten
 from hace.files.arrays import Arrays, native
 from hace.files.parquet import Parquet
 from hace.files.reading import text_lines
-from hace.files.tables import listed, ragged
+from hace.files.tables import is_number, listed, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.hierarchy.names import column_places
@@ -135,7 +135,7 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
 
 def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
     first, rows = _first_row_and_count(path)
-    named = {c.strip() for c in first} >= set(h.leaves) or not all(map(_is_number, first))
+    named = {c.strip() for c in first} >= set(h.leaves) or not all(map(is_number, first))
     if named:
         places, over = column_places([c.strip() for c in first], h, outputs, ignored, str(path))
     else:
@@ -219,11 +219,3 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
             yield np.stack(columns, axis=1).astype(np.float64)
 
     return ScoreFile(path, table.rows, over, chunks)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
