@@ -119,7 +119,7 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
 
     assert second.returncode == 0, errors
     assert list(attempt) == [obstacle.parent.name]
-    assert "holds other files (note.txt)" in attempt[obstacle.parent.name]["error"]
+    assert "It holds other files: note.txt" in attempt[obstacle.parent.name]["error"]
     assert "attempt 1 failed, will be tried again: plants features" in errors
     assert not failures.exists()
     assert {path: path.stat().st_mtime_ns for path in done_before} == done_before  # nothing is repeated
