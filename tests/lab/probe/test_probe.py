@@ -182,7 +182,7 @@ def test_what_cannot_be_trained_leaves_no_folder(tmp_path: Path) -> None:
 
 def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:
     shuffled = replace(BASE, data=replace(DATA, shuffle=3))
-    true, control = run_probes([BASE, shuffled], tmp_path)
+    control, true = run_probes([shuffled, BASE], tmp_path)
     assert control.id != true.id
     assert control.hierarchy == true.hierarchy
     assert not torch.equal(control.weights()["weight"], true.weights()["weight"])
@@ -215,6 +215,9 @@ def test_every_optimiser_learns(tmp_path: Path, optimizer: str, normalize: str) 
     (run,) = run_probes([config], tmp_path)
     assert run.result is not None
     assert run.result["metrics"]["leaves"]["top-1"] > 0.5  # 1 / 8 by chance
+    if normalize == "standard":
+        train = next(iter(load_sources([config]).values())).dataset["train"]
+        assert torch.allclose(run.weights()["mean"], torch.from_numpy(train.x.mean(0)), atol=1e-6)
 
 
 def test_normalisation_uses_training_samples_alone() -> None:
@@ -229,6 +232,7 @@ def test_normalisation_uses_training_samples_alone() -> None:
     assert torch.allclose(val, torch.from_numpy((task.val.x - mean) / std), atol=1e-5)
     unit = normalized(task, Scaling("unit"))[0]
     assert torch.allclose(unit.norm(dim=1), torch.ones(len(unit)))
+    assert Scaling("unit")(np.zeros((1, 3), np.float32)).tolist() == [[0, 0, 0]]
     assert torch.equal(normalized(task, Scaling("none"))[0], torch.from_numpy(task.train.x))
 
 
