@@ -50,7 +50,9 @@ def test_a_large_image_is_refused_before_it_is_decoded(tmp_path: Path, side: int
 def test_postscript_is_not_an_image(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
-    with pytest.raises(DataError, match=r"a\.jpg: the image cannot be read"):
+    with pytest.raises(
+        DataError, match=r"a\.jpg: the image cannot be read \(not an image of a known format\)"
+    ):
         read_image(path)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,27 @@ def test_the_same_values_as_torch_load(zipped: bool) -> None:
     found = read_torch(io.BytesIO(data))
     assert_same(found, torch.load(io.BytesIO(data), weights_only=True))
     assert found["views"][0].untyped_storage().data_ptr() == found["views"][1].untyped_storage().data_ptr()
+
+
+CRASHES = """
+import sys
+from hace import cli
+data, weights = sys.argv[1:]
+first = cli.main(["data", "cifar100", "--root", data])
+words = "features --data synthetic --model test_vit --checkpoint".split()
+print(first, cli.main([*words, weights, "--out", data]))
+"""
+
+
+def test_deep_nests_end_in_a_message_and_not_in_a_crash(tmp_path: Path) -> None:
+    """In a process of its own: each of these files was a segmentation fault."""
+    for name in ("train", "test", "meta"):
+        (tmp_path / name).write_bytes(DEEP_KEY)
+    (tmp_path / "weights.pt").write_bytes(rezipped(GOOD, data_pkl=DEEP_KEY))
+    words = [sys.executable, "-c", CRASHES, str(tmp_path), str(tmp_path / "weights.pt")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "2 2\n"), done.stderr
+    assert done.stderr.count("it nests more than 64 levels deep") == 2
 
 
 GOOD = saved({"w": torch.arange(6.0).view(2, 3)})
