@@ -332,7 +332,7 @@ def test_names_from_strangers_are_harmless(
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == len(text.splitlines()) - 1 == 20
     seen = {cell for row in rows for cell in row.values()}
-    assert {"'=1+1", "<script>alert(1)</script>", "\ufffd[2Jtabby", "manx\ufffdisle"} <= seen
+    assert {"'=1+1", "<script>alert(1)</script>", "\\x1b[2Jtabby", "manx\\nisle"} <= seen
     assert cli.main([*words, "table"]) == 0
     table = capsys.readouterr().out
     assert len(table.splitlines()) == 20
@@ -522,9 +522,9 @@ def test_features_that_do_not_fit(
     x = np.zeros((3, 6), np.float32)
     x[1, 2] = np.nan
     np.save(tmp_path / "nan.npy", x)
-    assert "1 of 3 given samples hold NaN" in refused(capsys, strange / "probe", tmp_path / "nan.npy")
+    assert "1 of 3 given samples" in refused(capsys, strange / "probe", tmp_path / "nan.npy")
     message = refused(capsys, strange / "probe", tmp_path / "nan.npy", "--batch-size", "1")
-    assert "the first is sample 1." in message  # counted over all batches
+    assert "the first of them sample 1." in message  # counted over all batches
     np.save(tmp_path / "huge.npy", np.full((2, 6), 1e39))
     assert "2 of 2 given samples hold NaN or infinite" in refused(
         capsys, strange / "probe", tmp_path / "huge.npy"

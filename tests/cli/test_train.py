@@ -84,7 +84,7 @@ def test_bad_input_is_a_message_and_exit_code_2(tmp_path: Path, capsys: pytest.C
         (["--config", str(tmp_path / "none.yaml"), "--out", out], "none.yaml: cannot be read: No such file"),
         (["--preset", "cifar100/resnet81", "--out", out], "Did you mean 'cifar100/resnet18'"),
         (["data.name=cifar100", "--out", out], "needs its folder or file"),
-        (["data.name=cifar100", f"data.root={tmp_path}", "--out", out], "there is no CIFAR-100 in it"),
+        (["data.name=cifar100", f"data.root={tmp_path}", "--out", out], "it holds no CIFAR-100"),
         ([*arguments(image_size=33), "--out", out], "image_size must be a multiple of 16"),
     ):
         assert run(*given) == 2, given

@@ -18,6 +18,7 @@ from hace.files.locks import only_process
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.stopping import Stopped
 from hace.lab.runs.train_config import TrainConfig
+from hace.lab.train.loop import Training
 from hace.lab.train.train import _own_random_numbers, run_train
 from tests.train_cases import arguments, end_state, tiny
 
@@ -73,6 +74,24 @@ def test_signals_finish_the_step_and_save(
     said: list[str] = []
     run_train(config, tmp_path, say=said.append)
     assert said == [f"Going on from {saved}."]
+    assert end_state(tmp_path) == whole
+
+
+def test_a_signal_in_the_evaluation_stops_it_and_loses_nothing(
+    tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = Training.outputs
+
+    def signalled(training: Training, samples: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return outputs(training, samples)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "outputs", signalled)
+        with pytest.raises(Stopped, match="Stopped by SIGTERM after step 9, in epoch 3 of 3"):
+            run_train(CAREFUL, tmp_path, say=print)
+    assert not (tmp_path / "result.json").exists()
+    run_train(CAREFUL, tmp_path, say=print)
     assert end_state(tmp_path) == whole
 
 
@@ -203,6 +222,7 @@ def test_weights_lost_in_the_very_last_step_are_noticed(validation: float, tmp_p
     assert run.status == "diverged"
     assert run.result is not None
     assert run.result["diverged"] == {"epoch": 1, "step": 1, "lr": 1e38}
+    assert not list(tmp_path.glob("checkpoints/*"))  # lost weights are never saved
 
 
 def test_an_image_alone_in_a_batch_norm_is_explained(tmp_path: Path) -> None:
@@ -245,7 +265,7 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(ConfigError, match=r"It holds other files: thesis\.tex"):
         run_train(tiny(), tmp_path / "other")
-    with pytest.raises(DataError, match="there is no CIFAR-100 in it"):
+    with pytest.raises(DataError, match="it holds no CIFAR-100"):
         run_train(tiny(data=DataConfig("cifar100", str(tmp_path))), tmp_path / "missing")
     with pytest.raises(ConfigError, match="device cuda:77 cannot be used here"):
         run_train(tiny(device="cuda:77"), tmp_path / "device")

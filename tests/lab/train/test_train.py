@@ -20,6 +20,7 @@ from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.trained_model import load_trained
+from hace.lab.train import loop
 from hace.lab.train import loop as training
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.lab.train.state import update_average
@@ -244,6 +245,15 @@ def test_a_few_of_each_class(tmp_path: Path) -> None:
     assert run.result["train"]["samples"] == 15
     with pytest.raises(ConfigError, match="per_class is 9, and a class has only 8 training samples"):
         run_train(tiny(per_class=9), tmp_path / "many")
+
+
+def test_every_step_has_random_numbers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(loop, "step_seed", lambda *key: seeds.append(key) or 0)
+    run_train(tiny(seed=4), tmp_path)
+    assert seeds == [(4, step, 0) for step in range(6)]
+    monkeypatch.undo()
+    assert len({loop.step_seed(*key) for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]}) == 4
 
 
 def test_a_trained_model_gives_the_runs_own_numbers(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ class Journal:
         last = next(iter(self.checkpoints.all()), None)
         return (
             f"Stopped by {WORDS.get(heard, 'a signal to another process')} after step {position.step}, in epoch "
-            f"{position.epoch + 1} of {self.config.epochs}. The same command goes on from {last}."
+            f"{min(position.epoch + 1, self.config.epochs)} of {self.config.epochs}. The same command goes on from {last}."
         )
 
     def finish(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hace.data import Samples
 from hace.errors import ConfigError, HaceError
@@ -94,8 +95,9 @@ def run_train(
             _restore(state, config, team, journal, resume)
             training = set_up(config, task, view, team, loss, state)
             try:
-                _train(training, journal, progress if team.main else None)
-                _finish(training, journal)
+                with listening() as ear:
+                    _train(training, journal, ear, progress if team.main else None)
+                    _finish(training, journal, ear)
             except DivergedError as error:
                 _mark_diverged(training, journal, error)
             except ValueError as error:
@@ -161,14 +163,13 @@ def _restore(state: State, config: TrainConfig, team: Team, journal: Journal, re
             state.average = start_average(state.model)
 
 
-def _train(training: Training, journal: Journal, progress: Start | None) -> None:
-    """Do the epochs that are left, and keep what they end with until the evaluation is done."""
+def _train(training: Training, journal: Journal, ear: Ear, progress: Start | None) -> None:
+    """Do the epochs that are left, and save what they end with until the evaluation is done."""
     state, position, each = training.state, training.state.position, len(training.task.train)
-    with listening() as ear:
-        journal.rewrite(state.log, position.epoch)
-        total, done = training.config.epochs * each, position.epoch * each + position.samples
-        _epochs(training, journal, ear, progress(total, done) if progress else None)
-        journal.save(state)
+    journal.rewrite(state.log, position.epoch)
+    total, done = training.config.epochs * each, position.epoch * each + position.samples
+    _epochs(training, journal, ear, progress(total, done) if progress else None)
+    journal.save(state)
 
 
 def _epochs(training: Training, journal: Journal, ear: Ear, advance: Step | None) -> None:
@@ -199,10 +200,17 @@ def _note(training: Training) -> str:
     return f"epoch {p.epoch + 1}/{training.config.epochs}, loss {p.loss / p.samples:.3f}{accuracy}"
 
 
-def _finish(training: Training, journal: Journal) -> None:
-    """Evaluate, and write what a finished run has."""
+def _finish(training: Training, journal: Journal, ear: Ear) -> None:
+    """Evaluate, and write what a finished run has. A signal stops it, unless other processes count on this one."""
     task, state = training.task, training.state
-    outputs = training.outputs(task.evaluated)
+
+    def until_stopped() -> Iterator[Tensor]:
+        for rows in training.outputs(task.evaluated):
+            if ear.heard and training.team.world == 1:
+                raise Stopped(journal.stopped(state.position, ear.heard), ear.heard)
+            yield rows
+
+    outputs = until_stopped()
     if not training.team.main:
         for _ in outputs:  # it takes part, and the first process counts
             pass
