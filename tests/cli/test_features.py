@@ -52,7 +52,7 @@ def test_the_command_says_what_it_made(
     ("words", "message"),
     [
         ("--data synthetic-features", "synthetic-features holds features already"),
-        ("--data synthetic --workers -1", "--workers must be 0 or more, got -1"),
+        ("--data synthetic --workers -1", "--workers must be 0 or more. Got -1"),
         ("--data synthetic --device cuda:77", "device cuda:77 cannot be used here: "),
         ("--data synthetic --model test_vti", "Did you mean 'test_vit'"),
     ],

@@ -114,6 +114,14 @@ def test_folders_that_do_not_fit(spoil: Callable[[Path], object], words: str, ph
     assert words in str(caught.value)
 
 
+def test_a_class_with_the_name_of_its_group(tmp_path: Path) -> None:
+    for name in ("fruit/avocado/avocado/1.png", "fruit/pear/conference/1.png", "fruit/pear/2.png"):
+        write_image(tmp_path / name)
+    data = hace.load_dataset("folders", tmp_path, allow_empty=True)
+    assert ids(data["train"]) == ["fruit/avocado/avocado", "fruit/pear", "fruit/pear/conference"]
+    assert data.hierarchy.names[data.hierarchy.index("fruit/avocado")] == "avocado"
+
+
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"nowhere: the folder does not exist. Expected a folder for each class"
@@ -252,7 +260,7 @@ def test_a_validation_split_has_one_name(photos: Path, name: str) -> None:
 
 
 def test_a_manifest_needs_a_file_and_a_hierarchy(photos: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no hierarchy of its own\. Give one with --hierarchy"):
+    with pytest.raises(ConfigError, match=r"brings no hierarchy\. Give one with --hierarchy"):
         hace.load_dataset("manifest", manifest(photos, "path,label"))
     with pytest.raises(FormatError, match=r"nowhere.csv: cannot be read: No such file"):
         hace.load_dataset("manifest", photos / "nowhere.csv", hierarchy=H)

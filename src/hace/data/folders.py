@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name
 from hace.data.listings import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
-from hace.errors import DataError, HierarchyError, nearest
+from hace.errors import DataError, HaceError, nearest
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import ambiguous, known_names
@@ -28,7 +28,7 @@ def load_folders(
         root: Folders of classes; or train/ and test/, with or without val/ (or valid/, validation/), that hold them.
             Without them all images are the split "train".
         hierarchy: The classes. An image's folder is the id or unique name of a node at any level. Without it, folders
-            inside folders are the hierarchy.
+            inside folders are the hierarchy; if a name occurs twice, ids are their paths.
         root_node: Whether to have a root; by default as the hierarchy has it.
         allow_empty: Whether classes may have no images.
 
@@ -49,7 +49,7 @@ def load_folders(
             raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {LAYOUT}")
         if not allow_empty:
             _check_filled(folder, images)
-        labels = [PurePosixPath(image).parent.name for image in images]
+        labels = [_label(PurePosixPath(image).parent, h) for image in images]
         _check_known(folder, images, labels, h)
         names = [image if folder == root else f"{split}/{image}" for image in images]
         splits[split] = Samples(
@@ -87,8 +87,13 @@ def check_links(name: str, splits: dict[str, Samples]) -> None:
 def _own(folder: Path) -> Hierarchy:
     try:
         return read_hierarchy(folder, "folder")
-    except HierarchyError as error:
-        raise DataError(f"{error} Give a hierarchy with --hierarchy (hierarchy=).") from error
+    except HaceError:  # a name twice, such as a class with its group's: then paths are ids
+        return read_hierarchy(folder, "folder", ids="path")
+
+
+def _label(folder: PurePosixPath, h: Hierarchy) -> str:
+    """The node of an image's folder: by its path, else by its name."""
+    return str(folder) if str(folder) in known_names(h) else folder.name
 
 
 def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:

@@ -39,9 +39,7 @@ def chosen_hierarchy(
         ConfigError: None is given and the data set has none.
     """
     if given is None and own is None:
-        raise ConfigError(
-            "This data set has no hierarchy of its own. Give one with --hierarchy (hierarchy=)."
-        )
+        raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
     if given is None:
         assert own is not None
         hierarchy, root = own(), default if root_node is None else root_node

@@ -40,7 +40,7 @@ class Buildable:
     state: Any = None
 
 
-# What a pickle may name: (module, name) to a function, whose result stands for the object, or to a `Name`.
+# What a pickle may name: (module, name) to a function, whose result is the object, or to a `Name`.
 Vocabulary = Mapping[tuple[str, str], "Callable[..., Any] | Name"]
 
 

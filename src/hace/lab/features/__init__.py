@@ -6,3 +6,11 @@
 
 Imports `data` and what is below it. Knows nothing of runs.
 """
+
+from __future__ import annotations
+
+from hace.lab.features.backbones import Backbone, load_backbone
+from hace.lab.features.extraction import extract
+from hace.lab.features.store import FeatureStore
+
+__all__ = ["Backbone", "FeatureStore", "extract", "load_backbone"]
