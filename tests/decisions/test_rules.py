@@ -11,8 +11,9 @@ import torch
 from hace import DataError, Hierarchy, HierarchyError
 from hace.decisions import Decisions
 from hace.decisions.costs import expected_costs
-from hace.decisions.rules import all_levels, predict, rank_leaves, walk_down
-from hace.decisions.scores import log_q
+from hace.decisions.ladders import walk_down
+from hace.decisions.rules import all_levels, predict
+from hace.decisions.scores import log_q, rank_leaves
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import (
@@ -23,6 +24,7 @@ from tests.hierarchies import (
     NAMED,
     NAMED_TREES,
     ONE_LEAF,
+    RAGGED,
     Plain,
     random_plain,
 )
@@ -128,6 +130,34 @@ def test_deepest_above_threshold(name: str, outputs: str, constrained: bool) -> 
             assert found.ids[i] == expected, threshold
             assert float(found.probabilities[i]) == pytest.approx(1.0 if expected is None else q[expected])
             assert int(found.levels[i]) == (0 if expected is None else h.depth(expected))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_climb(name: str, outputs: str) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    z = scores_for(h, outputs, rows=12)
+    per_level = np.random.default_rng(0).uniform(0, 0.9, h.max_depth).tolist()
+    for threshold in (0.0, 0.3, 0.6, 0.95, per_level):
+        found = predict(z, h, "climb", threshold=threshold, outputs=outputs)
+        for i, logits in enumerate(as_rows(h, z, outputs)):
+            q = masses(plain, logits)
+            expected = oracle.climb(plain, leaf_probs(plain, logits), q, threshold, h.leaves)
+            assert found.ids[i] == expected, threshold
+            assert float(found.probabilities[i]) == pytest.approx(1.0 if expected is None else q[expected])
+
+
+def test_of_all_nodes_that_pass_the_most_informative_answers() -> None:
+    """Depth says nothing on a ragged tree: at t = 0 the rule is the best leaf, however shallow."""
+    h = RAGGED.build()
+    z = torch.zeros(1, h.num_leaves)
+    z[0, h.leaves.index("near")] = 1.0
+    assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == ["near"]
+    z = scores_for(h, "leaves", rows=50)
+    assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == predict(z, h).ids
+    silent = torch.tensor([[1.0, 0.0]])  # no mass on the only leaf, which passes t = 0 all the same
+    assert predict(
+        silent, ONE_LEAF.build(), "threshold", threshold=0.0, constrained=False, kind="probs"
+    ).ids == ["only"]
 
 
 def test_a_mass_equal_to_the_threshold_passes() -> None:
@@ -410,6 +440,8 @@ def test_bad_options() -> None:
 
 
 def test_levels_of_a_dag_are_refused() -> None:
+    with pytest.raises(HierarchyError, match="several ways up"):
+        predict(torch.zeros(1, 3), DIAMOND.build(), "climb", threshold=0.5)
     with pytest.raises(HierarchyError, match="need a tree or forest"):
         predict(torch.zeros(1, 3), DIAMOND.build(), "level", level=1)
 

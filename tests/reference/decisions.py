@@ -62,10 +62,20 @@ def walk_down(h: Plain, q: Row, threshold: float | Sequence[float], order: Seque
 
 
 def deepest_above(h: Plain, q: Row, threshold: float | Sequence[float], order: Sequence[str]) -> str | None:
-    """Of all nodes that pass: the deepest, then the most probable, then the first; None when none passes."""
+    """Of all nodes that pass: fewest leaves, then the most probable, the deepest, the first; None when none passes."""
     depth = structure.depths(h)
     passing = [v for v in h.parents if _passes(h, q, v, threshold)]
-    return min(passing, key=lambda v: (-depth[v], -q[v], order.index(v)), default=None)
+    key = {v: (len(structure.leaves_below(h, v)), -q[v], -depth[v], order.index(v)) for v in passing}
+    below = [v for v in passing if depth[v] > 0]
+    return min(below or passing, key=key.__getitem__, default=None)
+
+
+def climb(h: Plain, p: Row, q: Row, threshold: float | Sequence[float], order: Sequence[str]) -> str | None:
+    """From the most probable leaf up to the first ancestor that passes; None when none does."""
+    answer: str | None = top_k(p, 1, order)[0]
+    while answer is not None and not _passes(h, q, answer, threshold):
+        answer = next(iter(h.parents[answer]), None)
+    return answer
 
 
 def expected_costs(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
     """The value of --threshold: a probability, or one per level with commas."""
-    from hace.decisions.rules import level_thresholds
+    from hace.decisions.ladders import level_thresholds
 
     try:
         numbers = [float(word) for word in text.split(",")]

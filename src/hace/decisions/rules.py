@@ -5,6 +5,7 @@ The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is t
     leaf         the most probable leaf, or the k best                     top_k
     level        the most probable node of a level                         at_level
     threshold    the deepest node the model is sure enough of              deepest_above
+    climb        the same on the path of the best leaf                     climb
     cost         the answer of least expected cost                         least_cost
 """
 
@@ -13,36 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hace.decisions.costs import expected_costs, least
 from hace.decisions.decisions import Decisions
-from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, row_blocks
-from hace.errors import ConfigError, DataError
+from hace.decisions.ladders import climb, deepest_above
+from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, rank_leaves, row_blocks
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
 
 Mass = Literal["all", "leaves"]
-
-
-def rank_leaves(log_p: Tensor, k: int) -> Tensor:
-    """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
-    n = log_p.shape[1]
-    if not 1 <= k <= n:
-        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
-    values, labels = log_p.topk(min(k + 1, n), dim=1)
-    split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
-    # topk leaves the order of equal scores open: sort by label, then stably by score.
-    labels, order = labels[:, :k].sort(dim=1)
-    best = values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-    labels = labels.gather(1, best)
-    if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
-        whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
-        labels[split] = whole[:, :k]
-    return labels
 
 
 def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
@@ -98,103 +82,6 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
     )
 
 
-def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """From the root, always to the child of greatest mass: (B, L) nodes, and their log q*.
-
-    The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
-    """
-    place = layout(hierarchy, log_q.device)
-    start, count, child = place.children
-    rows = torch.arange(len(log_q), device=log_q.device)
-    at = torch.full_like(rows, place.walk_start)
-    mass = log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))
-    nodes, masses = [at], [mass]
-    while len(rows):
-        walking = (count[at] > 0).nonzero().squeeze(1)
-        if not len(walking):
-            break
-        number = count[at[walking]]
-        row = torch.repeat_interleave(torch.arange(len(walking), device=rows.device), number)
-        within = torch.arange(len(row), device=rows.device) - (number.cumsum(0) - number)[row]
-        choice = child[start[at[walking]][row] + within]  # children are in node order
-        value = log_q[walking[row], choice]
-        best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
-        # Ties go to the first child: the least position among those that reach the maximum.
-        places = torch.where(value == best[row], within, len(child))
-        first = torch.full_like(number, len(child)).scatter_reduce(0, row, places, "amin")
-        at, mass = at.clone(), mass.clone()
-        at[walking] = child[start[nodes[-1][walking]] + first]
-        mass[walking] = best
-        nodes.append(at)
-        masses.append(mass)
-    return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
-
-
-def deepest_above(
-    log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float], constrained: bool = True
-) -> Decisions:
-    """The deepest node whose probability is at least a threshold.
-
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree, a forest or a DAG.
-        threshold: one for all nodes, or one for each level 1 to the deepest. The root always passes.
-        constrained: True: walk down from the root to the child of greatest mass while it passes. False: of all nodes that
-            pass, the deepest, then the most probable, then the first in node order.
-
-    Returns:
-        Decisions; node -1 (no answer, level 0, probability 1) if nothing below a virtual root passes.
-    """
-    limits = level_thresholds(threshold, hierarchy).to(log_q.device)  # by depth
-    depths = layout(hierarchy, log_q.device).depths
-    nodes, masses = walk_down(log_q, hierarchy) if constrained else best_by_depth(log_q, hierarchy)
-    last = last_passing(masses.double().exp() >= limits[depths[nodes]], constrained)
-    return Decisions(hierarchy, nodes.gather(1, last).squeeze(1), masses.gather(1, last).exp().squeeze(1))
-
-
-def best_by_depth(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """The node of greatest mass at every depth: (B, H + 1) nodes, and their log q*.
-
-    The first column is the root, or -1 with log-mass 0, the virtual root.
-    """
-    depths = layout(hierarchy, log_q.device).depths[:-1]
-    nodes = [depths.new_full((len(log_q),), 0 if hierarchy.rooted else -1)]
-    masses = [log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))]
-    for depth in range(1, hierarchy.max_depth + 1):
-        at = (depths == depth).nonzero().squeeze(1)
-        best = log_q[:, at].max(dim=1)
-        nodes.append(at[best.indices])
-        masses.append(best.values)
-    return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
-
-
-def last_passing(passing: Tensor, constrained: bool) -> Tensor:
-    """(B, 1) the last column that passes; with ``constrained``, the last before the first that does not.
-
-    The first column, the root or no answer, always passes.
-    """
-    passing = passing.int()
-    passing[:, 0] = 1
-    if constrained:
-        return passing.cummin(dim=1).values.sum(dim=1, keepdim=True) - 1
-    places = torch.arange(passing.shape[1], device=passing.device)
-    return (passing * places).amax(dim=1, keepdim=True)
-
-
-def level_thresholds(threshold: float | Sequence[float], hierarchy: Hierarchy) -> Tensor:
-    """(H + 1,) the threshold of each depth; -1, which any mass passes, at depth 0."""
-    levels = hierarchy.max_depth
-    given = list(threshold) if isinstance(threshold, Sequence | Tensor | np.ndarray) else [threshold] * levels
-    if len(given) != levels:
-        raise ConfigError(
-            f"threshold must be one number, or one for each of the levels 1 to {levels}. Got {len(given)} numbers."
-        )
-    wrong = [t for t in given if not isinstance(t, int | float | np.number | Tensor) or not 0 <= t <= 1]
-    if wrong:
-        raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r}.")
-    return torch.tensor([-1.0, *given], dtype=torch.float64)
-
-
 def least_cost(
     log_q: Tensor,
     hierarchy: Hierarchy,
@@ -229,6 +116,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "leaf": (top_k, ("k",), ()),
     "level": (at_level, ("level", "mass"), ("level",)),
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
+    "climb": (climb, ("threshold",), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
 }
 
@@ -276,14 +164,14 @@ def predict(
     Args:
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
-        rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained) or ``"cost"``
-            (candidates, distance, price).
+        rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
+            (threshold) or ``"cost"`` (candidates, distance, price).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
         threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest.
-        constrained: True (default): walk down from the root to the most probable child while it passes. False: the deepest
-            of all nodes that pass.
+        constrained: True (default): walk down from the root to the most probable child while it passes. False: the most
+            informative of all nodes that pass, the one with the fewest leaves.
         candidates: answer with ``"leaves"`` (default) or any ``"nodes"``.
         distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
         price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.

@@ -113,6 +113,23 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     return leaves.log_softmax(dim=1)
 
 
+def rank_leaves(log_p: Tensor, k: int) -> Tensor:
+    """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
+    n = log_p.shape[1]
+    if not 1 <= k <= n:
+        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
+    values, labels = log_p.topk(min(k + 1, n), dim=1)
+    split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
+    # topk leaves the order of equal scores open: sort by label, then stably by score.
+    labels, order = labels[:, :k].sort(dim=1)
+    best = values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+    labels = labels.gather(1, best)
+    if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
+        whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
+        labels[split] = whole[:, :k]
+    return labels
+
+
 def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, outputs: str = "auto") -> Tensor:
     """Logits under which only some leaves can be, such as the species of a region.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hace.decisions.rules import best_by_depth, level_thresholds, walk_down
+from hace.decisions.ladders import best_by_information, level_thresholds, walk_down
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.losses.base import is_number
@@ -71,7 +71,7 @@ def risk_coverage(confidence: Any, risk: Any) -> RiskCoverage:
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """What a threshold buys: the answers of :func:`hace.decisions.rules.deepest_above` as it moves.
+    """What a threshold buys: the answers of :func:`hace.decisions.ladders.deepest_above` as it moves.
 
     An answer is true if it is the truth or an ancestor of it. An answer at the root, or none, says nothing: it counts as
     true in ``precision`` and does not count in ``answer_precision``.
@@ -153,15 +153,15 @@ def operating_columns(
     h, limits = batch.hierarchy, np.asarray(thresholds, dtype=np.float64)
     for t in thresholds:
         level_thresholds(float(t), h)  # refuses what is not a probability
-    ladder = walk_down if constrained else best_by_depth
+    ladder = walk_down if constrained else best_by_information
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
     mass = masses.double().exp().numpy()  # (B, L)
     mass[:, 0] = np.inf  # the root, or no answer, always passes
-    passing = mass[:, :, None] >= limits  # (B, L, T)
     if constrained:
-        last = np.minimum.accumulate(passing, axis=1).sum(axis=1) - 1
+        reached = np.minimum.accumulate(mass, axis=1)  # of a rung and all above it
     else:
-        last = passing.shape[1] - 1 - passing[:, ::-1].argmax(axis=1)
+        reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1]  # of a rung or any below it
+    last = np.stack([(reached >= t).sum(axis=1) for t in limits], axis=1) - 1  # (B, T)
     steps = nodes.numpy()
     flat, truth = steps.ravel(), np.repeat(batch.truth, steps.shape[1])
     true = batch.relations.is_above(flat, truth).reshape(steps.shape)
@@ -188,7 +188,7 @@ def operating_curve(
         target: (B,) truths.
         hierarchy: the hierarchy.
         thresholds: probabilities.
-        constrained: True to walk down from the root; False to take the deepest of all nodes that pass.
+        constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
         **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:

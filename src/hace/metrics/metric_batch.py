@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hace.decisions import Decisions
 from hace.decisions import scores as _scores
-from hace.decisions.rules import all_levels, rank_leaves
+from hace.decisions.rules import all_levels
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -92,7 +92,7 @@ class MetricBatch:
     def ranking(self, k: int) -> IntArray:
         """(B, k) the best leaves, as node indices."""
         if self._ranking is None or self._ranking.shape[1] < k:
-            self._ranking = self.hierarchy.leaf_nodes[rank_leaves(self.log_p, k).cpu().numpy()]
+            self._ranking = self.hierarchy.leaf_nodes[_scores.rank_leaves(self.log_p, k).cpu().numpy()]
         return self._ranking[:, :k]
 
     @property

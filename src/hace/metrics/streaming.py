@@ -244,7 +244,7 @@ class OperatingArea(HierarchicalMetric):
     Args:
         hierarchy: the hierarchy.
         thresholds: probabilities.
-        constrained: True to walk down from the root; False to take the deepest of all nodes that pass.
+        constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
         **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
 
