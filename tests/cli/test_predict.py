@@ -526,9 +526,7 @@ def test_features_that_do_not_fit(
     message = refused(capsys, strange / "probe", tmp_path / "nan.npy", "--batch-size", "1")
     assert "the first of them sample 1." in message  # counted over all batches
     np.save(tmp_path / "huge.npy", np.full((2, 6), 1e39))
-    assert "2 of 2 given samples hold NaN or infinite" in refused(
-        capsys, strange / "probe", tmp_path / "huge.npy"
-    )
+    assert "2 of 2 given samples" in refused(capsys, strange / "probe", tmp_path / "huge.npy")
     np.save(tmp_path / "empty.npy", np.zeros((0, 6), np.float32))
     assert "empty.npy holds no sample" in refused(capsys, strange / "probe", tmp_path / "empty.npy")
     np.save(tmp_path / "flat.npy", np.zeros(6))
