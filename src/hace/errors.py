@@ -6,6 +6,7 @@ traceback. Anything that is *not* a `HaceError` is a bug in hace.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -18,8 +19,14 @@ SHOWN_PROBLEMS = 12
 COMPARED_NAMES = 20_000
 COMPARED_LENGTH = 200  # characters; the comparison takes the square of it
 
+# Longest name that `listed` quotes whole, in characters.
+LISTED_LENGTH = 60
+
 # A message may quote what it found, and what it found may be megabytes.
 SHOWN_LENGTH = 4000
+
+# Control characters, line separators, marks that turn the direction of text, and code points that are not text.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def shorten(text: str, length: int = SHOWN_LENGTH) -> str:
@@ -67,7 +74,7 @@ class HaceError(ValueError):
     def __init__(self, problems: str | Sequence[str] = "", count: int | None = None) -> None:
         self.problems = tuple(problems) if isinstance(problems, list | tuple) else (str(problems),)
         self._count = len(self.problems) if count is None else count
-        super().__init__(shorten(_listed(self.problems, self._count)))
+        super().__init__(shorten(_joined(self.problems, self._count)))
 
     def __reduce__(self) -> tuple[type[HaceError], tuple[tuple[str, ...], int]]:
         # The default would rebuild from the joined message and lose the single problems.
@@ -117,7 +124,36 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(quoted)}?"
 
 
-def _listed(problems: tuple[str, ...], count: int) -> str:
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Names for a message: quoted, each bounded, and not too many.
+
+    Args:
+        names: The names.
+        most: How many to show.
+
+    Example:
+        >>> listed("abcdefg")
+        "'a', 'b', 'c', 'd', 'e' and 2 more"
+    """
+    names = list(names)
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(repr(shorten(name, LISTED_LENGTH)) for name in names[:most]) + more
+
+
+def printable(text: str) -> str:
+    r"""Text with control characters as escapes: they could move a terminal's cursor, break a line or turn text around.
+
+    Args:
+        text: Any text.
+
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\x1b[2Jb'
+    """
+    return _CONTROL.sub(lambda c: c[0].encode("unicode_escape", "backslashreplace").decode("ascii"), text)
+
+
+def _joined(problems: tuple[str, ...], count: int) -> str:
     if count == 1:
         return problems[0]
     lines = [f"{count} problems:", *(f"  - {problem}" for problem in problems[:SHOWN_PROBLEMS])]

@@ -19,7 +19,7 @@ import hace
 from hace.data import cifar100
 from hace.errors import DataError, FormatError
 from hace.files import archives
-from hace.files.archives import Archive, extract, fetch
+from hace.files.archives import Archive, fetch, unpack
 from tests.data_layouts import cifar_python, small_cifar
 
 
@@ -45,11 +45,11 @@ def test_unpacks_tar_and_zip(tmp_path: Path) -> None:
     tar = tar_with(
         tmp_path / "a.tar.gz", (member("top", tarfile.DIRTYPE), b""), (member("./top/x/file"), b"hello")
     )
-    assert extract(tar, tmp_path / "out") == [tmp_path / "out" / "top"]
+    assert unpack(tar, tmp_path / "out") == [tmp_path / "out" / "top"]
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
         packed.writestr("top/", "")
         packed.writestr("top/x/file", "hello")
-    extract(tmp_path / "a.zip", tmp_path / "zip")
+    unpack(tmp_path / "a.zip", tmp_path / "zip")
     for folder in ("out", "zip"):
         assert names(tmp_path / folder) == ["top", "top/x", "top/x/file"]
         assert (tmp_path / folder / "top/x/file").read_bytes() == b"hello"
@@ -76,7 +76,7 @@ def test_unpacks_tar_and_zip(tmp_path: Path) -> None:
 def test_hostile_members_unpack_nothing(info: tarfile.TarInfo, words: str, tmp_path: Path) -> None:
     tar = tar_with(tmp_path / "a.tar", (member("top/good"), b"good"), (info, b""), mode="w")
     with pytest.raises(DataError) as caught:
-        extract(tar, tmp_path / "deep" / "out")
+        unpack(tar, tmp_path / "deep" / "out")
     assert words in str(caught.value)
     assert names(tmp_path) == ["a.tar", "deep", "deep/out"]
 
@@ -86,13 +86,13 @@ def test_hostile_zip(tmp_path: Path) -> None:
         packed.writestr("good", "good")
         packed.writestr("../evil", "evil")
     with pytest.raises(DataError, match="leads out of the folder"):
-        extract(tmp_path / "a.zip", tmp_path / "out")
+        unpack(tmp_path / "a.zip", tmp_path / "out")
     link = zipfile.ZipInfo("link")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as packed:
         packed.writestr(link, "/etc")
     with pytest.raises(DataError, match="'link' is a link or device"):
-        extract(tmp_path / "b.zip", tmp_path / "out")
+        unpack(tmp_path / "b.zip", tmp_path / "out")
     assert names(tmp_path) == ["a.zip", "b.zip", "out"]
 
 
@@ -106,10 +106,10 @@ def test_damaged_archives_unpack_nothing(tmp_path: Path) -> None:
         with pytest.raises(
             FormatError, match=r"a.tar.gz: (damaged or cut off|cannot be read).*Fetch it again"
         ):
-            extract(tar, tmp_path / "out")
+            unpack(tar, tmp_path / "out")
         assert names(tmp_path / "out") == []
     with pytest.raises(FormatError, match="No such file"):
-        extract(tmp_path / "nowhere.tar", tmp_path / "out")
+        unpack(tmp_path / "nowhere.tar", tmp_path / "out")
 
 
 def test_nothing_is_replaced(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "top").mkdir()
     (tmp_path / "top" / "file").write_text("precious")
     with pytest.raises(DataError, match=r"top exists already\. Move it away"):
-        extract(tar, tmp_path)
+        unpack(tar, tmp_path)
     assert (tmp_path / "top" / "file").read_text() == "precious"
 
 
@@ -130,14 +130,14 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tar = tar_with(tmp_path / "a.tar", (member("top/file"), b"new"), mode="w")
     monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(DataError, match=r"out: cannot unpack a.tar: No space left on device"):
-        extract(tar, tmp_path / "out")
+        unpack(tar, tmp_path / "out")
     assert names(tmp_path / "out") == []
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="the folder cannot be made"):
-        extract(tmp_path / "a.tar", tmp_path / "file" / "out")
+        unpack(tmp_path / "a.tar", tmp_path / "file" / "out")
 
 
 @pytest.fixture
@@ -215,7 +215,9 @@ def test_download_of_a_data_set(
     with tarfile.open(path, "w:gz") as tar:
         tar.add(tmp_path / "made" / "cifar-100-python", "cifar-100-python")
     monkeypatch.setattr(cifar100, "COUNTS", {"train": 300, "test": 100})
-    monkeypatch.setattr(cifar100, "ARCHIVE", Archive(f"{address}/{path.name}", md5(path.read_bytes())))
+    monkeypatch.setattr(
+        cifar100, "CIFAR100_ARCHIVE", Archive(f"{address}/{path.name}", md5(path.read_bytes()))
+    )
     fetched = hace.load_dataset("cifar100", tmp_path / "data", download=True)
     again = hace.load_dataset("cifar100", tmp_path / "data", download=True)
     made = hace.load_dataset("cifar100", tmp_path / "made")
@@ -231,16 +233,16 @@ def test_the_published_archives_are_the_ones_of_torchvision() -> None:
 
     from hace.data import aircraft
 
-    assert cifar100.ARCHIVE.url == datasets.CIFAR100.url
-    assert cifar100.ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
-    assert aircraft.ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
+    assert cifar100.CIFAR100_ARCHIVE.url == datasets.CIFAR100.url
+    assert cifar100.CIFAR100_ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
+    assert aircraft.AIRCRAFT_ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
 
 
 def test_gzip_alone_is_no_archive(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"text"))
     with pytest.raises(FormatError, match="not an archive"):
-        extract(path, tmp_path / "out")
+        unpack(path, tmp_path / "out")
 
 
 def test_an_archive_that_unpacks_to_far_more_than_its_size(
@@ -255,7 +257,7 @@ def test_an_archive_that_unpacks_to_far_more_than_its_size(
         file.write(gzip.compress(b"\0" * 1024 + large))
     for path in (tar, tmp_path / "a.zip", tmp_path / "tail.tar.gz"):
         with pytest.raises(FormatError, match=r"an archive must unpack to at most 20 times its size"):
-            extract(path, tmp_path / "out")
+            unpack(path, tmp_path / "out")
         assert names(tmp_path / "out") == []
 
 
@@ -273,7 +275,7 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path, kind: bytes)
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024))
     with pytest.raises(FormatError, match=r"a header must have at most 1,048,576 bytes\. Got 4,294,967,296"):
-        extract(path, tmp_path / "out")
+        unpack(path, tmp_path / "out")
 
 
 def test_encrypted_and_oddly_compressed_zips(tmp_path: Path) -> None:
@@ -284,11 +286,11 @@ def test_encrypted_and_oddly_compressed_zips(tmp_path: Path) -> None:
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(data)
     with pytest.raises(FormatError, match=r"'train' is encrypted"):
-        extract(path, tmp_path / "out")
+        unpack(path, tmp_path / "out")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as packed:
         packed.writestr("train", b"hello")
     with pytest.raises(FormatError, match=r"'train' is compressed in a way that is not read"):
-        extract(path, tmp_path / "out")
+        unpack(path, tmp_path / "out")
 
 
 def test_a_pipe_in_place_of_an_archive(tmp_path: Path) -> None:
@@ -296,4 +298,4 @@ def test_a_pipe_in_place_of_an_archive(tmp_path: Path) -> None:
         pytest.skip("the system has no pipes in the file system")
     os.mkfifo(tmp_path / "a.tar")
     with pytest.raises(FormatError, match=r"must be a file\. Got a pipe or a device"):
-        extract(tmp_path / "a.tar", tmp_path / "out")
+        unpack(tmp_path / "a.tar", tmp_path / "out")

@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import save
 
 import hace
-from hace.files.archives import extract
+from hace.files.archives import unpack
 from hace.files.cifar_pickles import read_cifar_pickle
 from hace.files.documents import parse_yaml, read_mapping
 from hace.files.images import read_image
@@ -129,7 +129,7 @@ def test_archives(tmp_path: Path) -> None:
     def read(content: bytes) -> None:
         path = tmp_path / "archive"
         path.write_bytes(content)
-        for top in extract(path, tmp_path / "out"):
+        for top in unpack(path, tmp_path / "out"):
             top.rename(tmp_path / f"moved-{hash(content)}-{top.name[:20]}-{len(list(tmp_path.iterdir()))}")
 
     pieces = (b"../", b"/etc/passwd", b"0000777\0", b"77777777777\0", b"x", b"L", b"ustar\0")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hace import __version__
-from hace.errors import ConfigError, HaceError, shorten
+from hace.errors import ConfigError, HaceError, printable, shorten
 from hace.files.limits import out_of_memory
 from hace.files.reading import reason
 
@@ -127,7 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code, message = explained(error, memory)
         if code == 70 and os.environ.get("HACE_TRACEBACK"):
             raise
-        print(f"hace: {printable(message)}", file=sys.stderr)
+        lines = "\n".join(printable(line) for line in message.split("\n"))
+        print(f"hace: {lines}", file=sys.stderr)
         return code
     return 0
 
@@ -151,14 +152,6 @@ def explained(error: Exception, memory: str) -> tuple[int, str]:
     return 70, (
         f"Unexpected {type(error).__name__} in {frame.filename}, line {frame.lineno}: {shorten(str(error), 500)}\n"
         "This is a bug in hace, not in your files. To report it, run the command again with HACE_TRACEBACK=1."
-    )
-
-
-def printable(text: str) -> str:
-    """A message without control characters, which could change what a terminal shows."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
     )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.cli.evaluate_folder import check_out, write_results
-from hace.cli.evaluate_run import run_job
-from hace.cli.evaluate_scores import Model, file_job
+from hace.cli.evaluate_run import input_of_runs
+from hace.cli.evaluate_scores import Model, input_of_files
 from hace.cli.options import add_raw_cells
 from hace.cli.options_answers import level_index_of, level_of, subset_of, threshold_of
 from hace.errors import ConfigError
@@ -145,8 +145,8 @@ def run(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
     if args.out is not None:
         check_out(args.out)
-    job = file_job(args) if args.run_folder is None else run_job(args)
-    h = job.hierarchy
+    given = input_of_files(args) if args.run_folder is None else input_of_runs(args)
+    h = given.hierarchy
     subset = None if args.subset is None else subset_of(args.subset, h)
     options = {
         "subset": subset,
@@ -154,27 +154,27 @@ def run(args: argparse.Namespace) -> None:
         "rules": extra_rules(args, h),
         "bins": args.bins,
     }
-    report, other = ([model.evaluate(options) for model in job.models] + [None])[:2]
+    report, other = ([model.evaluate(options) for model in given.models] + [None])[:2]
     assert report is not None
-    found = job.about | report.to_dict()
+    found = given.about | report.to_dict()
     text = [report.to_text()]
-    if job.about:
-        text.insert(0, f"run {job.about['run']}, {job.about['split']} samples")
+    if given.about:
+        text.insert(0, f"run {given.about['run']}, {given.about['split']} samples")
     if subset is not None:
-        outside = int((~np.isin(job.truth, [h.index(c) for c in subset])).sum())
+        outside = int((~np.isin(given.truth, [h.index(c) for c in subset])).sum())
         found["outside_subset"] = outside
         text.append(
             f"\nsubset of {len(set(subset))} classes; {outside:,} samples have their truth outside it"
         )
     if other is not None:
-        document, lines = comparison(report, other, job.models, args)
+        document, lines = comparison(report, other, given.models, args)
         found["comparison"] = document
         text.append(lines)
     document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
     print(document if args.json else "\n".join(text))
     if args.out is not None:
         level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
-        names = (job.models[0].name, job.models[-1].name)
+        names = (given.models[0].name, given.models[-1].name)
         write_results(Path(args.out), report, other, document, level, names, raw=args.raw_cells)
         print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
 

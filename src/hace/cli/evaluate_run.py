@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_scores import Job, Model, file_model
+from hace.cli.evaluate_scores import EvaluationInput, Model, file_model
 from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
@@ -30,7 +30,7 @@ OF_FILES = {
 }
 
 
-def run_job(args: argparse.Namespace) -> Job:
+def input_of_runs(args: argparse.Namespace) -> EvaluationInput:
     """A run, and a second one or a file of scores to compare it with."""
     from hace.lab.serve.rescoring import rescored
 
@@ -54,7 +54,7 @@ def run_job(args: argparse.Namespace) -> Job:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, truth, labels, first.hierarchy, args))
     about = {"run": first.run.id, "split": first.split}
-    return Job(first.hierarchy, truth, models, about)
+    return EvaluationInput(first.hierarchy, truth, models, about)
 
 
 def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:

@@ -36,7 +36,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Job:
+class EvaluationInput:
     """One or two models on the same samples.
 
     Attributes:
@@ -52,7 +52,7 @@ class Job:
     about: dict[str, Any]
 
 
-def file_job(args: argparse.Namespace) -> Job:
+def input_of_files(args: argparse.Namespace) -> EvaluationInput:
     """Scores and labels from files."""
     from hace.formats import read_hierarchy
     from hace.formats.label_files import read_values
@@ -72,7 +72,7 @@ def file_job(args: argparse.Namespace) -> Job:
     values = read_values(args.labels, args.label_key, args.label_column)
     truth = label_nodes(values, h, args.label_kind, args.labels)
     paths = [path for path in (args.scores, args.compare) if path is not None]
-    return Job(h, truth, [file_model(path, truth, args.labels, h, args) for path in paths], {})
+    return EvaluationInput(h, truth, [file_model(path, truth, args.labels, h, args) for path in paths], {})
 
 
 def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:

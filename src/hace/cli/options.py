@@ -11,7 +11,7 @@ from typing import Any
 
 from hace.errors import ConfigError
 
-LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
+_LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
 def add_raw_cells(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]
         if not equals or not name.isidentifier() or name in ("path", "format", "root"):
             raise ConfigError(f"{option} must be NAME=VALUE with the name of an option. Got {pair!r}.")
         options[name] = _value(value)
-        if name in LISTS and isinstance(options[name], str):
+        if name in _LISTS and isinstance(options[name], str):
             options[name] = [word.strip() for word in value.split(",")]
     return options
 

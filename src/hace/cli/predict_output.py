@@ -1,7 +1,7 @@
-"""What `hace predict` writes: a table for people, CSV, or JSON lines, batch by batch.
+"""What `hace predict` writes: a table to read, CSV, or JSON lines, batch by batch.
 
-Names of classes and files come from strangers. A terminal gets no control characters, a spreadsheet no formulas. JSON lines
-hold every name exactly.
+Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text that
+a spreadsheet would take for a formula. JSON lines hold every name exactly.
 """
 
 from __future__ import annotations
@@ -9,27 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hace.errors import printable
 from hace.files.tables import safe_cell
 
 if TYPE_CHECKING:
     from hace.lab.serve.predictions import Predictions
 
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
-
-
-def one_line(text: str) -> str:
-    r"""Text without control characters, which could move a terminal's cursor or break a line.
-
-    Example:
-        >>> one_line("a\x1b[2Jb") == "a\ufffd[2Jb"
-        True
-    """
-    return CONTROL.sub("\ufffd", text)
 
 
 def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
@@ -51,14 +40,14 @@ def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[s
 def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
     """One line per sample: name, answer with its probability, and the best classes."""
     for document in batch.documents():
-        sample = fitted(one_line(document["sample"]), SAMPLE_WIDTH)
+        sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
         if "error" not in document:
             answer = document["answer"]
             said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
             best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
             yield f"{sample}  {said} {answer['probability']:5.3f}  {best}\n"
         elif not skip_broken:
-            yield f"{sample}  {one_line(document['error'])}\n"
+            yield f"{sample}  {printable(document['error'])}\n"
 
 
 def title(node: dict[str, Any]) -> str:
@@ -66,7 +55,7 @@ def title(node: dict[str, Any]) -> str:
     if node["id"] is None:
         return "no answer"
     name = node["name"] if node["name"] == node["id"] else f"{node['name']} [{node['id']}]"
-    return one_line(name)
+    return printable(name)
 
 
 def fitted(text: str, width: int, keep_end: bool = True) -> str:

@@ -17,18 +17,18 @@ from hace.data.listings import (
 )
 from hace.data.samples import Samples
 from hace.errors import DataError
-from hace.files.archives import Archive, extract, fetch
+from hace.files.archives import Archive, fetch, unpack
 from hace.formats import fgvc_hierarchy
 
-ARCHIVE = Archive(
+AIRCRAFT_ARCHIVE = Archive(
     "https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/fgvc-aircraft-2013b.tar.gz",
     "md5:d4acdd33327262359767eeaa97a4f732",
 )
 BANNER = 20  # rows of pixels with the photographer's credit, at the bottom of every image
-PLACES = (".", "data", "fgvc-aircraft-2013b/data")
-REMEDY = (
+_PLACES = (".", "data", "fgvc-aircraft-2013b/data")
+_REMEDY = (
     "Give the folder that holds fgvc-aircraft-2013b/data/ with variants.txt, images_variant_train.txt and so on, and "
-    f"images/, from {ARCHIVE.url}; or fetch it: `hace data aircraft --root R --download` (download=True, 2.6 GB)."
+    f"images/, from {AIRCRAFT_ARCHIVE.url}; or fetch it: `hace data aircraft --root R --download` (download=True, 2.6 GB)."
 )
 
 
@@ -50,9 +50,9 @@ def load_aircraft(
         FormatError: A file is damaged.
         HierarchyError: The labels of the three levels contradict each other.
     """
-    if download and not any((root / place / "variants.txt").is_file() for place in PLACES):
-        extract(fetch(ARCHIVE, root), root)
-    folder = find_folder(root, PLACES, "variants.txt", REMEDY)
+    if download and not any((root / place / "variants.txt").is_file() for place in _PLACES):
+        unpack(fetch(AIRCRAFT_ARCHIVE, root), root)
+    folder = find_folder(root, _PLACES, "variants.txt", _REMEDY)
     h = chosen_hierarchy(hierarchy, root_node, lambda: fgvc_hierarchy(folder), default=True)
     variants = {line for _, line in read_lines(folder / "variants.txt")}
     splits = {}

@@ -13,12 +13,12 @@ from hace.data.dataset import Dataset
 from hace.data.listings import HierarchyLike, chosen_hierarchy, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
-from hace.files.archives import Archive, extract, fetch, members, understood
+from hace.files.archives import Archive, fetch, members, understood, unpack
 from hace.files.cifar_pickles import read_cifar_pickle
 from hace.files.reading import read_bytes
 from hace.formats import cifar100_hierarchy
 
-ARCHIVE = Archive(
+CIFAR100_ARCHIVE = Archive(
     "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"
 )
 COUNTS = {"train": 50_000, "test": 10_000}
@@ -29,9 +29,9 @@ VERSIONS = {
     "python": {"train": "train", "test": "test", "names": "meta"},
     "binary": {"train": "train.bin", "test": "test.bin", "names": "fine_label_names.txt"},
 }
-REMEDY = (
+_REMEDY = (
     "Give the folder that holds cifar-100-python/ (files train, test, meta) or cifar-100-binary/ (train.bin, test.bin), or "
-    f"the archive itself, from {ARCHIVE.url}; or fetch it: `hace data cifar100 --root R --download` (download=True)."
+    f"the archive itself, from {CIFAR100_ARCHIVE.url}; or fetch it: `hace data cifar100 --root R --download` (download=True)."
 )
 
 
@@ -59,11 +59,11 @@ def load_cifar100(
         FormatError: A file is damaged.
     """
     if download and _place(root) is None:
-        extract(fetch(ARCHIVE, root), root)
+        unpack(fetch(CIFAR100_ARCHIVE, root), root)
     place = _place(root)
     if place is None:
         problem = "it holds no CIFAR-100" if root.exists() else "it does not exist"
-        raise DataError(f"{root}: {problem}. {REMEDY}")
+        raise DataError(f"{root}: {problem}. {_REMEDY}")
     version, files = place
     own = cifar100_hierarchy()
     h = chosen_hierarchy(hierarchy, root_node, lambda: own, default=False)
@@ -101,7 +101,7 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
             for version, parts in VERSIONS.items():
                 if all(parts[split] in files for split in COUNTS):
                     return version, files
-            raise DataError(f"{archive}: must hold the files train and test. {REMEDY}")
+            raise DataError(f"{archive}: must hold the files train and test. {_REMEDY}")
     return None
 
 

@@ -11,21 +11,20 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from hace.data.samples import Samples, Split
-from hace.errors import ConfigError, DataError, nearest
+from hace.errors import ConfigError, DataError, listed, nearest
 from hace.files.reading import read_bytes
 from hace.hierarchy import Hierarchy
 
-S = TypeVar("S", bound=Split)
+_S = TypeVar("_S", bound=Split)
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset(Generic[S]):
+class Dataset(Generic[_S]):
     """A data set: `Dataset[Samples]` of images, or `Dataset[Features]` of frozen features.
 
     Attributes:
@@ -37,7 +36,7 @@ class Dataset(Generic[S]):
 
     name: str
     hierarchy: Hierarchy
-    splits: Mapping[str, S]
+    splits: Mapping[str, _S]
     model: str | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +48,7 @@ class Dataset(Generic[S]):
             if not len(split):
                 raise DataError(f"{self.name}: the split {name!r} must have samples. Got none.")
 
-    def __getitem__(self, split: str) -> S:
+    def __getitem__(self, split: str) -> _S:
         if split not in self.splits:
             known = ", ".join(self.splits)
             raise ConfigError(
@@ -118,10 +117,10 @@ def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> N
         seen[split.nodes] = True
     empty = [hierarchy.leaves[i] for i in np.flatnonzero(~seen[hierarchy.leaf_nodes])]
     if empty:
-        shown = ", ".join(map(repr, empty[:_SHOWN])) + (" ..." if len(empty) > _SHOWN else "")
         raise DataError(
-            f"{name}: every class must have samples. {len(empty)} of {hierarchy.num_leaves} have none: {shown}. Add samples, "
-            "take a smaller hierarchy (Hierarchy.subset), or allow it with -o allow_empty=true (allow_empty=True)."
+            f"{name}: every class must have samples. {len(empty)} of {hierarchy.num_leaves} have none: "
+            f"{listed(empty)}. Add samples, take a smaller hierarchy (Hierarchy.subset), or allow it "
+            "with -o allow_empty=true (allow_empty=True)."
         )
 
 

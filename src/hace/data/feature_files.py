@@ -11,16 +11,15 @@ import numpy as np
 from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
 from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
 from hace.data.samples import Features
-from hace.errors import DataError, FormatError
+from hace.errors import DataError, FormatError, listed
 from hace.files.arrays import Arrays, native
 from hace.files.limits import check_memory
 from hace.files.parquet import Parquet
-from hace.files.tables import listed
 from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
 
-LAYOUT = (
+_LAYOUT = (
     "Expected the arrays X (M, d), y (M,) and, if there are several splits, split (M,); or x_train, y_train, x_test and "
     "y_test (and x_val, y_val)."
 )
@@ -90,7 +89,7 @@ def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.
     if keys:
         lonely = [part for part in keys if f"y_{part}" not in found]
         if lonely:
-            raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {LAYOUT}")
+            raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {_LAYOUT}")
         names = [split_name(part) for part in keys]
         if len(set(names)) < len(names):
             raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
@@ -104,7 +103,7 @@ def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.
         return {name: parts[name] for name in ordered_splits(parts)}
     label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
-        raise FormatError(f"{root}: must hold X and y. Got {listed(arrays) or 'nothing'}. {LAYOUT}")
+        raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
     x, y = arrays[found["x"]], _column(arrays[label], label, root)
     if x.ndim != 2 or len(x) != len(y):
         raise DataError(
@@ -208,7 +207,7 @@ def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
     lists = [name for name in table.names if name.lower() == "x"]
     columns = lists[:1] or [name for name in table.names if name not in special and name not in ignored]
     if not columns:
-        raise FormatError(f"{path}: must have columns of features. Got {listed(table.names)}. {LAYOUT}")
+        raise FormatError(f"{path}: must have columns of features. Got {listed(table.names, 30)}. {_LAYOUT}")
     parts: list[np.ndarray] = []
     values: dict[str, list[Any]] = {name: [] for name in special}
     for batch in table.batches([*columns, *special], PARQUET_ROWS):

@@ -13,7 +13,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import ambiguous, known_names
 
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
-LAYOUT = (
+_LAYOUT = (
     "Expected a folder for each class with its images, such as husky/1.jpg, directly or below train/ and test/ (and val/, "
     "if there is one)."
 )
@@ -36,17 +36,17 @@ def load_folders(
         DataError: Folders are missing, empty or not a class of the hierarchy, or an image is in two splits.
     """
     if not root.is_dir():
-        raise DataError(f"{root}: the folder does not exist. {LAYOUT}")
+        raise DataError(f"{root}: the folder does not exist. {_LAYOUT}")
     parts = _parts(root)
     h = chosen_hierarchy(hierarchy, root_node, lambda: _own(next(iter(parts.values()))))
     splits = {}
     for split, folder in parts.items():
         images = image_files(folder)
         if not images:
-            raise DataError(f"{folder}: must hold images. Got none. {LAYOUT}")
+            raise DataError(f"{folder}: must hold images. Got none. {_LAYOUT}")
         loose = [image for image in images if "/" not in image]
         if loose:
-            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {LAYOUT}")
+            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {_LAYOUT}")
         if not allow_empty:
             _check_filled(folder, images)
         labels = [_label(PurePosixPath(image).parent, h) for image in images]

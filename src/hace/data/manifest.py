@@ -11,15 +11,15 @@ from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
 from hace.data.folders import check_links
 from hace.data.listings import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.samples import Samples
-from hace.errors import DataError, FormatError, nearest
+from hace.errors import DataError, FormatError, listed, nearest
 from hace.files.reading import read_text
-from hace.files.tables import csv_rows, listed, ragged
+from hace.files.tables import csv_rows, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names, label_nodes
 
 COLUMNS = ("path", "label", "split")
 MAX_DIGITS = 18
-LAYOUT = "Expected a header line with the columns path, label and, if there are several splits, split."
+_LAYOUT = "Expected a header line with the columns path, label and, if there are several splits, split."
 
 
 def load_manifest(
@@ -80,7 +80,7 @@ def _rows(path: Path) -> list[tuple[str, str, str]]:
     for column in COLUMNS[:2]:
         if column not in header:
             raise FormatError(
-                f"{path}: must have a column {column!r}. Got {listed(header) or 'an empty file'}. {LAYOUT}"
+                f"{path}: must have a column {column!r}. Got {listed(header, 30) or 'an empty file'}. {_LAYOUT}"
                 f"{nearest(column, header)}"
             )
     places = [header.index(column) if column in header else -1 for column in COLUMNS]

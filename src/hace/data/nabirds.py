@@ -20,8 +20,8 @@ from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
 from hace.formats import nabirds_hierarchy
 
-PLACES = (".", "nabirds")
-REMEDY = (
+_PLACES = (".", "nabirds")
+_REMEDY = (
     "NABirds cannot be fetched for you: its owners ask for your agreement at https://dl.allaboutbirds.org/nabirds. Unpack "
     "their archive and give the folder nabirds/ with images/ (0817/....jpg and so on), images.txt, image_class_labels.txt, "
     "train_test_split.txt, bounding_boxes.txt, classes.txt and hierarchy.txt."
@@ -50,10 +50,10 @@ def load_nabirds(
         FormatError: A file is damaged.
     """
     try:
-        folder = find_folder(root, PLACES, "images.txt", REMEDY)
+        folder = find_folder(root, _PLACES, "images.txt", _REMEDY)
     except DataError:
         if download:
-            raise DataError(f"{root}: must hold NABirds. {REMEDY}") from None
+            raise DataError(f"{root}: must hold NABirds. {_REMEDY}") from None
         raise
     h = chosen_hierarchy(hierarchy, root_node, lambda: nabirds_hierarchy(folder), default=True)
     files = read_table(folder / "images.txt", "file")

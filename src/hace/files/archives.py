@@ -23,7 +23,7 @@ from hace.files.writing import TEMPORARY
 
 EXPANSION = 20  # an archive of images unpacks to little more than its size
 ALWAYS_ALLOWED = 1 << 26
-MAX_HEADER = 1 << 20
+_MAX_HEADER = 1 << 20
 _BLOCK = 1 << 20
 
 
@@ -78,7 +78,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
         ) from error
 
 
-def extract(archive: Path, folder: Path) -> list[Path]:
+def unpack(archive: Path, folder: Path) -> list[Path]:
     """Unpack a .tar, .tar.gz or .zip into a folder, whole or not at all.
 
     Names that lead out of the folder, links and devices are refused. The archive is unpacked to a temporary folder beside
@@ -216,8 +216,8 @@ class _BoundedInfo(tarfile.TarInfo):
             tarfile.GNUTYPE_LONGNAME,
             tarfile.GNUTYPE_LONGLINK,
         )
-        if self.type in extended and self.size > MAX_HEADER:
-            raise FormatError(f"a header must have at most {MAX_HEADER:,} bytes. Got {self.size:,}")
+        if self.type in extended and self.size > _MAX_HEADER:
+            raise FormatError(f"a header must have at most {_MAX_HEADER:,} bytes. Got {self.size:,}")
         return super()._proc_member(tarfile_)  # type: ignore[misc]
 
 

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from hace.errors import FormatError, shorten
+from hace.errors import FormatError, printable
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 
 
 def csv_rows(text: str, name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
@@ -72,9 +71,9 @@ def safe_cell(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    if _FORMULA.match(value) and not is_number(value):
+    if _FORMULA.match(value) and not is_numeric(value):
         value = "'" + value
-    return _CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode("ascii"), value)
+    return printable(value)
 
 
 def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
@@ -100,19 +99,7 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False
     writer.writerows(rows if raw else ([safe_cell(cell) for cell in row] for row in rows))
 
 
-def listed(names: Iterable[str], most: int = 30) -> str:
-    """Names for a message: quoted, each bounded, and not too many.
-
-    Args:
-        names: The names.
-        most: How many to show.
-    """
-    names = list(names)
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(repr(shorten(name, 60)) for name in names[:most]) + more
-
-
-def is_number(text: str) -> bool:
+def is_numeric(text: str) -> bool:
     """Whether a cell reads as a number.
 
     Args:

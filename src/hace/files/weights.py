@@ -22,7 +22,9 @@ from hace.files.reading import open_regular
 from hace.files.torch_files import read_torch
 
 SHOWN_KEYS = 3
-MAX_HEADER = 1 << 24  # bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors
+_MAX_HEADER = (
+    1 << 24
+)  # bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors
 MAX_LINE = 300
 
 
@@ -55,8 +57,8 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
     with open_regular(path) as file:
         header = int.from_bytes(file.read(8), "little")
     try:
-        if header > MAX_HEADER:
-            raise FormatError(f"its header declares {header:,} bytes, and at most {MAX_HEADER:,} are read")
+        if header > _MAX_HEADER:
+            raise FormatError(f"its header declares {header:,} bytes, and at most {_MAX_HEADER:,} are read")
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             return tensors, dict(file.metadata() or {})

@@ -1,7 +1,7 @@
 """Readers and writers of hierarchies, and readers of scores and labels: what other programs write, and what they read.
 
 `registry` lists every format: its suffixes, the function that reads it and the one that writes it. A reader is a function
-from a `Source` (or a folder) to a `Draft`; a new format is one such function and one entry there. Files are opened by
+from a `SourceText` (or a folder) to a `Draft`; a new format is one such function and one entry there. Files are opened by
 `hace.files` alone. Imports `errors`, `files` and `hierarchy`.
 """
 

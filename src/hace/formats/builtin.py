@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from hace.formats.source import Source, build
+from hace.formats.source import SourceText, build
 from hace.formats.tables import parse_csv
 from hace.hierarchy import Hierarchy
 
@@ -21,7 +21,7 @@ def cifar100_hierarchy(root: bool = False) -> Hierarchy:
         (120, ('apple', 'aquarium_fish'), ('fruit_and_vegetables',), ('superclass', 'class'))
     """
     table = resources.files("hace.formats").joinpath("cifar100.csv").read_bytes()
-    source = Source(table, "cifar100.csv")
+    source = SourceText(table, "cifar100.csv")
     draft = parse_csv(source, columns=["superclass", "class"], label="label")
     hierarchy = build(draft, source.problems)
     return hierarchy.with_root() if root else hierarchy

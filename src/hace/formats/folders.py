@@ -10,7 +10,7 @@ from hace.errors import FormatError
 from hace.files.reading import reason
 from hace.formats.pairs import parse_edges, parse_names
 from hace.formats.places import Places
-from hace.formats.source import Draft, Problems, Source, build, quoted, read_source
+from hace.formats.source import Draft, Problems, SourceText, build, quoted, read_source
 from hace.hierarchy import Hierarchy
 
 # The levels from the top down, and the files that list their names.
@@ -160,7 +160,7 @@ def _image_labels(folder: Path, level: str, problems: Problems) -> dict[str, str
     return labels
 
 
-def _pairs(source: Source, problems: Problems) -> Iterator[tuple[int, str, str]]:
+def _pairs(source: SourceText, problems: Problems) -> Iterator[tuple[int, str, str]]:
     for number, line in source.lines():
         image, _, label = line.strip().partition(" ")
         if label.strip():

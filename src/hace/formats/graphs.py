@@ -8,14 +8,14 @@ from typing import Any
 from hace.errors import FormatError
 from hace.formats.links import linked_nodes
 from hace.formats.places import Places
-from hace.formats.source import Draft, Source, quoted
+from hace.formats.source import Draft, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
 JSON_FORMAT = "hace-hierarchy/1"
 
 
-def parse_json(
-    source: Source, *, ids: str = "name", children: str | None = None, parents: str | None = None
+def parse_json_graph(
+    source: SourceText, *, ids: str = "name", children: str | None = None, parents: str | None = None
 ) -> Draft:
     """JSON in one of three shapes.
 
@@ -38,7 +38,7 @@ def parse_json(
     return linked or _nested(source, trees).draft(ids, source.problems)
 
 
-def _loaded(source: Source) -> Any:
+def _loaded(source: SourceText) -> Any:
     try:
         return json.loads(source.text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -65,7 +65,7 @@ def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is not a value of JSON")
 
 
-def _own(source: Source, content: dict[str, Any]) -> Draft:
+def _own(source: SourceText, content: dict[str, Any]) -> Draft:
     if content["format"] != JSON_FORMAT:
         raise FormatError(
             f"{source.name}: expected format {JSON_FORMAT!r}, got {quoted(content['format'])}. "
@@ -108,7 +108,7 @@ def _own(source: Source, content: dict[str, Any]) -> Draft:
     return draft
 
 
-def _nested(source: Source, trees: list[Any]) -> Places:
+def _nested(source: SourceText, trees: list[Any]) -> Places:
     places = Places()
     waiting: list[tuple[Any, int]] = [(tree, -1) for tree in reversed(trees)]
     while waiting:

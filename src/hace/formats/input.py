@@ -12,7 +12,7 @@ from hace.errors import ConfigError, FormatError, nearest
 from hace.formats.builtin import cifar100_hierarchy
 from hace.formats.pairs import parse_names
 from hace.formats.registry import FORMATS, check_types, format_of_suffix, reader
-from hace.formats.source import Problems, Source, build, read_source
+from hace.formats.source import Problems, SourceText, build, read_source
 from hace.formats.trees import DASHED
 from hace.hierarchy import Hierarchy
 
@@ -115,7 +115,7 @@ def parse_hierarchy(
     shared = {"leaves": leaves, "names": names, "level_names": level_names, "rooted": rooted, "flat": flat}
     check_types(parse_hierarchy, shared)
     kind = reader(format, "parse", options)
-    source = Source(text)
+    source = SourceText(text)
     draft = kind.parse(source, **options)  # pyright: ignore[reportOptionalCall]
     return build(draft, source.problems, **shared)
 
@@ -128,7 +128,7 @@ def _folder_format(folder: Path) -> str:
     return "folder"
 
 
-def _file_format(source: Source) -> str:
+def _file_format(source: SourceText) -> str:
     format = format_of_suffix(source.name)
     if format is not None:
         return format

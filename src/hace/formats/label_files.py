@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, FormatError
+from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import native
 from hace.files.reading import is_file, read_text
-from hace.files.tables import csv_rows, listed, ragged
+from hace.files.tables import csv_rows, ragged
 from hace.formats.score_files import pick_array
 
 _LABELS = ("label", "labels")
@@ -83,14 +83,14 @@ def _column(path: Path, column: str | None) -> list[str]:
 def _label_column(first: list[str], column: str | None, path: Path) -> int:
     if column is not None:
         if column not in first:
-            raise ConfigError(f"{path}: there is no column {column!r}. The columns: {listed(first)}.")
+            raise ConfigError(f"{path}: there is no column {column!r}. The columns: {listed(first, 30)}.")
         return first.index(column)
     if len(first) == 1:
         return 0
     likely = [i for i, name in enumerate(first) if name.casefold() in _LABELS]
     if len(likely) != 1:
         raise ConfigError(
-            f"{path}: which column holds the labels? Say --label-column NAME. The columns: {listed(first)}."
+            f"{path}: which column holds the labels? Say --label-column NAME. The columns: {listed(first, 30)}."
         )
     return likely[0]
 

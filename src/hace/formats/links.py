@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hace.errors import ConfigError, FormatError
-from hace.files.tables import listed
-from hace.formats.source import Draft, Source, quoted
+from hace.errors import ConfigError, FormatError, listed
+from hace.formats.source import Draft, SourceText, quoted
 
 # Keys, without underscores and hyphens, whose names tell what their ids are.
 _CHILDREN = {
@@ -35,7 +34,9 @@ _PARENTS = {
 _SHOWN = 3
 
 
-def linked_nodes(source: Source, nodes: list[Any], children: str | None, parents: str | None) -> Draft | None:
+def linked_nodes(
+    source: SourceText, nodes: list[Any], children: str | None, parents: str | None
+) -> Draft | None:
     """The hierarchy of nodes that name each other.
 
     Args:
@@ -72,7 +73,7 @@ def linked_nodes(source: Source, nodes: list[Any], children: str | None, parents
     return _draft(source, known, asked, upward=parents is not None)
 
 
-def _identified(source: Source, nodes: list[Any]) -> dict[str, dict[str, Any]] | None:
+def _identified(source: SourceText, nodes: list[Any]) -> dict[str, dict[str, Any]] | None:
     """Nodes by id; None where they are not a list of nodes with ids, or hold each other."""
     known: dict[str, dict[str, Any]] = {}
     for node in nodes:
@@ -103,7 +104,7 @@ def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
     return {key: not wrong.get(key) or _plain(key) in _CHILDREN | _PARENTS for key in right}
 
 
-def _draft(source: Source, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
+def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
     draft = Draft(nodes=list(known))
     unknown: list[tuple[str, str]] = []
     for id, node in known.items():

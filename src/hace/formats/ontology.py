@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hace.errors import ConfigError, FormatError
-from hace.formats.source import Draft, Source, quoted, similar
+from hace.formats.source import Draft, SourceText, quoted, similar
 
 _STANZA = re.compile(r"\[([A-Za-z][\w-]*)\]\s*(!.*)?")
 _TAG = re.compile(r"([^\s:]+):(.*)", re.DOTALL)
@@ -33,7 +33,7 @@ class _Term:
     obsolete: bool = False
 
 
-def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Draft:
+def parse_obo(source: SourceText, *, prefix: str = "", isolated: str = "keep") -> Draft:
     """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out.
 
     Args:
@@ -77,7 +77,7 @@ def parse_obo(source: Source, *, prefix: str = "", isolated: str = "keep") -> Dr
 
 
 def _report_unknown(
-    source: Source, unknown: list[tuple[int, str, str]], terms: dict[str, _Term], kept: list[str]
+    source: SourceText, unknown: list[tuple[int, str, str]], terms: dict[str, _Term], kept: list[str]
 ) -> None:
     """Report parents without a [Term]; where they belong to other ontologies, say how to leave these out."""
     for line, parent, id in unknown[:_SHOWN_PARENTS]:
@@ -97,7 +97,7 @@ def _report_unknown(
         )
 
 
-def _terms(source: Source) -> dict[str, _Term]:
+def _terms(source: SourceText) -> dict[str, _Term]:
     terms: dict[str, _Term] = {}
     term: _Term | None = None  # None outside of [Term] stanzas
 
@@ -128,7 +128,7 @@ def _terms(source: Source) -> dict[str, _Term]:
     return terms
 
 
-def _take_tag(source: Source, term: _Term, line: int, tag: str, value: str) -> None:
+def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
     if tag in ("id", "is_a"):
         reference = _REFERENCE.fullmatch(value)
         if not reference:
@@ -154,7 +154,7 @@ def _take_tag(source: Source, term: _Term, line: int, tag: str, value: str) -> N
         term.obsolete = word == "true"
 
 
-def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
+def _logical_lines(source: SourceText) -> Iterator[tuple[int, str]]:
     """Lines, where one that ends in a backslash goes on in the next."""
     held: list[str] = []
     start = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hace.errors import ConfigError
-from hace.formats.source import Draft, Problems, Source, quoted
+from hace.formats.source import Draft, Problems, SourceText, quoted
 
 _ORDERS = ("parent child", "child parent")
 
@@ -30,7 +30,7 @@ def take_edge(
         )
 
 
-def parse_edges(source: Source, *, order: str | None = None) -> Draft:
+def parse_edges(source: SourceText, *, order: str | None = None) -> Draft:
     """Two ids per line, separated by blanks, or by a tab where the ids themselves hold blanks.
 
     Args:
@@ -100,7 +100,7 @@ def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> No
         )
 
 
-def parse_names(source: Source) -> dict[str, str]:
+def parse_names(source: SourceText) -> dict[str, str]:
     """The display names of an "id name" file: the id ends at the first blank, the rest is the name."""
     names: dict[str, str] = {}
     first_line: dict[str, int] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from hace.errors import ConfigError, nearest, shorten
 from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
-from hace.formats.graphs import parse_json, render_dot, render_json, render_mermaid
+from hace.formats.graphs import parse_json_graph, render_dot, render_json, render_mermaid
 from hace.formats.ontology import parse_obo
 from hace.formats.pairs import parse_edges
 from hace.formats.source import Draft
@@ -28,7 +28,7 @@ class Format:
 
     summary: str
     suffixes: tuple[str, ...] = ()
-    parse: Callable[..., Draft] | None = None  # (Source, **options)
+    parse: Callable[..., Draft] | None = None  # (SourceText, **options)
     scan: Callable[..., Draft] | None = None  # (folder, Problems, **options)
     render: Callable[[Hierarchy], str] | None = None
     root: bool | None = None  # whether reading adds (True) or removes (False) a root unless told otherwise
@@ -42,7 +42,7 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "json": Format("everything a hierarchy is; a nested tree; or nodes that name each other", (".json",), parse_json,
+    "json": Format("everything a hierarchy is; a nested tree; or nodes that name each other", (".json",), parse_json_graph,
                    render=render_json),
     "csv": Format("id, parent, name, label; edges; or label paths", (".csv",), parse_csv, render=render_csv),
     "tsv": Format("as csv, with tabs", (".tsv", ".tab"), parse_tsv, render=render_tsv),

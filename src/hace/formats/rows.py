@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hace.files.tables import listed
-from hace.formats.source import Draft, Source, quoted, similar
+from hace.errors import listed
+from hace.formats.source import Draft, SourceText, quoted, similar
 from hace.hierarchy.build import edges_of_paths
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
 _SHOWN_PARENTS = 3
 
 
-def draft_of_nodes(source: Source, rows: Rows) -> Draft:
+def draft_of_nodes(source: SourceText, rows: Rows) -> Draft:
     """One node per row.
 
     Args:
@@ -66,7 +66,9 @@ def draft_of_nodes(source: Source, rows: Rows) -> Draft:
     return draft
 
 
-def _take_label(source: Source, line: int, id: str, label: str, labels: dict[int, tuple[str, int]]) -> None:
+def _take_label(
+    source: SourceText, line: int, id: str, label: str, labels: dict[int, tuple[str, int]]
+) -> None:
     if not (label.isascii() and label.isdigit() and len(label) <= 18):
         source.problems.broken(line, f"the label must be a number from 0. Got {quoted(label)}.")
         return
@@ -78,7 +80,7 @@ def _take_label(source: Source, line: int, id: str, label: str, labels: dict[int
         )
 
 
-def _leaf_order(source: Source, labels: dict[int, tuple[str, int]]) -> list[str]:
+def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[str]:
     ordered = sorted(labels)
     for position, label in enumerate(ordered):
         if position != label:
@@ -92,7 +94,7 @@ def _leaf_order(source: Source, labels: dict[int, tuple[str, int]]) -> list[str]
     return [labels[label][0] for label in ordered]
 
 
-def draft_of_paths(source: Source, rows: Rows, levels: list[str], labelled: bool, ids: str) -> Draft:
+def draft_of_paths(source: SourceText, rows: Rows, levels: list[str], labelled: bool, ids: str) -> Draft:
     """One label path per row.
 
     Args:

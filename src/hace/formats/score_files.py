@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, FormatError, shorten
+from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, native
 from hace.files.parquet import Parquet
 from hace.files.reading import text_lines
-from hace.files.tables import is_number, listed, ragged
+from hace.files.tables import is_numeric, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.hierarchy.names import column_places
@@ -106,7 +106,7 @@ def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -
         return arrays[""]
     names = [key] if key is not None else ([name for name in arrays if name in usual] or list(arrays))
     if len(names) != 1 or names[0] not in arrays:
-        raise ConfigError(f"{path}: which array? It holds {listed(arrays)}. Name one with {option}.")
+        raise ConfigError(f"{path}: which array? It holds {listed(arrays, 30)}. Name one with {option}.")
     return arrays[names[0]]
 
 
@@ -135,7 +135,7 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
 
 def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
     first, rows = _first_row_and_count(path)
-    named = {c.strip() for c in first} >= set(h.leaves) or not all(map(is_number, first))
+    named = {c.strip() for c in first} >= set(h.leaves) or not all(map(is_numeric, first))
     if named:
         places, over = column_places([c.strip() for c in first], h, outputs, ignored, str(path))
     else:

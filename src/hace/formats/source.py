@@ -1,6 +1,6 @@
 """From the text of a file to a hierarchy, or to one error.
 
-Every reader takes a `Source` (the text and its name), writes what it finds into a `Draft` and what is wrong into
+Every reader takes a `SourceText` (the text and its name), writes what it finds into a `Draft` and what is wrong into
 `Problems`, and goes on, so that a user sees all faults of a file at once. `build` turns a draft into a `Hierarchy`, or all
 problems into one exception: `FormatError` where the text itself is broken, `HierarchyError` where the text is fine and what
 it says is not a hierarchy.
@@ -79,7 +79,7 @@ class Problems:
             raise HierarchyError(self._unfit)
 
 
-class Source:
+class SourceText:
     """A text to read, its name for messages, and the problems found in it so far.
 
     Args:
@@ -107,14 +107,14 @@ class Source:
         return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def read_source(path: str | os.PathLike[str], encoding: str | None = None) -> Source:
+def read_source(path: str | os.PathLike[str], encoding: str | None = None) -> SourceText:
     """The text of a file.
 
     Args:
         path: The file.
-        encoding: As in `Source`.
+        encoding: As in `SourceText`.
     """
-    return Source(read_bytes(path), os.fsdecode(path), encoding)
+    return SourceText(read_bytes(path), os.fsdecode(path), encoding)
 
 
 @dataclass

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from hace.errors import ConfigError, FormatError
-from hace.files.tables import csv_rows, listed
+from hace.errors import ConfigError, FormatError, listed
+from hace.files.tables import csv_rows
 from hace.formats.pairs import draft_of_pairs, take_edge
 from hace.formats.rows import Rows, draft_of_nodes, draft_of_paths
-from hace.formats.source import Draft, Source, quoted, similar
+from hace.formats.source import Draft, SourceText, quoted, similar
 from hace.hierarchy import Hierarchy
 
 _ID_COLUMNS = ("id", "parent", "name", "label")
@@ -19,7 +19,7 @@ _SHOWN_LEVELS = 6
 
 
 def parse_csv(
-    source: Source,
+    source: SourceText,
     *,
     columns: Mapping[str, str] | Sequence[str] | None = None,
     label: str | None = None,
@@ -64,7 +64,7 @@ def parse_csv(
         )
     wanted = dict(columns or {})
     if not set(wanted) <= {*_ID_COLUMNS, "child"}:
-        raise ConfigError(f"columns may name id, parent, name, label and child. Got {listed(wanted)}.")
+        raise ConfigError(f"columns may name id, parent, name, label and child. Got {listed(wanted, 30)}.")
     for shape in (_ID_COLUMNS, ("parent", "child")):
         needed = shape[:2]
         if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in needed):
@@ -83,7 +83,7 @@ def parse_csv(
 
 
 def parse_tsv(
-    source: Source,
+    source: SourceText,
     *,
     columns: Mapping[str, str] | Sequence[str] | None = None,
     label: str | None = None,
@@ -106,17 +106,17 @@ def parse_tsv(
     )
 
 
-def _header(source: Source, cells: list[str]) -> list[str]:
+def _header(source: SourceText, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     repeated = [cell for cell, count in Counter(names).items() if count > 1 and cell]
     if repeated:
         raise FormatError(
-            f"{source.name}, line 1: columns that are there twice: {listed(repeated)}. Rename one."
+            f"{source.name}, line 1: columns that are there twice: {listed(repeated, 30)}. Rename one."
         )
     return names
 
 
-def _unknown_columns(source: Source, names: list[str], wanted: Mapping[str, str]) -> FormatError:
+def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, str]) -> FormatError:
     """The error about a header without the columns of any shape, with the options that work."""
     asked = sorted({*wanted.values()} - set(names))
     remedies = [f"columns={{'id': {names[0]!r}, 'parent': ...}} names columns of ids"]
@@ -131,12 +131,12 @@ def _unknown_columns(source: Source, names: list[str], wanted: Mapping[str, str]
         )
     return FormatError(
         f"{source.name}, line 1: the columns must be id and parent, or parent and child"
-        f"{', or the names you gave: ' + listed(asked) if asked else ''}. Got {listed(names)}. {'; '.join(remedies)}."
+        f"{', or the names you gave: ' + listed(asked, 30) if asked else ''}. Got {listed(names, 30)}. {'; '.join(remedies)}."
     )
 
 
 def _without_header(
-    source: Source,
+    source: SourceText,
     rows: Rows,
     columns: Mapping[str, str] | Sequence[str] | None,
     label: str | None,
@@ -169,7 +169,7 @@ def _without_header(
     return draft_of_pairs(pairs, order, source.problems)
 
 
-def _both(source: Source, line: int, parent: str, child: str) -> bool:
+def _both(source: SourceText, line: int, parent: str, child: str) -> bool:
     if not parent or not child:
         source.problems.broken(
             line, f"expected a parent and a child, got {quoted(parent)} and {quoted(child)}."
@@ -180,15 +180,15 @@ def _both(source: Source, line: int, parent: str, child: str) -> bool:
 class _Table:
     """Rows with named columns."""
 
-    def __init__(self, source: Source, header: list[str], rows: Rows) -> None:
+    def __init__(self, source: SourceText, header: list[str], rows: Rows) -> None:
         self.source, self.header, self.rows = source, header, rows
 
     def need(self, columns: Sequence[str]) -> None:
         missing = [c for c in columns if c not in self.header]
         if missing:
             raise FormatError(
-                f"{self.source.name}, line 1: no column {listed(missing)}. "
-                f"Columns found: {listed(self.header)}.{similar(missing[0], self.header)}"
+                f"{self.source.name}, line 1: no column {listed(missing, 30)}. "
+                f"Columns found: {listed(self.header, 30)}.{similar(missing[0], self.header)}"
             )
 
     def pick(self, columns: Sequence[str]) -> Rows:
@@ -213,14 +213,14 @@ class _Table:
             yield line, picked
 
 
-def _paths(source: Source, table: _Table, levels: list[str], label: str | None, ids: str) -> Draft:
+def _paths(source: SourceText, table: _Table, levels: list[str], label: str | None, ids: str) -> Draft:
     if not levels:
         raise ConfigError("columns must name at least one level column. Got an empty list.")
     table.need(levels if label is None else [*levels, label])
     return draft_of_paths(source, table.pick([*levels, label or ""]), levels, label is not None, ids)
 
 
-def _edges(source: Source, rows: Rows) -> Draft:
+def _edges(source: SourceText, rows: Rows) -> Draft:
     first_line: dict[tuple[str, str], int] = {}
     for line, (parent, child) in rows:
         if _both(source, line, parent, child):

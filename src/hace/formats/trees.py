@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from hace.errors import FormatError, HierarchyError
 from hace.formats.places import Places
-from hace.formats.source import Draft, Source, quoted
+from hace.formats.source import Draft, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
 DASHED = re.compile(r"(-+)[ \t]+(?=\S)")
 
 
-def parse_indented(source: Source, *, ids: str = "name") -> Draft:
+def parse_indented(source: SourceText, *, ids: str = "name") -> Draft:
     """One name per line; a line that is indented deeper than the one before is below it.
 
     Indentation is spaces, or tabs, or dashes ("-- dog", "---- husky"); blank lines do not count.
@@ -74,7 +74,7 @@ _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _PLAIN = re.compile(r"[^\s()\[\]':;,_\ufeff]+")
 
 
-def parse_newick(source: Source, *, ids: str = "name", internal_labels: bool = True) -> Draft:
+def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool = True) -> Draft:
     """Newick: "((husky,beagle)dog,cat)animal;". Several trees in one file make a forest.
 
     Labels may be quoted ('Ross''s Goose'); an underscore stays an underscore. Branch lengths and comments in
@@ -148,7 +148,7 @@ def parse_newick(source: Source, *, ids: str = "name", internal_labels: bool = T
     return places.draft(ids, source.problems)
 
 
-def _tokens(source: Source) -> Iterator[tuple[str, int]]:
+def _tokens(source: SourceText) -> Iterator[tuple[str, int]]:
     """Punctuation, labels and numbers with their positions; blanks and (nested) comments are skipped."""
     text, position = source.text, 0
     while (position := _BLANKS.match(text, position).end()) < len(text):  # pyright: ignore[reportOptionalMemberAccess]
@@ -176,7 +176,7 @@ def _label(token: str) -> str:
     return token[1:-1].replace("''", "'") if token[0] == "'" else token
 
 
-def _place(source: Source, position: int) -> str:
+def _place(source: SourceText, position: int) -> str:
     line = source.text.count("\n", 0, position) + 1
     column = position - (source.text.rfind("\n", 0, position) + 1) + 1
     return f"line {line}, column {column}"

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hace.errors import HierarchyError, nearest
+from hace.errors import HierarchyError, listed, nearest
 
 IntArray = NDArray[np.int64]
-_SHOWN = 5  # ids shown in one problem before "and k more"
+_SHOWN = 5  # cycles shown before "k more"
 _CYCLE_SHOWN = 20  # nodes of a cycle shown before "..."
 
 
@@ -63,13 +63,6 @@ def natural_key(text: str) -> tuple[tuple[object, ...], str]:
     parts = re.split(r"([0-9]+)", text)  # text and digits in turn
     # Digits compare by length and then by text: the same as by value, without the cost of huge integers.
     return tuple((len(p.lstrip("0")), p.lstrip("0")) if i % 2 else p for i, p in enumerate(parts)), text
-
-
-def listed(ids: Iterable[str]) -> str:
-    """``'a', 'b', 'c' and 7 more`` for messages."""
-    ids = list(ids)
-    shown = ", ".join(repr(i) for i in ids[:_SHOWN])
-    return shown + (f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else "")
 
 
 def assemble(

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hace.errors import HierarchyError
-from hace.hierarchy.assembly import IntArray, as_id, as_ids, listed
+from hace.errors import HierarchyError, listed
+from hace.hierarchy.assembly import IntArray, as_id, as_ids
 
 # What makes a node of a label path, and what else to try where two places have the same id.
 _OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from hace.errors import HierarchyError
-from hace.hierarchy.assembly import listed
+from hace.errors import HierarchyError, listed
 
 if TYPE_CHECKING:
     import networkx as nx

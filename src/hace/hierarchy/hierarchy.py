@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hace.errors import HierarchyError
+from hace.errors import HierarchyError, listed
 from hace.hierarchy import transforms as _transforms
-from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble, listed
+from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
 from hace.hierarchy.graphs import Direction, graph_parts, to_graph
 from hace.hierarchy.pairs import Pairs

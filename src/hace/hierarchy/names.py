@@ -8,13 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, nearest
+from hace.errors import ConfigError, DataError, listed, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.hierarchy import Hierarchy
 from hace.hierarchy.index import derived
 
 LABEL_KINDS = ("auto", "index", "id")
-_SHOWN = 5
 
 
 @derived
@@ -40,7 +39,7 @@ def column_places(
     """
     stray = [c for c in ignored if c not in columns]
     if stray:
-        raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {_some(columns)}.")
+        raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
     known = known_names(hierarchy)
     kept = [(i, c) for i, c in enumerate(columns) if c not in ignored]
     repeated = [c for c, k in Counter(known.get(c, c) for _, c in kept).items() if k > 1]
@@ -49,7 +48,7 @@ def column_places(
         several = ambiguous(hierarchy, unknown[0])
         hint = " Several nodes have that name: use ids." if several else nearest(unknown[0], known)
         raise DataError(
-            f"{source}: columns that are no class of the hierarchy: {_some(unknown)}.{hint} "
+            f"{source}: columns that are no class of the hierarchy: {listed(unknown)}.{hint} "
             "Columns of something else are left out with --ignore-column NAME."
         )
     if repeated:
@@ -64,7 +63,9 @@ def column_places(
     missing = [hierarchy.nodes[v] for v in wanted[over] if v not in place]
     extra = [hierarchy.nodes[v] for v in place if v not in wanted[over]]
     what = (
-        f"without a column: {_some(missing)}" if missing else f"inner nodes among the columns: {_some(extra)}"
+        f"without a column: {listed(missing)}"
+        if missing
+        else f"inner nodes among the columns: {listed(extra)}"
     )
     raise DataError(
         f"{source}: scores must have a column for each of the {len(wanted['leaves'])} leaves, or for each of the "
@@ -133,8 +134,3 @@ def subset_ids(words: Sequence[str], hierarchy: Hierarchy) -> list[str]:
     """Ids of a list of classes given by id or unique name; what is unknown stays as it is, for the gate to refuse."""
     known = known_names(hierarchy)
     return [hierarchy.nodes[known[w]] if w in known else w for w in words]
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + rest

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hace.errors import HierarchyError, nearest
-from hace.hierarchy.assembly import IntArray, as_id, listed
+from hace.errors import HierarchyError, listed, nearest
+from hace.hierarchy.assembly import IntArray, as_id
 
 
 class Structure:

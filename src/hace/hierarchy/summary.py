@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hace.hierarchy.assembly import listed
-
 if TYPE_CHECKING:
-    from hace.hierarchy.hierarchy import Hierarchy
+    from hace.errors import listed
+from hace.hierarchy.hierarchy import Hierarchy
 
 _LEVELS_SHOWN = 30
 

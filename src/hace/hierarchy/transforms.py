@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.errors import HierarchyError, nearest
-from hace.hierarchy.assembly import as_id, as_ids, listed
+from hace.errors import HierarchyError, listed, nearest
+from hace.hierarchy.assembly import as_id, as_ids
 
 if TYPE_CHECKING:
     from hace.hierarchy.hierarchy import Hierarchy

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by t
     from torch import Tensor, nn
 
 SMALL_IMAGE = 64  # px; up to here a model takes its form for small images
-HEADS = ("fit", "drop")
+_HEADS = ("fit", "drop")
 
 
 class Stem(NamedTuple):
@@ -185,8 +185,8 @@ def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> st
     """
     from hace.files.weights import fill, read_state_dict
 
-    if head not in HEADS:
-        raise ConfigError(f"head must be one of {', '.join(HEADS)}. Got {head!r}.{nearest(head, HEADS)}")
+    if head not in _HEADS:
+        raise ConfigError(f"head must be one of {', '.join(_HEADS)}. Got {head!r}.{nearest(head, _HEADS)}")
     state = read_state_dict(path)
     found, own = _head_size(model, state), _num_outputs(model)
     if head == "fit":

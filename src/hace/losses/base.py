@@ -13,10 +13,10 @@ from torch import Tensor
 
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.pairs import Labels
 from hace.losses import kernels, modes
 from hace.losses.head import Head, Outputs, TableModule
 
-Labels = Literal["leaves", "nodes"]
 Reduction = Literal["none", "mean", "sum"]
 ClassWeights = Tensor | Sequence[float] | np.ndarray | None
 

@@ -138,7 +138,7 @@ class Head(TableModule):
         if not self.hierarchy.is_tree:
             return numerics.dag_log_probs(z, self.ancestor, self.descendant)
         if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
-            return kernels.node_log_probs(z, self.parent)
+            return kernels.kernel_log_probs(z, self.parent)
         return numerics.tree_log_probs(z, self.levels)
 
     def node_log_probs(self, z: Tensor) -> Tensor:

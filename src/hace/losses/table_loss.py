@@ -134,7 +134,7 @@ class TableLoss(HierarchicalLoss):
             return super()._reduced(z, target)
         # A copy: the graph may be used again after the caller has written new labels into its tensor.
         target = target.clone(memory_format=torch.contiguous_format)
-        rows = kernels.Rows(
+        rows = kernels.KernelRows(
             *(target, self.start, self.node, self.value),
             *(self.head.low, self.head.high, self.head.column, self.head.parent),
             *(self.shared, self.label_weight, self.ignore_index, self.reduction),
@@ -168,7 +168,7 @@ class TableLoss(HierarchicalLoss):
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
         if served and self._kernel_serves(z, self.start, dense):
-            rows = kernels.Rows(parent=self.head.parent, dense=dense)
+            rows = kernels.KernelRows(parent=self.head.parent, dense=dense)
             return kernels.tree_loss(
                 z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense)
             )

@@ -240,7 +240,7 @@ def test_a_plan_without_any_shard_may_be_replaced(backbone: Backbone, whole: Pat
     """After "out of memory" in the first batch, a smaller batch needs no other folder."""
     out = tmp_path / "out"
     out.mkdir()
-    feature_plan.claim(out, features.make_plan(DATA, backbone, 999, 8))
+    feature_plan.claim(out, features.plan_features(DATA, backbone, 999, 8))
     assert extract(DATA, backbone, out, **SIZES)
     assert content(out) == content(whole)
 

@@ -14,7 +14,7 @@ import torch
 
 import hace
 from hace.errors import ConfigError, DataError
-from hace.lab.probe.probe import HEADS, head_outputs, load_sources, normalized, passes, run_probes
+from hace.lab.probe.probe import HEADS_PER_PASS, head_outputs, load_sources, normalized, passes, run_probes
 from hace.lab.probe.scaling import Scaling
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
@@ -70,8 +70,8 @@ def test_passes_split_what_cannot_share_one() -> None:
     for name, value in zip(different, values, strict=True):
         assert count([BASE, replace(BASE, **{name: value})]) == 2, name
     assert count([BASE, replace(BASE, loss=LossConfig("cross_entropy"))]) == 2  # fewer outputs
-    many = [replace(BASE, lr=0.1 * (i + 1)) for i in range(HEADS + 1)]
-    assert [len(p.configs) for p in passes(many, sources)] == [HEADS, 1]
+    many = [replace(BASE, lr=0.1 * (i + 1)) for i in range(HEADS_PER_PASS + 1)]
+    assert [len(p.configs) for p in passes(many, sources)] == [HEADS_PER_PASS, 1]
     newton = [replace(c, optimizer="lbfgs") for c in many[:3]]
     assert [len(p.configs) for p in passes(newton, sources)] == [1, 1, 1]
 

@@ -21,7 +21,7 @@ from hace.files.optional import optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
 
 POOLS = ("auto", "token", "avg")
-DTYPES = ("float32", "bf16")
+_DTYPES = ("float32", "bf16")
 
 # Models whose authors evaluate them at another size than timm's configuration. timm has DINOv2 at the 518 px of its last
 # training steps, 5.4 times the work; the authors' linear evaluation resizes to 256 px and crops 224.
@@ -139,7 +139,7 @@ def load_backbone(
 
 
 def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: float | None) -> None:
-    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, DTYPES)):
+    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, _DTYPES)):
         if value not in known:
             raise ConfigError(f"{option} must be one of {', '.join(known)}. Got {value!r}.")
     if image_size is not None and image_size < 1:

@@ -27,9 +27,9 @@ from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, wri
 from hace.formats import render_hierarchy
 from hace.lab.features.backbones import Backbone
 from hace.lab.features.plan import (
-    FORMAT,
-    HIERARCHY,
     MANIFEST,
+    PLAN_FORMAT,
+    STORED_HIERARCHY,
     FeaturePlan,
     Shard,
     check_splits,
@@ -41,7 +41,7 @@ from hace.lab.features.plan import (
 )
 
 
-def make_plan(
+def plan_features(
     dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
 ) -> FeaturePlan:
     """The manifest of the features that `extract` writes.
@@ -63,7 +63,7 @@ def make_plan(
     versions = config()
     return FeaturePlan(
         {
-            "format": FORMAT,
+            "format": PLAN_FORMAT,
             "model": {
                 "name": backbone.name,
                 "weights": backbone.weights,
@@ -124,7 +124,7 @@ def extract(
     if not 0 <= rank < world:
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)
-    plan = make_plan(dataset, backbone, batch_size, shard_size)
+    plan = plan_features(dataset, backbone, batch_size, shard_size)
     refuse_other_folders(out)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def extract(
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
-        write_whole(out / HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
+        write_whole(out / STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
         for split, samples in dataset.splits.items():
             write_whole(out / labels_file(split), array_bytes(samples.nodes.astype("<i8")))
             write_whole(out / names_file(split), json_bytes(list(samples.names)))

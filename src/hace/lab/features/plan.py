@@ -26,9 +26,9 @@ from hace.files.arrays import read_array
 from hace.files.documents import read_json
 from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole
 
-FORMAT = 1
+PLAN_FORMAT = 1
 MANIFEST = "manifest.json"
-HIERARCHY = "hierarchy.json"
+STORED_HIERARCHY = "hierarchy.json"
 MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
 # Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
 NOT_COMPARED = ("made_with", "files", "checkpoint")
@@ -84,7 +84,7 @@ class FeaturePlan:
 
     def files(self) -> dict[str, int]:
         """Every file beside the manifest, with its rows."""
-        found = {HIERARCHY: 0}
+        found = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
             found |= {labels_file(split): count, names_file(split): count}
         return found | {shard.file: len(shard) for shard in self.shards}
@@ -150,8 +150,8 @@ def stored(folder: Path) -> tuple[int, int]:
 
 def _problem(document: Any) -> str:
     """What is wrong with a manifest; "" if nothing is."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        return f"'format' must be {FORMAT}"
+    if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
+        return f"'format' must be {PLAN_FORMAT}"
     data, model, size = (document.get(key) for key in ("data", "model", "shard_size"))
     counts = data.get("counts") if isinstance(data, dict) else None
     dims = model.get("dims") if isinstance(model, dict) else None

@@ -16,7 +16,7 @@ from hace.files.limits import check_memory
 from hace.files.writing import sha256
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.lab.features.plan import HIERARCHY, Shard, labels_file, names_file, read_plan, stored
+from hace.lab.features.plan import STORED_HIERARCHY, Shard, labels_file, names_file, read_plan, stored
 
 NORMALIZE = ("none", "unit", "standard")
 
@@ -87,9 +87,11 @@ class FeatureStore:
         Raises:
             FormatError: It is not the hierarchy that the features were made with.
         """
-        hierarchy = read_hierarchy(self._verified(HIERARCHY))
+        hierarchy = read_hierarchy(self._verified(STORED_HIERARCHY))
         if hierarchy.fingerprint != self.manifest["data"]["hierarchy"]:
-            raise FormatError(f"{self.folder / HIERARCHY} is not the hierarchy that the manifest names.")
+            raise FormatError(
+                f"{self.folder / STORED_HIERARCHY} is not the hierarchy that the manifest names."
+            )
         return hierarchy
 
     def shards(self, split: str) -> list[np.ndarray]:

@@ -27,7 +27,7 @@ from hace.lab.runs.writer import RunWriter, start_run
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.losses.base import HierarchicalLoss
 
-HEADS = 16  # trained side by side; more gain nothing and cost memory
+HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
 
 Sources = dict[str, Source[Features]]
 ProbeRun = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
@@ -93,7 +93,7 @@ def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
 
 
 def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
-    """Group configurations that can train side by side, at most `HEADS` together, in a stable order.
+    """Group configurations that can train side by side, at most `HEADS_PER_PASS` together, in a stable order.
 
     L-BFGS trains each head alone, so its passes hold one run.
     """
@@ -111,7 +111,7 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     found = []
     for group in groups.values():
         members = list(group.values())
-        step = 1 if members[0].optimizer == "lbfgs" else HEADS
+        step = 1 if members[0].optimizer == "lbfgs" else HEADS_PER_PASS
         found += [ProbePass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
     return found
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hace.errors import DataError, FormatError
 
-ROWS = 4096  # scored at once
+_ROWS = 4096  # scored at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,5 +136,5 @@ def head_outputs(x: Tensor, weights: Mapping[str, Tensor]) -> Iterator[Tensor]:
         DataError: The features have another width than the head.
     """
     check_width(x.shape[1], weights)
-    for rows in x.split(ROWS):
+    for rows in x.split(_ROWS):
         yield torch.nn.functional.linear(rows, weights["weight"], weights.get("bias"))

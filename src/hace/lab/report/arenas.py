@@ -18,8 +18,8 @@ from hace.lab.models import ARCHITECTURES
 from hace.lab.study.cells import NO_RESULT, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
+from hace.metrics.sample_statistics import MetricKey
 
-MetricKey = tuple[str, str]  # heading and name of a metric
 BY_LEVEL = "accuracy by level, best node of the level"
 ECE_BY_LEVEL = "calibration error (ECE) by level"
 TOP1: MetricKey = ("leaves", "top-1")

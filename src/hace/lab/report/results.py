@@ -7,10 +7,11 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, MetricKey, chosen_runs, method_title
+from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, chosen_runs, method_title
 from hace.lab.report.scores import ArenaScores, Store
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
+from hace.metrics.sample_statistics import MetricKey
 
 DEFAULT_PAIR = ("hace", "sce")
 

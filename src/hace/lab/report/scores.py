@@ -10,9 +10,10 @@ import numpy as np
 
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.report.arenas import BY_LEVEL, Choice, MetricKey, level_names
+from hace.lab.report.arenas import BY_LEVEL, Choice, level_names
 from hace.lab.runs.run import Run
 from hace.metrics.intervals import Interval, headline_columns, interval, paired_interval
+from hace.metrics.sample_statistics import MetricKey
 
 
 class Score(NamedTuple):

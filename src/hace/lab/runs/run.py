@@ -33,7 +33,7 @@ from hace.lab.runs.integrity import AGAIN, check_file, check_files, check_seal
 from hace.lab.runs.settings import from_dict
 from hace.lab.runs.train_config import TrainConfig
 
-FORMAT = 2
+RUN_FORMAT = 2
 UNSEALED_FORMAT = 1  # results without hashes
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
@@ -241,7 +241,7 @@ def open_run(folder: Path) -> Run:
 
 def known_format(about: Mapping[str, Any]) -> bool:
     """Whether this version can read a run."""
-    return about.get("format") in (UNSEALED_FORMAT, FORMAT)
+    return about.get("format") in (UNSEALED_FORMAT, RUN_FORMAT)
 
 
 def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:

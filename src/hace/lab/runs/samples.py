@@ -17,11 +17,11 @@ from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import DataPrint
 
-S = TypeVar("S", bound=Split)
+_S = TypeVar("_S", bound=Split)
 
 
 @dataclass(frozen=True, eq=False)
-class Source(Generic[S]):
+class Source(Generic[_S]):
     """A data set, loaded.
 
     Attributes:
@@ -29,7 +29,7 @@ class Source(Generic[S]):
         about: Of features that `hace features` wrote: the model and the preprocessing behind them.
     """
 
-    dataset: Dataset[S]
+    dataset: Dataset[_S]
     about: Mapping[str, Any] | None = None
 
     def data_print(self) -> DataPrint:
@@ -39,7 +39,7 @@ class Source(Generic[S]):
 
 
 @dataclass(frozen=True, eq=False)
-class Task(Generic[S]):
+class Task(Generic[_S]):
     """What one run sees.
 
     Attributes:
@@ -53,9 +53,9 @@ class Task(Generic[S]):
 
     hierarchy: Hierarchy
     tree: Hierarchy
-    train: S
-    evaluated: S
-    val: S | None
+    train: _S
+    evaluated: _S
+    val: _S | None
     labels: Literal["leaves", "nodes"]
 
     def targets(self, split: Split) -> np.ndarray:
@@ -97,7 +97,7 @@ def load_source(config: DataConfig) -> Source[Any]:
     )
 
 
-def make_task(source: Source[S], config: RunConfig) -> Task[S]:
+def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
     """Split and, for the control, shuffle.
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless

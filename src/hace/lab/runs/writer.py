@@ -24,12 +24,12 @@ from hace.lab.runs.integrity import VERIFIED, mark_verified, sealed
 from hace.lab.runs.run import (
     CHECKPOINTS,
     CONFIG,
-    FORMAT,
     HIERARCHY,
     LOG,
     PREDICTIONS,
     RESULT,
     RUN,
+    RUN_FORMAT,
     TENSORBOARD,
     WEIGHTS,
     DataPrint,
@@ -194,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _about(config: RunConfig, data: DataPrint) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": RUN_FORMAT,
         "id": config.identity(data.fingerprint),
         "kind": config.kind,
         "data": {

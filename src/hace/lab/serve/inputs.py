@@ -25,7 +25,7 @@ from hace.files.optional import optional
 from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore
 
-LISTS = (".csv", ".tsv")
+_LISTS = (".csv", ".tsv")
 LONGEST = 1000  # times as long as it is narrow
 FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
@@ -138,7 +138,7 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
         raise FormatError(
             f"There is no {path}. Give an image, a folder of images, a CSV list with a column path, or features."
         )
-    if path.suffix.lower() in LISTS:
+    if path.suffix.lower() in _LISTS:
         return _list(path)
     if path.suffix.lower() in FEATURES:
         return FeatureRows(_feature_parts(path))

@@ -34,7 +34,7 @@ from hace.lab.serve.trained_model import Trained, load_trained
 from hace.lab.serve.vision import Vision, probe_vision, trained_vision
 from hace.losses.base import HierarchicalLoss
 
-ROWS = 1024  # features per batch
+_ROWS = 1024  # features per batch
 SHOWN = 20  # broken images
 
 
@@ -185,7 +185,7 @@ class Predictor:
         """Names, raw outputs and broken images, batch by batch."""
         if isinstance(given, FeatureRows):
             head, first = self._head_for(given), 0
-            for names, x in given.batches(batch_size or ROWS):
+            for names, x in given.batches(batch_size or _ROWS):
                 yield names, torch.cat(list(head.outputs(x, first=first))), []
                 first += len(x)
             return

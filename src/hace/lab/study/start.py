@@ -19,7 +19,7 @@ from hace.lab.runs.samples import Source, load_source
 from hace.lab.runs.settings import differences
 from hace.lab.study.cells import HELD_OUT, Cell
 from hace.lab.study.plans import Choices, StudyPlan
-from hace.lab.study.study import FORMAT, RUNS, STUDY, Study, read_study
+from hace.lab.study.study import RUNS, STUDY, STUDY_FORMAT, Study, read_study
 
 _SHOWN = 8  # differences
 DINOV2_FEATURES = 1024
@@ -121,7 +121,7 @@ def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
 def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -> dict[str, Any]:
     """The content of study.json."""
     return {
-        "format": FORMAT,
+        "format": STUDY_FORMAT,
         "preset": plan.preset,
         "choices": {
             "only": dict(choices.only),

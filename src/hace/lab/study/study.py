@@ -21,7 +21,7 @@ from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, Run, read_run
 from hace.lab.study.cells import Cell, Record, Stage, cell_from_dict, choose
 
-FORMAT = 1
+STUDY_FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
 _PARTS = {"preset": str, "choices": dict, "runs": str, "data": dict, "cells": list}
 
@@ -129,10 +129,10 @@ def read_study(folder: str | Path) -> Study:
     sets = [] if "data" in lacking else document["data"].values()
     for key in ("kind", "fingerprint", "samples"):
         lacking += [key] if any(not isinstance(about, dict) or key not in about for about in sets) else []
-    if document.get("format") != FORMAT or lacking:
+    if document.get("format") != STUDY_FORMAT or lacking:
         what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
         raise FormatError(
-            f"{path} must be a study of format {FORMAT}. Got {what}: it is damaged, or of another version."
+            f"{path} must be a study of format {STUDY_FORMAT}. Got {what}: it is damaged, or of another version."
         )
     return Study(folder, document)
 

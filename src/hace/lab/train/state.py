@@ -24,7 +24,7 @@ from hace.files.torch_files import read_torch
 from hace.files.writing import write_whole, writing
 from hace.lab.runs.run import CHECKPOINTS
 
-FORMAT = 1
+_FORMAT = 1
 KEPT = 2
 HASH_DIGITS = 16
 
@@ -138,7 +138,7 @@ class Checkpoints:
 
     def __init__(self, run: Path, run_id: str, hierarchy: str) -> None:
         self.folder = run / CHECKPOINTS
-        self._about = {"format": FORMAT, "run": run_id, "hierarchy": hierarchy}
+        self._about = {"format": _FORMAT, "run": run_id, "hierarchy": hierarchy}
 
     def all(self) -> list[Path]:
         """The files, the newest first."""

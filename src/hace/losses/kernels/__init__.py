@@ -71,7 +71,7 @@ def usable(z: Tensor, *others: Tensor | None) -> bool:
     )
 
 
-class Rows(NamedTuple):
+class KernelRows(NamedTuple):
     """What a loss over a tree needs besides the logits.
 
     ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
@@ -94,7 +94,7 @@ class Rows(NamedTuple):
     reduction: str = "none"
 
 
-def tree_loss(z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor:
+def tree_loss(z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> Tensor:
     """(B,) losses, each already divided as ``reduction`` says, so that their sum is the reduced loss.
 
     Args:
@@ -107,7 +107,7 @@ def tree_loss(z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor
     return _TreeLoss.apply(z, rows, pure)
 
 
-def node_log_probs(z: Tensor, parent: Tensor) -> Tensor:
+def kernel_log_probs(z: Tensor, parent: Tensor) -> Tensor:
     """(B, N) log q* of every node of a tree, without gradient."""
     if torch.compiler.is_compiling():
         return _node_log_probs_op(z, parent)
@@ -121,7 +121,7 @@ def node_log_probs(z: Tensor, parent: Tensor) -> Tensor:
 
 class _TreeLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z: Tensor, rows: Rows, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+    def forward(ctx, z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
         loss, ctx.grad = _compute(z, rows, ctx.needs_input_grad[0])
         ctx.save_for_backward(z)
         ctx.rows, ctx.pure = rows, pure
@@ -148,7 +148,7 @@ def _all_ones(x: Tensor) -> bool:
     return x.numel() == 0 or (x.stride(0) == 0 and x[0].item() == 1.0) or bool((x == 1.0).all())
 
 
-def _compute(z: Tensor, rows: Rows, with_grad: bool) -> tuple[Tensor, Tensor | None]:
+def _compute(z: Tensor, rows: KernelRows, with_grad: bool) -> tuple[Tensor, Tensor | None]:
     z = z.detach().contiguous()
     batch, columns = z.shape
     loss = z.new_empty(batch)
@@ -211,7 +211,7 @@ def _tree_loss_op(
     with_grad: bool,
 ) -> tuple[Tensor, Tensor]:
     ranges = (low, high, column)
-    rows = Rows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
+    rows = KernelRows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
     loss, grad = _compute(z, rows, with_grad)
     return loss, z.new_empty(0) if grad is None else grad
 
@@ -238,7 +238,7 @@ _tree_loss_op.register_autograd(_hand_over_gradient, setup_context=_save_gradien
     "hace::node_log_probs", mutates_args=(), schema="(Tensor z, Tensor parent) -> Tensor"
 )
 def _node_log_probs_op(z: Tensor, parent: Tensor) -> Tensor:
-    return node_log_probs(z, parent)
+    return kernel_log_probs(z, parent)
 
 
 @_node_log_probs_op.register_fake
