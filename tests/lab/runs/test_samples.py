@@ -110,5 +110,5 @@ def test_joined_images_keep_boxes_and_refuse_a_mixture() -> None:
     assert both.names == ["a", "b", "b"]
     assert torch.equal(both.pixels, pixels[[0, 1, 1]])
     assert both.boxes.tolist() == boxes[[0, 1, 1]].tolist()
-    with pytest.raises(DataError, match="cropped differently"):
+    with pytest.raises(DataError, match="must be cropped alike"):
         one.joined([one, hace.Samples(h, np.array([0]), ["c"], pixels[:1])])
