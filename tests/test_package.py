@@ -73,6 +73,7 @@ PUBLIC = {
     "draw_hierarchy",
     "evaluate",
     "fgvc_hierarchy",
+    "fit_temperature",
     "leaf_logits",
     "load_dataset",
     "metrics",

@@ -5,7 +5,8 @@ Imports `errors`, `hierarchy` and `losses`.
 
 from __future__ import annotations
 
+from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
 from hace.decisions.rules import predict
 
-__all__ = ["Decisions", "predict"]
+__all__ = ["Decisions", "fit_temperature", "predict"]
