@@ -262,11 +262,11 @@ def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
         Path("bad.csv").write_text(",".join(columns) + "\n" + ",".join("1" for _ in columns) + "\n")
         return refused(capsys, scores="bad.csv")
 
-    assert "no class of the hierarchy: 'huskey'. Did you mean 'husky'?" in header(*LEAVES[1:], "huskey")
+    assert "a class of the hierarchy. Got 'huskey'. Did you mean 'husky'?" in header(*LEAVES[1:], "huskey")
     assert "--ignore-column" in header(*LEAVES, "image")
     assert "Leaves without a column: 'siamese'" in header("husky", "beagle", "persian")
     assert "Nodes without a column" in header(*LEAVES, "dog")
-    assert "two columns stand for 'husky'" in header(*LEAVES, "husky")
+    assert "one column. Got two for 'husky'" in header(*LEAVES, "husky")
     Path("text.csv").write_text(",".join(LEAVES) + "\n" + "1,2,three,4\n" * 40)
     assert "every cell must be a number" in refused(capsys, scores="text.csv")
     assert "no column 'image' to ignore" in refused(capsys, "--ignore-column", "image", scores="text.csv")

@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name
 from hace.data.listings import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
-from hace.errors import DataError, HaceError, nearest
+from hace.errors import DataError, HaceError
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import ambiguous, known_names
+from hace.hierarchy.names import known_names, unknown_name_hint
 
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 _LAYOUT = (
@@ -102,11 +102,9 @@ def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarch
     wrong = [(image, label) for image, label in zip(images, labels, strict=True) if label not in known]
     if wrong:
         image, label = wrong[0]
-        several = ambiguous(h, label)
-        hint = " Several nodes have that name: use ids." if several else nearest(label, known)
         raise DataError(
-            f"{(folder / image).parent}: the folder must be a class of the hierarchy, by id or unique name.{hint} "
-            f"{len(wrong):,} of {len(images):,} images are in such folders."
+            f"{(folder / image).parent}: the folder must be a class of the hierarchy, by id or unique name."
+            f"{unknown_name_hint(h, label)} {len(wrong):,} of {len(images):,} images are in such folders."
         )
 
 

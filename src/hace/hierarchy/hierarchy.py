@@ -33,9 +33,8 @@ class Hierarchy(Pairs):
       this order.
     * the map between them: ``leaf_nodes`` (label to node index) and ``labels`` (node index to label, -1 inside).
 
-    Depth counts from the root, which has depth 0. Without a root (``rooted`` is False) the tops have depth 1,
-    as if below a virtual root, so that :meth:`without_root` changes no depth, level or distance. On a DAG
-    depth is the longest path.
+    The root has depth 0. Without a root (``rooted`` is False) the tops have depth 1, as if below a virtual root, so that
+    :meth:`without_root` changes no depth, level or distance. On a DAG depth is the longest path.
 
     Build one with :meth:`from_edges`, :meth:`from_parents`, :meth:`from_paths`, :meth:`from_networkx`, :meth:`flat` or
     :func:`hace.read_hierarchy`.
@@ -52,9 +51,7 @@ class Hierarchy(Pairs):
     """
 
     def __init__(self) -> None:
-        raise TypeError(
-            "Build a Hierarchy with from_edges, from_parents, from_paths, flat or hace.read_hierarchy."
-        )
+        raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
 
     # ------------------------------------------------------------------ construction
 
@@ -154,7 +151,10 @@ class Hierarchy(Pairs):
         Args:
             parents: a mapping from every id to its parent, to a list of parents, or to None for a top; or a 1-D integer
                 array with the parent's position of node i at position i and -1 for a top (ids are then "0", "1", ...).
-            leaves, names, level_names, rooted: as in :meth:`from_edges`.
+            leaves: as in :meth:`from_edges`.
+            names: as in :meth:`from_edges`.
+            level_names: as in :meth:`from_edges`.
+            rooted: as in :meth:`from_edges`.
 
         Example:
             >>> Hierarchy.from_parents([-1, 0, 0, 1, 1]).leaves

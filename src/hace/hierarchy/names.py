@@ -24,9 +24,13 @@ def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     return table | {node: v for v, node in enumerate(hierarchy.nodes)}
 
 
-def ambiguous(hierarchy: Hierarchy, name: str) -> bool:
-    """Whether several nodes have this display name and none has it as id."""
-    return name not in known_names(hierarchy) and name in hierarchy.names
+def unknown_name_hint(hierarchy: Hierarchy, name: str) -> str:
+    """The end of a message about a name that `known_names` lacks: it is ambiguous, or these are the nearest ones."""
+    return (
+        " Several nodes have that name: use ids."
+        if name in hierarchy.names
+        else nearest(name, known_names(hierarchy))
+    )
 
 
 def column_places(
@@ -35,7 +39,7 @@ def column_places(
     """For each leaf in label order, or each node in node order, the column that holds it.
 
     Raises:
-        DataError: columns that are no class, are there twice, or are missing, with the remedy.
+        DataError: columns that are not a class, repeat or are missing, with the remedy.
     """
     stray = [c for c in ignored if c not in columns]
     if stray:
@@ -45,15 +49,13 @@ def column_places(
     repeated = [c for c, k in Counter(known.get(c, c) for _, c in kept).items() if k > 1]
     unknown = [c for _, c in kept if c not in known]
     if unknown:
-        several = ambiguous(hierarchy, unknown[0])
-        hint = " Several nodes have that name: use ids." if several else nearest(unknown[0], known)
         raise DataError(
-            f"{source}: columns that are no class of the hierarchy: {listed(unknown)}.{hint} "
-            "Columns of something else are left out with --ignore-column NAME."
+            f"{source}: every column must be a class of the hierarchy. Got {listed(unknown)}."
+            f"{unknown_name_hint(hierarchy, unknown[0])} Leave out other columns with --ignore-column NAME."
         )
     if repeated:
         named = repeated[0] if isinstance(repeated[0], str) else hierarchy.nodes[repeated[0]]
-        raise DataError(f"{source}: two columns stand for {named!r}. Each class must have one column.")
+        raise DataError(f"{source}: each class must have one column. Got two for {named!r}.")
     place = {known[c]: i for i, c in kept}
     wanted = {"leaves": hierarchy.leaf_nodes.tolist(), "nodes": list(range(hierarchy.num_nodes))}
     for over in ("leaves", "nodes"):
@@ -121,16 +123,14 @@ def label_nodes(
     bad_words = [(i, w) for i, w in enumerate(words) if w not in known]
     if bad_words:
         row, word = bad_words[0]
-        several = ambiguous(hierarchy, word)
-        hint = " Several nodes have that name: use ids." if several else nearest(word, known)
         raise DataError(
             f"{source}: labels must be ids or unique names of the hierarchy. {len(bad_words)} of {len(words)} are not; the "
-            f"first is {word!r} in row {row}.{hint}"
+            f"first is {word!r} in row {row}.{unknown_name_hint(hierarchy, word)}"
         )
     return np.array([known[w] for w in words], dtype=np.int64)
 
 
 def subset_ids(words: Sequence[str], hierarchy: Hierarchy) -> list[str]:
-    """Ids of a list of classes given by id or unique name; what is unknown stays as it is, for the gate to refuse."""
+    """Ids of a list of classes given by id or unique name; unknown words pass through, for the reader to refuse."""
     known = known_names(hierarchy)
     return [hierarchy.nodes[known[w]] if w in known else w for w in words]

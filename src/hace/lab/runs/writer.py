@@ -48,7 +48,7 @@ _BEFORE_RUN = {CONFIG, HIERARCHY}  # written before run.json
 class RunWriter:
     """A run directory, open for writing by this process alone. Made by :func:`start_run`.
 
-    Attributes:
+    Args:
         run: The run; its `result` is None unless it is finished and whole.
         damage: What was wrong with a run that is made again; "" otherwise.
     """

@@ -136,7 +136,10 @@ class Predictor:
         Args:
             inputs: A path as `hace predict` takes it; a PIL image or a uint8 array (H, W, 3); several paths or images; or,
                 for a probe, features (M, d).
-            top_k, threshold, level, subset: See :class:`Question`.
+            top_k: See :class:`Question`.
+            threshold: See :class:`Question`.
+            level: See :class:`Question`.
+            subset: See :class:`Question`.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
             skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.

@@ -140,7 +140,10 @@ class Rescored:
         """All metrics; without options those of the run's result.
 
         Args:
-            subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
+            subset: See :class:`hace.metrics.evaluator.Evaluator`.
+            distance: See :class:`hace.metrics.evaluator.Evaluator`.
+            rules: See :class:`hace.metrics.evaluator.Evaluator`.
+            bins: See :class:`hace.metrics.evaluator.Evaluator`.
             progress: Called with the number of samples scored since the last call.
         """
 

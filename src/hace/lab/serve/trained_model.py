@@ -14,13 +14,12 @@ from hace.data import Samples
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
-from hace.lab.models import build_model
 from hace.lab.runs.devices import choose_device
 from hace.lab.runs.run import WEIGHTS, Run, read_run
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.batches import Preprocessing, ordered_batches
 from hace.lab.train.distributed import Team
-from hace.lab.train.loop import DTYPES
+from hace.lab.train.loop import DTYPES, initial_model, placed
 from hace.losses.base import HierarchicalLoss
 
 
@@ -105,15 +104,8 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
     tree = hierarchy if config.data.shuffle is None else hierarchy.shuffled(config.data.shuffle)
     loss = config.loss.build(tree)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
-    model = build_model(
-        config.model,
-        loss.num_outputs,
-        image_size=view.size,
-        dropout=config.dropout,
-        drop_path=config.drop_path,
-        seed=0,
-    )
+    model = initial_model(config, loss, view, seed=0)
     fill(model, weights, run.folder / WEIGHTS)
     chosen = choose_device(device)
-    model = model.eval().to(chosen, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    model = placed(model.eval(), config, chosen)
     return Trained(run, model, loss, hierarchy, view, view.transform(), chosen)

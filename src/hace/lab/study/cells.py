@@ -204,7 +204,12 @@ class Record:
 
 
 def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, str]:
-    """The candidate of a cell's final run; or None, and why there is none: "" while the search is not finished."""
+    """The candidate of a cell's final run; or None, and why there is none: "" while the search is not finished.
+
+    Args:
+        cell: The cell.
+        searched: The runs of its search; empty if it has none.
+    """
     if not searched:
         return cell.candidates[0], ""
     failed = [record for record in searched if record.status == "failed"]

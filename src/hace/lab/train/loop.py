@@ -229,19 +229,28 @@ def step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, STEP, step, rank]).generate_state(1, np.uint64)[0])
 
 
-def new_state(
-    config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device
-) -> State:
-    """A model with its initial weights, its optimiser, and nothing done."""
-    model = build_model(
+def initial_model(config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, seed: int) -> nn.Module:
+    """The model of a configuration, with random weights."""
+    return build_model(
         config.model,
         loss.num_outputs,
         image_size=view.size,
         dropout=config.dropout,
         drop_path=config.drop_path,
-        seed=config.seed,
+        seed=seed,
     )
-    model = model.to(device, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def placed(model: nn.Module, config: TrainConfig, device: torch.device) -> nn.Module:
+    """The model on a device, in the memory format of its configuration."""
+    return model.to(device, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def new_state(
+    config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device
+) -> State:
+    """A model with its initial weights, its optimiser, and nothing done."""
+    model = placed(initial_model(config, loss, view, config.seed), config, device)
     optimizer = build_optimizer(
         model,
         config.optimizer,
