@@ -1,7 +1,7 @@
 """How fast features are extracted, against a bare loop over timm: run as `python benchmarks/features.py`.
 
 Both see the same images in one process, in turns, and the best round of each counts. Seconds are those of the processor
-(one thread), so that other work on the machine counts little; those of the clock stand beside them. `extract` reads,
+(one thread), so that other work on the machine matters little; wall-clock seconds are shown beside them. `extract` reads,
 preprocesses, computes, checks, hashes and writes; the bare loop preprocesses and computes, and "forward alone" starts from
 tensors that are ready. "bar" is what the ratio to the bare loop must stay above.
 """

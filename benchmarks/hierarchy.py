@@ -1,6 +1,6 @@
 """How long large hierarchies take, and how much memory: run as `python benchmarks/hierarchy.py`.
 
-Every case runs in a process of its own, so that the peak of its memory is its own. Seconds are those of the
+Every case runs in its own process, so that peak memory is per case. Seconds are those of the
 processor (one thread), so that other work on the machine counts little; memory is what the case adds at its peak.
 "bar" is the time and the memory that the case must stay below.
 """

@@ -187,7 +187,7 @@ def dag(num_nodes: int, batch: int, rounds: int) -> None:
 
 
 def memory(num_nodes: int, batch: int, smoothing: float) -> None:
-    """Peak memory of one step, the gradient included, in buffers of the logits' size; in a process of its own."""
+    """Peak memory of one step, the gradient included, in buffers of the logits' size, measured in a separate process."""
     h = random_tree(num_nodes)
     loss = hace.HACELoss(h, 0.5, smoothing)
     z = torch.randn(batch, num_nodes, requires_grad=True)

@@ -36,7 +36,7 @@ def taxonomy(leaves: int, inner: int, depth: int, seed: int = 0) -> Hierarchy:
     widths[-1] += inner - 1 - widths.sum()
     parents, above = [-1], np.array([0])
     for width in [*widths.tolist(), leaves]:
-        # every node above gets a child first, so that none of them is a leaf
+        # every node above gets a child first, so that none is a leaf
         below = np.concatenate([above, rng.choice(above, width - len(above))])
         above = np.arange(len(parents), len(parents) + width)
         parents += below.tolist()

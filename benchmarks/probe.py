@@ -106,7 +106,7 @@ def medians(cases: dict[str, Case], rounds: int) -> dict[str, float]:
     return {name: statistics.median(t) for name, t in times.items()}
 
 
-def told(what: str, ratio: float, bar: float | None) -> None:
+def report(what: str, ratio: float, bar: float | None) -> None:
     verdict = "" if bar is None else f"   bar {bar:.2f}x{'' if ratio <= bar else '   ABOVE THE BAR'}"
     print(f"  {what:66} {ratio:5.2f}x{verdict}", flush=True)
 
@@ -156,8 +156,8 @@ def one_head(data: Data, rounds: int) -> None:
     print(f"\n{data.name}: one head, {len(data.x):,} x {data.x.shape[1]} to {h.num_nodes} outputs")
     print(f"  an epoch of cross-entropy takes {base * 1e3:.0f} ms, in a plain torch loop "
           f"{times['torch loop'] * 1e3:.0f} ms")  # fmt: skip
-    told("HACE / cross-entropy over the same outputs", times["HACE"] / base, 1.1)
-    told("HACE with label smoothing / the same", times["HACE + smoothing"] / base, None)
+    report("HACE / cross-entropy over the same outputs", times["HACE"] / base, 1.1)
+    report("HACE with label smoothing / the same", times["HACE + smoothing"] / base, None)
 
 
 def sixteen_heads(data: Data, rounds: int, bar: float) -> None:
@@ -177,7 +177,7 @@ def sixteen_heads(data: Data, rounds: int, bar: float) -> None:
             "alone": lambda singles=singles: sum(single() for single in singles),
         }
         times = medians(cases, rounds)
-        told(
+        report(
             f"{name}: side by side {times['together']:.2f} s / one by one {times['alone']:.2f} s",
             times["together"] / times["alone"],
             bar,

@@ -38,7 +38,7 @@ def declare(torchvision_folder: str) -> bool:
     """Declare the two operators if this torch is CPU-only and a CUDA build of torchvision cannot load beside it.
 
     Args:
-        torchvision_folder: Where torchvision's `__init__.py` lies.
+        torchvision_folder: The folder of torchvision's `__init__.py`.
 
     Returns:
         Whether the operators were declared.

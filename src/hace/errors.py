@@ -1,6 +1,6 @@
 """The exceptions of hace: one family, so that one `except` catches what a caller can put right.
 
-A message names the argument, the rule, the value and the remedy. The command line prints it as it is, without a
+A message names the argument, the rule, the value and the remedy. The command line prints it without a
 traceback. Anything that is *not* a `HaceError` is a bug in hace.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
-# A longer list of problems helps nobody; all of them are in `HaceError.problems`.
+# A longer list of problems helps no one; `HaceError.problems` holds all of them.
 SHOWN_PROBLEMS = 12
 
 # `nearest` compares a name with every known one. Above this count it looks at the first ones only, so that an error

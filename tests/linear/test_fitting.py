@@ -278,7 +278,7 @@ def spoilt(row: int, value: float) -> torch.Tensor:
         ({"sample_weight": np.zeros(10)}, "and not all zero"),
         ({"validation": (spoilt(2, torch.nan), Y)}, "validation x must be finite. 2 of 10 rows"),
         ({"validation": (X, Y + 9)}, "validation target must be from 0 to 4"),
-        ({"validation": (X[:, 1:], Y)}, "validation must have the 16 columns of x. Got 15 instead"),
+        ({"validation": (X[:, 1:], Y)}, "validation must have the 16 columns of x. Got 15"),
     ],
 )
 def test_bad_data(change: dict[str, Any], message: str) -> None:

@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return interrupted()
     except BrokenPipeError:
-        # The reader has seen enough (`hace ... | head`). Python would complain again at exit, hence the empty stdout.
+        # The reader has seen enough (`hace ... | head`). Without the empty stdout Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if from_ctrl_c(error):

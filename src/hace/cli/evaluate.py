@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> None:
 def comparison(
     report: Evaluation, other: Evaluation, models: list[Model], args: argparse.Namespace
 ) -> tuple[dict[str, Any], str]:
-    """The differences of two models, for JSON and for people."""
+    """The differences of two models, as JSON and as text."""
     from hace.lab.runs.progress import progress
     from hace.metrics.comparison import compare, comparison_text
 

@@ -52,7 +52,7 @@ def write_results(
         document: The report as JSON.
         level: The level of classes.csv.
         names: What pictures call the models.
-        raw: Whether text in tables stays as it is, formulas included.
+        raw: Whether text in tables is written unchanged, formulas included.
     """
     from hace.metrics.plots import draw_evaluation
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hace.lab.serve.rescoring import Rescored
     from hace.metrics.evaluation import Evaluation
 
-# What a run knows by itself, and the value that says that an option was not given.
+# Options that a run makes superfluous, with the value of each when it is not given.
 OF_FILES = {
     "scores": None,
     "labels": None,

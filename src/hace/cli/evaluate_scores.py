@@ -121,7 +121,7 @@ def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: d
 
 
 def like_probabilities(chunk: np.ndarray) -> bool:
-    """Whether all rows lie in [0, 1] and sum to 1, as far as rounding shows; one column alone tells nothing."""
+    """Whether all rows are in [0, 1] and sum to 1 within rounding; a single column is inconclusive."""
     if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
         return False
     return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))

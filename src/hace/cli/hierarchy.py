@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --to or --plot, write it in another
-format or draw it instead. An existing output file is replaced, in one step at the very end.
+format or draw it. An existing output file is replaced in one step, at the end.
 """
 
 EXAMPLES = """\

@@ -15,11 +15,11 @@ _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lis
 
 
 def add_raw_cells(parser: argparse.ArgumentParser) -> None:
-    """Declare --raw-cells, for commands that write CSV tables for people."""
+    """Declare --raw-cells, for commands that write CSV tables."""
     parser.add_argument(
         "--raw-cells",
         action="store_true",
-        help="write text in CSV tables as it is (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)",
+        help="write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)",
     )
 
 

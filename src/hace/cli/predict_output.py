@@ -100,7 +100,7 @@ class Output:
         """Write a batch."""
         code = getattr(self.stream, "encoding", None) or "utf-8"
         for line in self.writer(batch, self.first, self.skip_broken):
-            # A name of bytes that are no text, or a terminal that does not know a letter, gets it as \\udce4.
+            # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
             self.stream.write(line.encode(code, "backslashreplace").decode(code))
             self.first = False
         self.stream.flush()

@@ -74,7 +74,7 @@ class Dataset(Generic[_S]):
         return digest.hexdigest()
 
     def summary(self) -> str:
-        """Splits, classes and labels for people, one line each."""
+        """A summary of splits, classes and labels, one line each."""
         h = self.hierarchy
         lines = [f"{self.name}: {h.num_leaves:,} classes, {h.num_nodes:,} nodes, {h.kind}"]
         for name, split in self.splits.items():

@@ -31,7 +31,7 @@ def chosen_hierarchy(
 
     Args:
         given: The user's hierarchy or its file.
-        root_node: Whether to have a root; None keeps the hierarchy as it is.
+        root_node: Whether to have a root; None leaves the hierarchy unchanged.
         own: Makes the data set's own hierarchy; None if it has none.
         default: `root_node` for the data set's own hierarchy.
 

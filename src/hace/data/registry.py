@@ -23,7 +23,7 @@ from hace.errors import ConfigError, DataError, nearest
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """A data set that `load_dataset` knows."""
+    """A data set that `load_dataset` can load."""
 
     title: str
     load: Callable[..., Dataset[Any]]

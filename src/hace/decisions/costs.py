@@ -96,7 +96,7 @@ class _Tree:
         levels = np.cumsum([0, *np.bincount(h.depths[inner])]) if self.size else np.array([0])
         self.levels = [(int(a), int(b)) for a, b in pairwise(levels) if b > a]
         leaf = h.leaf_nodes
-        # Where each node's row stands when the leaves, in label order, follow the inner nodes.
+        # The position of each node's row when the leaves, in label order, follow the inner nodes.
         rows = np.where(h.labels >= 0, self.size + h.labels, place[:-1])
 
         def tensor(values: np.ndarray, dtype: torch.dtype = torch.float64) -> Tensor:

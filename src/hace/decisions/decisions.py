@@ -64,7 +64,7 @@ class Decisions:
 
     @property
     def labels(self) -> Tensor:
-        """Label of each answer, -1 where it is no leaf."""
+        """Label of each answer, -1 where it is not a leaf."""
         labels = torch.tensor([*self.hierarchy.labels.tolist(), -1], device=self.nodes.device)
         return labels[self.nodes]
 

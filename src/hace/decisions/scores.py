@@ -32,7 +32,7 @@ def as_scores(
         kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of outputs that exclude each other, so rows sum to 1;
             ``"node_log_probs"``: log q* of all nodes, as a loss's ``node_log_probs`` gives it.
         outputs: what the columns are; ``"auto"`` tells by their number.
-        first_row: where these rows stand among all, for messages.
+        first_row: index of the first of these rows among all, for messages.
 
     Returns:
         (B, n) or (B, N) in float32, or float64 where the scores are.
@@ -41,11 +41,11 @@ def as_scores(
         DataError: a shape that does not fit, NaN, +inf, rows without any mass, probabilities that do not sum to 1.
     """
     if kind not in SCORE_KINDS:
-        raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r} instead.")
+        raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r}.")
     z = _tensor(scores)
     score_columns(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
     if not z.is_floating_point():
-        raise DataError(f"scores must be floating-point numbers. Got {z.dtype} instead.")
+        raise DataError(f"scores must be floating-point numbers. Got {z.dtype}.")
     half = z.dtype in (torch.float16, torch.bfloat16)
     z = z.float() if half else z
 
@@ -108,7 +108,7 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     _refuse_rows(
         (leaves == -torch.inf).all(1, keepdim=True),
         "must have some mass on the leaves",
-        "Decide among nodes instead.",
+        "Decide among nodes.",
     )
     return leaves.log_softmax(dim=1)
 
@@ -144,7 +144,7 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
 
     Raises:
         DataError: an unknown class (with the nearest names), an inner node, an empty subset, or a sample all of whose
-            mass lies outside.
+            mass is outside.
     """
     keep = subset_mask(hierarchy, subset)
     over = score_columns(tuple(logits.shape), hierarchy, outputs)
@@ -157,7 +157,7 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
 
 
 def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
-    """(N,) whether a leaf of the subset stands at or below each node."""
+    """(N,) whether a leaf of the subset is at or below each node."""
     kept = [str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)]
     if not kept:
         raise DataError("subset is empty. Name at least one class.")
@@ -194,10 +194,10 @@ def as_nodes(
         abstain: whether the node index -1, no answer, is allowed.
     """
     if of not in ("leaves", "nodes"):
-        raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r} instead.")
+        raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r}.")
     y = _tensor(labels).cpu()
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise DataError(f"{what} must hold integers. Got {y.dtype} instead.")
+        raise DataError(f"{what} must hold integers. Got {y.dtype}.")
     y = y.long()
     count = hierarchy.num_leaves if of == "leaves" else hierarchy.num_nodes
     outside = (y < (-1 if abstain and of == "nodes" else 0)) | (y >= count)

@@ -156,7 +156,7 @@ def _header(file: IO[bytes], path: Path, name: str) -> _Declared:
     """Read and check the header of an array, from its first byte on."""
     start = file.read(12)
     if start[:6] != _MAGIC:
-        raise FormatError(f"{path}: must hold plain arrays. Got {_shown(name)}, which is no .npy array.")
+        raise FormatError(f"{path}: must hold plain arrays. Got {_shown(name)}, which is not an .npy array.")
     long = start[6] > 1  # version 1 has two bytes for the length of the header, later ones four
     (length,) = struct.unpack("<I" if long else "<H", start[8 : 12 if long else 10])
     if length > _MAX_HEADER:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as it is and as RGB
+BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as stored and as RGB
 
 
 def read_image(path: str | os.PathLike[str]) -> Image:

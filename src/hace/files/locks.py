@@ -119,5 +119,5 @@ def is_held(folder: Path) -> bool:
             return False
     except ConfigError:
         return True
-    except HaceError:  # read-only or without locks: nobody works there
+    except HaceError:  # read-only or without locks: no process works there
         return False

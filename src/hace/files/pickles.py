@@ -1,7 +1,7 @@
 """Read pickles as data: a small machine that builds plain values and calls nothing but what its reader names.
 
 A pickle is a program that may call anything, nest without limit and size the interpreter's tables. `pickle` is never
-imported here. The machine knows the opcodes that published files use, bounds their number, the depth of what they build
+imported here. The machine runs the opcodes that published files use, and bounds their number, the depth of what they build
 and the memo, and takes only text and numbers for keys, so that no hash recurses.
 """
 

@@ -1,4 +1,4 @@
-"""CSV: rows from outside with the lines they begin on, and tables for people that no spreadsheet runs as a formula."""
+"""CSV: rows from outside with the lines they begin on, and tables whose cells no spreadsheet runs as formulas."""
 
 from __future__ import annotations
 
@@ -77,23 +77,23 @@ def safe_cell(value: Any) -> Any:
 
 
 def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
-    """Write a CSV table for people.
+    """Write a CSV table.
 
     Args:
         file: Where to, opened with `newline=""`.
         columns: The columns by name, all of one length.
-        raw: Whether to write text as it is, instead of by `safe_cell`.
+        raw: Whether to write text unchanged rather than by `safe_cell`.
     """
     write_rows(file, [list(columns), *zip(*columns.values(), strict=True)], raw=raw)
 
 
 def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False) -> None:
-    """Write rows of a CSV table for people.
+    """Write rows of a CSV table.
 
     Args:
         file: Where to, opened with `newline=""`.
         rows: The rows.
-        raw: Whether to write text as it is, instead of by `safe_cell`.
+        raw: Whether to write text unchanged rather than by `safe_cell`.
     """
     writer = csv.writer(file)
     writer.writerows(rows if raw else ([safe_cell(cell) for cell in row] for row in rows))

@@ -58,7 +58,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Tenso
         return torch.empty(size, dtype=storage.dtype)
     values = storage.content.view(storage.dtype)
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    # Strides of 0 would let a few bytes stand for any number of values.
+    # Strides of 0 would let a few bytes claim any number of values.
     if max(last + 1, math.prod(size)) > len(values):
         raise FormatError(f"a tensor of shape {size} does not fit its {len(values):,} values"[:200])
     return values.as_strided(size, stride, offset)

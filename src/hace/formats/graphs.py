@@ -184,7 +184,7 @@ def render_dot(hierarchy: Hierarchy) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    # Mermaid knows no backslash escapes: whatever could mean something is written as a character code.
+    # Mermaid has no backslash escapes: every special character is written as a character code.
     def masked(c: str) -> str:
         if c == "\n":
             return "<br>"

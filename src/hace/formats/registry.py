@@ -31,7 +31,7 @@ class Format:
     parse: Callable[..., Draft] | None = None  # (SourceText, **options)
     scan: Callable[..., Draft] | None = None  # (folder, Problems, **options)
     render: Callable[[Hierarchy], str] | None = None
-    root: bool | None = None  # whether reading adds (True) or removes (False) a root unless told otherwise
+    root: bool | None = None  # whether reading adds (True) or removes (False) a root by default
 
     @property
     def options(self) -> tuple[str, ...]:

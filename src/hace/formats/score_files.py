@@ -91,7 +91,7 @@ def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -
     Args:
         path: The file.
         key: The name of the array in an .npz.
-        usual: Names that are taken without being told.
+        usual: Names to look for by default.
         option: What `key` was given with, for messages.
 
     Raises:

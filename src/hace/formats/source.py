@@ -152,7 +152,7 @@ def build(
         flat: As in `read_hierarchy`.
 
     Raises:
-        FormatError: If the reader met broken text, or found no edge and was not told to expect a flat list.
+        FormatError: If the reader met broken text, or found no edge and `flat` is False.
         HierarchyError: With everything that keeps the draft from being a hierarchy.
     """
     problems.raise_broken()

@@ -1,4 +1,4 @@
-"""What the columns of a table of scores are, told by their number: the leaves or the nodes of a hierarchy."""
+"""Whether the columns of scores are the leaves or the nodes of a hierarchy, by their number."""
 
 from __future__ import annotations
 

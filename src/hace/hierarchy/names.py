@@ -86,7 +86,7 @@ def label_nodes(
         kind: ``"index"``: label 0 to n - 1; ``"id"``: an id or a unique display name, of any node; ``"auto"``: integers
             are labels and text is ids, refused where integers could be both and it matters.
         source: for messages.
-        option: how a user sets `kind`, for messages; {} stands for the value.
+        option: how a user sets `kind`, for messages; {} is replaced by the value.
     """
     if kind not in LABEL_KINDS:
         raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")

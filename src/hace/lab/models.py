@@ -224,7 +224,7 @@ def _timm() -> Any:
 
 
 def _checked_name(name: str, timm: Any) -> str:
-    """A timm name as it is. Others are refused here: timm would look for some of them on the network."""
+    """A valid timm name, unchanged. Others are refused here: timm would look for some of them on the network."""
     architecture, dot, tag = name.partition(".")
     if not timm.is_model(architecture):
         hint = nearest(name, [*ARCHITECTURES, *timm.list_models()])

@@ -54,7 +54,7 @@ class EpochLoop:
         self._blocks = [Heads(trials, block, losses, weight, bias, options) for block in blocks]
 
     def _initial(self, start: FittedHead | None) -> tuple[Tensor, Tensor]:
-        """(d, C) and (C,): the law of torch.nn.Linear, uniform within 1 / sqrt(d), from a generator of its own."""
+        """(d, C) and (C,): as torch.nn.Linear initialises, uniform within 1 / sqrt(d), from a separate generator."""
         columns, width = self._rows.shape_of(self._losses[0])
         if start is not None:
             bias = start.bias if start.bias is not None and self._options.bias else torch.zeros(columns)
@@ -70,14 +70,14 @@ class EpochLoop:
         """Trains to the end, or until no head is left."""
         for epoch in range(1, self._options.epochs + 1):
             self._train(epoch)
-            told: list[EpochRecord | None] = [None] * len(self._trials)
+            records: list[EpochRecord | None] = [None] * len(self._trials)
             for block in self._blocks:
                 for place, record in self._close(block, epoch).items():
                     self._history[place].append(record)
-                    told[place] = record
+                    records[place] = record
             self._blocks = [block for block in self._blocks if block.places]
             if on_epoch is not None:
-                on_epoch(epoch, told)
+                on_epoch(epoch, records)
             if not self._blocks:
                 break
         return self._fitted()

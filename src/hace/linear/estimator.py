@@ -1,4 +1,4 @@
-"""A linear classifier that knows a hierarchy, for scikit-learn's pipelines, searches and meta-estimators."""
+"""A hierarchy-aware linear classifier, for scikit-learn's pipelines, searches and meta-estimators."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     width = head.weight.shape[1]
     if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
         raise DataError(
-            f"x must have the {width} columns that the head was trained on. Got shape {tuple(np.shape(x))} instead."
+            f"x must have the {width} columns that the head was trained on. Got shape {tuple(np.shape(x))}."
         )
     out = torch.empty(len(x), len(head.weight))
     for first in range(0, len(x), _CHUNK):
@@ -94,12 +94,12 @@ def fit_heads(
         held_out = HeldOut(LabelledFeatures(*validation, trials[0].loss, what="validation "))
         if held_out.rows.x.shape[1] != rows.x.shape[1]:
             raise DataError(
-                f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.rows.x.shape[1]} instead."
+                f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.rows.x.shape[1]}."
             )
     if start is not None and start.weight.shape != (trials[0].loss.num_outputs, rows.x.shape[1]):
         raise DataError(
             f"start must have weights ({trials[0].loss.num_outputs}, {rows.x.shape[1]}). "
-            f"Got {tuple(start.weight.shape)} instead."
+            f"Got {tuple(start.weight.shape)}."
         )
     if full:
         return [converged_head(rows, trial, optimization, held_out=held_out, start=start) for trial in trials]
@@ -118,10 +118,10 @@ def _check_group(
         shown = sorted(f"{outputs} outputs for {labels} {kind}" for outputs, kind, labels in shapes)
         raise ConfigError(
             f"trials must have the same number of outputs and take the same labels. Got {'; '.join(shown)}. "
-            "Train each kind in a pass of its own."
+            "Train each kind in its own pass."
         )
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 1 << 63:
-        raise ConfigError(f"seed must be a whole number from 0 on. Got {seed!r} instead.")
+        raise ConfigError(f"seed must be a whole number from 0 on. Got {seed!r}.")
     if optimization.patience is not None and validation is None:
         raise ConfigError("patience needs validation data: give validation=(features, targets).")
 

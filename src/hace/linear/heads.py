@@ -24,7 +24,7 @@ class Heads:
 
     Args:
         trials: all trials of the pass.
-        places: which of them these heads are; trials with one loss object stand together.
+        places: which of them these heads are; trials with one loss object are adjacent.
         losses: for each trial its loss, with ``reduction="none"``.
         weight: (d, C), what every head starts from.
         bias: (C,).

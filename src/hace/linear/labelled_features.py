@@ -1,4 +1,4 @@
-"""What a linear head is trained on, checked once at the gate: features, targets and sample weights."""
+"""The training data of a linear head, checked once: features, targets and sample weights."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LabelledFeatures:
     ) -> None:
         self.x = as_features(x, what + "x", dtype)
         if len(self.x) == 0:
-            raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)} instead.")
+            raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)}.")
         self.target = _targets(target, self.x, loss, what + "target")
         self.weight = None if weight is None else _weights(weight, self.x)
 
@@ -63,10 +63,10 @@ def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> 
     tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what, dtype)
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise DataError(
-            f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)} instead."
+            f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)}."
         )
     if tensor.is_complex():
-        raise DataError(f"{what} must hold real numbers. Got {tensor.dtype} instead.")
+        raise DataError(f"{what} must hold real numbers. Got {tensor.dtype}.")
     tensor = tensor.to(dtype).contiguous()
     # A sum that is finite has finite terms; only one that is not needs a closer look.
     if not all(bool(part.sum().isfinite()) for part in tensor.split(_CHUNK)):
@@ -85,9 +85,9 @@ def _refuse_not_finite(tensor: Tensor, what: str) -> None:
 
 def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "biuf":
-        raise DataError(f"{what} must hold real numbers. Got {array.dtype} instead.")
+        raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
     width = np.float64 if dtype is torch.float64 else np.float32
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told as such
+    with np.errstate(over="ignore"):  # overflow becomes inf, which is reported below
         return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map cannot be written
 
 
@@ -95,11 +95,11 @@ def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tenso
     tensor = target.detach() if isinstance(target, Tensor) else torch.from_numpy(np.array(target))
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
         raise DataError(
-            f"{what} must hold integer labels. Got {tensor.dtype} instead. Use target.long() if they are whole numbers."
+            f"{what} must hold integer labels. Got {tensor.dtype}. Use target.long() if they are whole numbers."
         )
     if tensor.shape != (len(x),):
         raise DataError(
-            f"{what} must have one label for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)} instead."
+            f"{what} must have one label for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)}."
         )
     tensor = tensor.long().to(x.device)
     bad = ((tensor < 0) | (tensor >= loss.num_labels)).nonzero().flatten()
@@ -116,7 +116,7 @@ def _weights(weight: Any, x: Tensor) -> Tensor:
     tensor = weight.detach() if isinstance(weight, Tensor) else torch.from_numpy(np.array(weight, np.float64))
     if tensor.shape != (len(x),):
         raise DataError(
-            f"sample_weight must have one weight for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)} instead."
+            f"sample_weight must have one weight for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)}."
         )
     tensor = tensor.double()
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
@@ -148,7 +148,7 @@ class HeldOut:
         return right / len(self.rows)
 
     def _below(self, label: Tensor, node: Tensor, loss: HierarchicalLoss) -> Tensor:
-        """Whether each leaf is the node or lies below it."""
+        """Whether each leaf is the node or below it."""
         count = loss.hierarchy.num_nodes
         if id(loss) not in self._pairs:
             ancestor, descendant = loss.hierarchy.reachability()

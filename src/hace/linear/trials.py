@@ -43,7 +43,7 @@ class Trial:
     def __post_init__(self) -> None:
         if not isinstance(self.loss, HierarchicalLoss):
             raise ConfigError(
-                f"loss must be a loss of hace, such as build_loss('hace', hierarchy). Got {type(self.loss).__name__} instead."
+                f"loss must be a loss of hace, such as build_loss('hace', hierarchy). Got {type(self.loss).__name__}."
             )
         check_number("lr", self.lr, "a number above 0", is_number(self.lr) and self.lr > 0)
         fits = is_number(self.weight_decay) and self.weight_decay >= 0
@@ -72,7 +72,7 @@ class Optimization:
         'sgd'
         >>> Optimization(schedule="linear")
         Traceback (most recent call last):
-        hace.errors.ConfigError: schedule must be one of 'cosine', 'constant'. Got 'linear' instead.
+        hace.errors.ConfigError: schedule must be one of 'cosine', 'constant'. Got 'linear'.
     """
 
     optimizer: str = "sgd"

@@ -1,6 +1,6 @@
 """Losses: a table of targets against the log-probabilities of nodes, and the baselines people compare with.
 
-`numerics` and `kernels` compute on tensors alone, `modes` tells what torch does around a call, `head` knows columns,
+`numerics` and `kernels` compute on tensors alone, `modes` detects tracing and transforms, `head` maps columns to nodes,
 `tables` builds targets, `base` keeps the torch contract, `table_loss` is the one equation; each family of losses has one
 file; `registry` lists them. Imports `errors` and `hierarchy`.
 """

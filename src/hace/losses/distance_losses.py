@@ -124,9 +124,8 @@ class SimLoss(DistanceLoss):
         else:
             log_similarity = torch.where(distance == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
         terms = log_p + log_similarity
-        nothing = (terms == -torch.inf).all(
-            dim=-1
-        )  # the loss is inf; its gradient is 0 where nobody asks for it
+        # Where everything is -inf the loss is inf; without the mask its gradient would be nan, even if not asked for.
+        nothing = (terms == -torch.inf).all(dim=-1)
         return -terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
 
     def settings(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The head of a model: which outputs it has, and how they become log-probabilities of nodes.
 
 A head has its columns over all nodes (node order) or over the leaves (label order). :class:`Head` is the one place
-that knows how columns, nodes and labels belong together; every loss owns one, and the free functions serve
+that maps columns to nodes and labels; every loss owns one, and the free functions serve
 anybody's scores.
 """
 
@@ -49,7 +49,7 @@ class TableModule(nn.Module):
         super()._apply(fn, recurse)
         for name, array in self._exact.items():
             exact, device = torch.from_numpy(array), getattr(self, name).device
-            narrow = device.type == "mps" and exact.is_floating_point()  # which knows no double precision
+            narrow = device.type == "mps" and exact.is_floating_point()  # which has no double precision
             self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
         return self
 

@@ -35,7 +35,7 @@ def exporting() -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is what its type says: strided memory on the CPU that can be read as it is."""
+    """Whether a tensor is what its type says: strided memory on the CPU that can be read directly."""
     return (
         type(tensor) in (Tensor, Parameter)
         and tensor.device.type == "cpu"

@@ -111,7 +111,7 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
     """log q* of every node of a tree or forest, by one pass from the deepest level up.
 
     Args:
-        z: (B, N) logits in node order; -inf where a node has no output of its own.
+        z: (B, N) logits in node order; -inf where a node has no output.
 
     Returns:
         (B, N) log-probabilities in node order.

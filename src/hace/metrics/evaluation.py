@@ -162,7 +162,7 @@ class Evaluation:
 
 
 def _title(hierarchy: Hierarchy, node: str) -> str:
-    """A node for people: its name, and its id if that differs."""
+    """A node as shown to the user: its name, and its id if that differs."""
     name = hierarchy.name(node)
     return name if name == node else f"{name} [{node}]"
 

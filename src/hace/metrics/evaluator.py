@@ -93,8 +93,8 @@ class Evaluator:
             named += [(group, name, measure.empty) for name in measure.names]
         answers = {}
         for title, options in self._rules.items():
-            told = dict(options)
-            decided = RULES[told.pop("rule")][0](batch.log_q, h, **told)
+            given = dict(options)
+            decided = RULES[given.pop("rule")][0](batch.log_q, h, **given)
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
             measure = answer_measure(h, self.distance)
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))

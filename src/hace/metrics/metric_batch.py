@@ -27,7 +27,7 @@ class ScoreForms(TypedDict, total=False):
 
     Attributes:
         labels: what integers in ``preds`` and ``target`` are: ``"leaves"``, labels of leaves (the default), or ``"nodes"``,
-            node indices, where -1 in ``preds`` is no answer. Decisions are nodes in either case.
+            node indices, where -1 in ``preds`` means no answer. Decisions are nodes in either case.
         kind: what scores are: ``"logits"`` (the default), ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``; see
             :func:`hace.decisions.scores.as_scores`.
         outputs: what the columns of scores are: ``"leaves"``, ``"nodes"``, or ``"auto"`` (the default) to tell by their
@@ -46,7 +46,7 @@ class MetricBatch:
         hierarchy: the hierarchy.
         truth: (B,) node indices.
         log_q: (B, N) log q* of the nodes, if the model gave scores.
-        answers: (B,) or (B, k) node indices, if it gave answers; -1 is no answer.
+        answers: (B,) or (B, k) node indices, if it gave answers; -1 means no answer.
         confidence: the probability of each answer.
     """
 
@@ -97,7 +97,7 @@ class MetricBatch:
 
     @property
     def answers(self) -> IntArray:
-        """(B,) the answers given, or the most probable leaves; -1 is no answer."""
+        """(B,) the answers given, or the most probable leaves; -1 means no answer."""
         if self._answers is None:
             return self.ranking(1)[:, 0]
         if self._answers.ndim != 1:

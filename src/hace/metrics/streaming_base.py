@@ -47,8 +47,8 @@ class HierarchicalMetric(Metric):
         self.forms = forms
         # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
         # names. Equal numbers may be chance, so the names say what is counted.
-        told = (type(self).__name__, hierarchy.fingerprint[:8], *sorted(forms.items()), *options)
-        self._tag = re.sub(r"\W+", "_", "_".join(map(str, told)))
+        parts = (type(self).__name__, hierarchy.fingerprint[:8], *sorted(forms.items()), *options)
+        self._tag = re.sub(r"\W+", "_", "_".join(map(str, parts)))
 
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""

@@ -64,10 +64,10 @@ def toy_picture() -> Picture:
         f"subtree. (b) Label: one-hot p, and p*, where a node keeps d = {DILUTION} of what arrives and passes the rest up. The "
         "loss is the cross-entropy between p* and q*. Computed by this library."
     )
-    told = "; ".join(
+    described = "; ".join(
         f"{k}: " + ", ".join(f"{v} {x:.2f}" for v, x in zip(h.nodes, values[k], strict=True)) for k in titles
     )
-    return picture(figure, "toy", text, f"Four drawings of a tree of animals. {told}.", wide=True)
+    return picture(figure, "toy", text, f"Four drawings of a tree of animals. {described}.", wide=True)
 
 
 def _tree(axes: Any, h: Hierarchy, values: np.ndarray) -> None:

@@ -141,9 +141,7 @@ class PaperTable:
         """
         cell = self.cell(**key)
         if cell.value is None:
-            raise ConfigError(
-                f"the cell must hold a number. Got {cell.printed!r}: read its `printed` instead."
-            )
+            raise ConfigError(f"the cell must hold a number. Got {cell.printed!r}. Read its `printed`.")
         return cell.value
 
     def contests(self) -> Iterator[tuple[PrintedCell, ...]]:

@@ -161,8 +161,8 @@ def test_any_setting_of_all_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "choices", "message"),
     [
-        ("fair-prob", {}, r"There is no study 'fair-prob'\. .* Did you mean 'fair-probe'"),
-        ("fair-probe", {"methods": ("hase",)}, r"There is no method 'hase'\. .* Did you mean 'hace'"),
+        ("fair-prob", {}, r"A study must be one of .*\. Got 'fair-prob'\. Did you mean 'fair-probe'"),
+        ("fair-probe", {"methods": ("hase",)}, r"A method must be one of .*\. Got 'hase'\. Did you mean 'hace'"),
         (
             "fair-probe",
             {"only": {"metod": "sce"}},

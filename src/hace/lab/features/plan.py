@@ -231,7 +231,7 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
         plan: What is to be there.
 
     Returns:
-        The plan as it is in the folder, with the table of files if it is complete.
+        The plan in the folder, with the table of files if it is complete.
 
     Raises:
         ConfigError: The folder holds other features; what differs is shown.
@@ -253,6 +253,6 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary folders of killed writers; only while nobody else writes."""
+    """Remove the temporary folders of killed writers; only while no other process writes."""
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True)

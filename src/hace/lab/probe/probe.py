@@ -178,7 +178,7 @@ def _fit(
     shared = todo[0][0]
     left = len(todo) * shared.epochs
 
-    def told(*_: object) -> None:
+    def report(*_: object) -> None:
         nonlocal left
         left -= len(todo)
         done(len(todo))
@@ -190,7 +190,7 @@ def _fit(
         optimization_of(shared),
         seed=shared.seed,
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
-        on_epoch=told,
+        on_epoch=report,
     )
     done(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
     return heads

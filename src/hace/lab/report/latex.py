@@ -64,7 +64,7 @@ _TEX = {
 
 
 def latex(text: str) -> str:
-    r"""Text that LaTeX prints as it is.
+    r"""Text that LaTeX prints literally.
 
     Example:
         >>> print(latex("50 % of A_1 & B"))

@@ -1,4 +1,4 @@
-"""A table for people, as Markdown, HTML, CSV and plain text."""
+"""A formatted table, as Markdown, HTML, CSV and plain text."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _md_cell(entry: Entry) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line and in one cell; text between backticks is code."""
+    """Text that Markdown shows literally, on one line and in one cell; text between backticks is code."""
     parts = " ".join(text.split()).split("`")
     for i, part in enumerate(parts):  # every second one is code, where only | needs an escape
         plain = i % 2 == 0 or i == len(parts) - 1

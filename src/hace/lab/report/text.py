@@ -133,10 +133,10 @@ def _scores(arrays: ArenaScores, metric: Metric, intervals: bool = False) -> lis
     """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
     scores = [arrays.score(method, metric.key) for method in arrays.choices]
     states = [choice.state if intervals else "" for choice in arrays.choices.values()]
-    told = scores if intervals else [Score(s.value) for s in scores]
+    kept = scores if intervals else [Score(s.value) for s in scores]
     entries = [
         score_entry(s, metric, state if s.value is None else "")
-        for s, state in zip(told, states, strict=True)
+        for s, state in zip(kept, states, strict=True)
     ]
     return with_marks(entries, [s.value for s in scores], metric)
 

@@ -31,7 +31,7 @@ class DataConfig(Config):
     """The samples, and the hierarchy over their classes.
 
     Attributes:
-        name: A data set, as `hace data` knows it; "features" is a file of features or a folder that `hace features` wrote.
+        name: A data set that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
         root: Its folder or file.
         hierarchy: A file with a hierarchy to use instead of the data set's own.
         root_node: Whether the hierarchy has a root; by default as in the paper for its data sets.

@@ -5,7 +5,7 @@ result.json carries two entries for that:
 files   size and sha256 of hierarchy, weights and predictions
 seal    sha256 of the result itself and of what run.json says about the data
 
-The run's id covers the configuration. The log is for people and is not checked; `seconds` are not sealed, so that the results
+The run's id covers the configuration. The log is not checked; `seconds` are not sealed, so that the results
 of two machines differ in nothing else.
 """
 

@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, a line every 30 seconds in a log file, nothing in a pipe."""
+"""Progress: a bar on a terminal, a line every 30 seconds in a log file, nothing in a pipe."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ class ScoreView:
     """How the raw outputs of a trained model become scores over the tree of the results.
 
     Attributes:
-        loss: The loss it was trained with: it knows what the columns are.
-        hierarchy: The tree of the results. Where the loss knows another one (the shuffled control), only its leaves
+        loss: The loss it was trained with, which defines the columns.
+        hierarchy: The tree of the results. If the loss has another one (the shuffled control), only its leaves
             are comparable: their logits are aggregated over the true tree.
         restricted: Whether classes are left out, which takes logits: log q* no longer shows a node's own mass.
     """
@@ -133,7 +133,7 @@ def evaluate_outputs(
     """All metrics of a model's raw outputs.
 
     Args:
-        loss: The loss it was trained with: it knows what the columns are.
+        loss: The loss it was trained with, which defines the columns.
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree of the results.

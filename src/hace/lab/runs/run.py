@@ -176,7 +176,7 @@ class Run:
             raise FormatError(f"{error} {AGAIN}") from error
 
     def _check_unsealed(self, result: Mapping[str, Any]) -> None:
-        """What can be told of a run that was made before results had hashes."""
+        """What can be checked of a run made before results had hashes."""
         metrics = result.get("metrics")
         if metrics is not None and not (
             isinstance(metrics, dict) and all(isinstance(part, dict) for part in metrics.values())

@@ -26,7 +26,7 @@ from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore
 
 _LISTS = (".csv", ".tsv")
-LONGEST = 1000  # times as long as it is narrow
+LONGEST = 1000  # ratio of an image's sides
 FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
 

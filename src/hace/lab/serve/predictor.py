@@ -73,7 +73,7 @@ class Predictor:
 
     Attributes:
         hierarchy: The classes.
-        loss: The loss it was trained with: it knows what the model's outputs are.
+        loss: The loss it was trained with, which defines the model's outputs.
 
     Example:
         >>> import tempfile

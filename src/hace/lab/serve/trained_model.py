@@ -30,7 +30,7 @@ class Trained:
     Attributes:
         run: The run it comes from.
         model: In evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs).
-        loss: It knows what the outputs are: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
+        loss: The loss, which defines the outputs: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
         hierarchy: The tree of the results. The loss's own differs where the run trained on a shuffled one.
         preprocessing: Sizes and statistics.
         transform: From a PIL image of any size to the tensor that the model sees.
@@ -62,7 +62,7 @@ class Trained:
     def outputs(self, samples: Samples, batch_size: int | None = None) -> Iterator[Tensor]:
         """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them.
 
-        With the batch size of the run, the default, they are those of its own evaluation, to the bit.
+        With the batch size of the run, the default, they equal those of its evaluation, bit for bit.
         """
         config = replace(self.config, batch_size=batch_size or self.config.batch_size)
         alone = Team(rank=0, world=1, device=self.device)

@@ -37,7 +37,7 @@ def loss_grid(
         base: A loss whose other parameters are kept, where it is among the losses.
 
     Raises:
-        ConfigError: An unknown loss, a parameter that none of them takes, a value out of range.
+        ConfigError: An unknown loss, a parameter that no loss takes, a value out of range.
 
     Example:
         >>> list(loss_grid(["cross_entropy", "hace"], {"dilution": [0.2, 0.5]}))
@@ -122,7 +122,7 @@ def probe_plan(
     if base.patience is not None:
         raise ConfigError(
             "patience must be left out under a protocol: the chosen rate is trained again on all samples, which leaves none to "
-            "stop by. Choose epochs instead."
+            "stop by. Choose epochs."
         )
     dataset, model = _names(base)
     preset = Preset("ad hoc", "probe", (), fixed=fixed)

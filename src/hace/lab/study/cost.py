@@ -57,7 +57,7 @@ def whats_left(
     Args:
         records: Of the study.
         configs: A configuration by data set, model and method.
-        data: What the study knows of its data sets, by name and kind of runs.
+        data: Facts about the study's data sets, by name and kind of runs.
     """
     records = list(records)
     speeds = _speeds(records)

@@ -79,7 +79,7 @@ class Executor(Protocol):
         """Find the jobs that an earlier process left running; :meth:`next` returns their results too.
 
         Args:
-            adopt: Called with the run ids of each; returns the job, or None if nobody wants it any more.
+            adopt: Called with the run ids of each; returns the job, or None if it is no longer wanted.
         """
         ...
 
@@ -180,7 +180,7 @@ def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
 
 
 def error_text(failure: BaseException) -> str:
-    """An error for people; an unexpected one includes file and line."""
+    """The message of an error; unexpected errors include file and line."""
     if isinstance(failure, HaceError):
         return str(failure)
     last = traceback.extract_tb(failure.__traceback__)[-1:]

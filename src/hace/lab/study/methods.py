@@ -105,7 +105,7 @@ def methods(keys: Iterable[str]) -> list[Method]:
     for key in keys:
         if key not in METHODS:
             raise ConfigError(
-                f"There is no method {key!r}. There are {', '.join(METHODS)}.{nearest(key, METHODS)}"
+                f"A method must be one of {', '.join(METHODS)}. Got {key!r}.{nearest(key, METHODS)}"
             )
         found.append(METHODS[key])
     return found

@@ -100,7 +100,7 @@ def find_presets(names: str | Iterable[str], known: Mapping[str, Preset] = PRESE
     for name in [names] if isinstance(names, str) else names:
         if name not in known:
             raise ConfigError(
-                f"There is no study {name!r}. There are {', '.join(known)}.{nearest(name, known)}"
+                f"A study must be one of {', '.join(known)}. Got {name!r}.{nearest(name, known)}"
             )
         found[name] = known[name]
     return found

@@ -143,7 +143,7 @@ def _answers(address: str) -> None:
     """
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/]+):(?P<port>\d+)", address)
     try:
-        if found is not None:  # otherwise "auto", or something that only Ray knows
+        if found is not None:  # otherwise "auto", or an address only Ray can resolve
             target = (found["host"].strip("[]"), int(found["port"]))
             socket.create_connection(target, CONNECT_SECONDS).close()
         trial = [sys.executable, "-c", _TRIAL, address]

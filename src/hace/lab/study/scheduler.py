@@ -84,7 +84,7 @@ class Scheduler:
     Args:
         study: The study.
         sources: Its features, by data set, as `Survey` has them.
-        retries: Further attempts of a run that failed. A job that was ended from outside and saved something is no attempt.
+        retries: Further attempts of a run that failed. A job that was ended from outside and saved something does not count.
         threads: Threads of each process.
         watch: Told whenever something changes.
     """
@@ -244,7 +244,7 @@ class Scheduler:
         return Job(tuple(configs), tuple(configs.values()), out, self.threads, name)
 
     def _label(self, wanted: Wanted) -> str:
-        """A run for people."""
+        """A short description of a run."""
         return f"{wanted.cell.key}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
 
     def _postpone(self, job: Job, delay: float) -> None:

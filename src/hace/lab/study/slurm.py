@@ -56,7 +56,7 @@ class Submission:
         id: SLURM's.
         folder: Folder of its logs and its result.
         runs: What it was submitted for: the runs of each job; several jobs share its GPU.
-        jobs: The same jobs; None where nobody wants one any more.
+        jobs: The same jobs; None where one is no longer wanted.
         gone: When it was first seen to have left the queue.
     """
 
@@ -116,7 +116,7 @@ class Slurm:
         self._news = self._asked = time.monotonic()
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """The jobs of an earlier start that are still in the queue; those that nobody wants are cancelled."""
+        """The jobs of an earlier start that are still in the queue; unwanted ones are cancelled."""
         path = self._resources.logs / SUBMITTED
         remembered: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
         queue = _queue() if remembered else set()
@@ -219,7 +219,7 @@ class Slurm:
 
 
 def _parameters(resources: Resources, jobs: Sequence[Job], label: str) -> dict[str, Any]:
-    """What submitit is told. A training has one process per GPU; a probe always has one."""
+    """The parameters for submitit. A training has one process per GPU; a probe always has one."""
     trains = all(isinstance(config, TrainConfig) for job in jobs for config in job.configs)
     nodes, each = (resources.nodes, max(1, int(resources.gpus))) if trains else (1, 1)
     runs = len(jobs)
@@ -233,7 +233,7 @@ def _parameters(resources: Resources, jobs: Sequence[Job], label: str) -> dict[s
         "slurm_srun_args": [
             "--kill-on-bad-exit=1"
         ],  # where one process of a training fails, the others wait in vain
-        "slurm_additional_parameters": {"no-requeue": True},  # the study submits again, and knows why
+        "slurm_additional_parameters": {"no-requeue": True},  # the study itself resubmits, and records why
         "slurm_partition": resources.partition,
         "slurm_account": resources.account,
         "slurm_qos": resources.qos,

@@ -33,7 +33,7 @@ class Study:
     Attributes:
         folder: Its folder.
         document: The content of study.json.
-        saved: Whether it has a folder of its own; an ad-hoc study keeps its failures in memory.
+        saved: Whether it has its own folder; an ad-hoc study keeps its failures in memory.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""The progress of a study for people: a live table on a terminal, a line now and then elsewhere."""
+"""The progress of a study: a live table on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 

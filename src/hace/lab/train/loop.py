@@ -49,7 +49,7 @@ class Training:
         task: The samples.
         view: How images become inputs.
         team: The processes that take part.
-        loss: The loss; it knows what the outputs are.
+        loss: The loss, which defines the outputs.
         state: All that changes.
         model: The model as it is trained: the state's, or around it what averages gradients between processes.
         batches: The training batches.

@@ -58,7 +58,7 @@ class Mixing:
 def mix(
     images: Tensor, labels: Tensor, num_labels: int, mixing: Mixing, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Mix a batch. What is given stays as it is.
+    """Mix a batch. The arguments are not changed.
 
     One number is drawn from the generator, whatever is done with the batch; everything else follows from it.
 

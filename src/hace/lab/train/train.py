@@ -243,7 +243,7 @@ def _own_random_numbers(device: torch.device) -> Iterator[None]:
     devices = [device.index or 0] if device.type == "cuda" else []
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic
-    # Not by cudnn.flags(): what it is not told it resets, and without `enabled=True` it turns cuDNN off.
+    # Not by cudnn.flags(): it resets what it is not given, and without `enabled=True` it turns cuDNN off.
     cudnn.benchmark, cudnn.deterministic = False, True
     try:
         with torch.random.fork_rng(devices):

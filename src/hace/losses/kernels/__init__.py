@@ -131,7 +131,7 @@ class _TreeLoss(torch.autograd.Function):
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
         (z,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            # Samples are independent: with ones first, an outer gradient of 0 is no special case.
+            # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
             (grad,) = torch.autograd.grad(ctx.pure(z), z, torch.ones_like(outer[0]), create_graph=True)
             return grad * outer[0][:, None], None, None
         # The gradient was made with the loss. It is handed over once, and made again if the graph is used twice.

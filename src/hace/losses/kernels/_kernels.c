@@ -197,7 +197,7 @@ typedef struct {
     /* ranges of the nodes in preorder positions, and the column at each position (NULL: the same) */
     const int64_t *low, *high;
     const int32_t *column;
-    /* all nodes: parents (nodes stands for none) and a dense row of targets, shared (stride 0) or one a sample */
+    /* all nodes: parents (nodes means none) and a dense row of targets, shared (stride 0) or one per sample */
     const int64_t *parent;
     const float *dense;
     int64_t dense_stride;
@@ -240,7 +240,7 @@ INLINE float add_segment(const float *x, int64_t from, int64_t to, float *out, d
     return top;
 }
 
-/* One sample. Columns in preorder are taken segment by segment, outermost last. Where they stand in another order
+/* One sample. Columns in preorder are taken segment by segment, outermost last. Where they are in another order
    (job->column), a pass in their own order gives the sum of all, and only the columns below the path's largest proper
    subtree are fetched into `row`, its terms into `terms`. Returns the loss. */
 INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, float *grad, Lse *lse, float *shifts,
@@ -353,7 +353,7 @@ done:
 
 /* Eight samples are worked on side by side: a node's eight sums are one vector and one cache line, so the passes over
    the parents, whose steps wait for each other, take eight samples forward at once. Logits within SAFE_RANGE of their
-   row's maximum share one shift; a row beyond that goes the careful way, where every subtree has a shift of its own. */
+   row's maximum share one shift; a row beyond that goes the careful way, where every subtree has its own shift. */
 
 #define GROUP 8
 #define TILE 64 /* nodes whose results are written row by row before going on */
@@ -409,7 +409,7 @@ INLINE void sum_subtrees(const Job *job, const float *const *x, const int *quick
     for (int64_t v = n - 1; v >= 0; v--) s->sum[job->parent[v]] += s->sum[v];
 }
 
-/* Every subtree's sum with a shift of its own, for one sample. */
+/* Every subtree's sum with its own shift, for one sample. */
 INLINE void careful_sums(const Job *job, const float *x, Scratch *s) {
     const int64_t n = job->nodes;
     for (int64_t v = 0; v < n; v++) {
@@ -719,7 +719,7 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
 
 static PyMethodDef methods[] = {
     {"path_loss", (PyCFunction)(void (*)(void))path_loss, METH_FASTCALL,
-     "Losses (and gradients) of samples whose table row lies on one path of a tree."},
+     "Losses (and gradients) of samples whose table row is on one path of a tree."},
     {"dense_loss", (PyCFunction)(void (*)(void))dense_loss, METH_FASTCALL,
      "Losses (and gradients) of samples whose table row may touch every node of a tree."},
     {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
