@@ -162,7 +162,11 @@ def test_any_setting_of_all_runs() -> None:
     ("name", "choices", "message"),
     [
         ("fair-prob", {}, r"A study must be one of .*\. Got 'fair-prob'\. Did you mean 'fair-probe'"),
-        ("fair-probe", {"methods": ("hase",)}, r"A method must be one of .*\. Got 'hase'\. Did you mean 'hace'"),
+        (
+            "fair-probe",
+            {"methods": ("hase",)},
+            r"A method must be one of .*\. Got 'hase'\. Did you mean 'hace'",
+        ),
         (
             "fair-probe",
             {"only": {"metod": "sce"}},
