@@ -370,7 +370,7 @@ def test_a_key_that_names_no_cell_or_many(key: dict[str, str], message: str) -> 
 
 
 def test_a_cell_without_a_number_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"must hold a number\. Got '3 or 4': read its `printed`"):
+    with pytest.raises(ConfigError, match=r"must hold a number\. Got '3 or 4'\. Read its `printed`"):
         TABLES["datasets"].value(dataset="nabirds", metric="depth")
 
 
