@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 import hace
-from hace.losses import kernels, modes
+from hace.losses import kernels
 from tests.hierarchies import NAMED
 from tests.loss_cases import CASES, KERNEL, fitting, logits
 
@@ -63,7 +63,7 @@ def test_only_plain_memory_reaches_the_kernel(loss: Any) -> None:
         loss(z, torch.zeros(3, dtype=torch.long)),
     )
     assert not kernels.usable(freed(z))
-    assert not modes.readable(freed(z))
+    assert not kernels.readable(freed(z))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = loss(mode.from_tensor(z), mode.from_tensor(y))
         assert not kernels.usable(z)

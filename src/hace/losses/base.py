@@ -14,7 +14,7 @@ from torch import Tensor
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.pairs import Labels
-from hace.losses import kernels, modes
+from hace.losses import kernels
 from hace.losses.head import Head, Outputs, TableModule
 
 Reduction = Literal["none", "mean", "sum"]
@@ -164,7 +164,7 @@ class HierarchicalLoss(TableModule):
         return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
 
     def _check_labels(self, target: Tensor, kept: Tensor) -> None:
-        if not modes.readable(target):  # inside a graph or on an accelerator, indexing refuses bad labels
+        if not kernels.readable(target):  # inside a graph or on an accelerator, indexing refuses bad labels
             return
         bad = kept & ((target < 0) | (target >= self.num_labels))
         if bad.any():

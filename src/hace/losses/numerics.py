@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hace.losses import modes
+from hace.losses import kernels
 
 # A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
 # entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
@@ -96,7 +96,7 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
         >>> segment_members(torch.tensor([[0, 1, 1, 3], [0, 2, 3, 3]]), 3)
         tensor([0, 2, 2, 3, 3, 4])
     """
-    if modes.compiling() or not modes.transformed():
+    if kernels.compiling() or not kernels.transformed():
         return torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=len(edges) * columns)
     # The same without a shape that depends on values, for vmap: count the edges at or before each column.
     inner = edges[:, 1:-1]

@@ -13,7 +13,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
 from hace.hierarchy.matrices import sparse_matrix
-from hace.losses import kernels, modes, numerics, tables
+from hace.losses import kernels, numerics, tables
 from hace.losses.base import (
     ClassWeights,
     HierarchicalLoss,
@@ -206,7 +206,7 @@ class TableLoss(HierarchicalLoss):
 
     def _soften(self, target: Tensor) -> Tensor:
         """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""
-        looked_at = modes.readable(target) and not target.requires_grad  # a zero that is learnt counts
+        looked_at = kernels.readable(target) and not target.requires_grad  # a zero that is learnt counts
         if looked_at and bool(((target != 0).sum(dim=1) <= 1).all()):
             label = target.argmax(dim=1)
             return target.gather(1, label[:, None]) * self._soft_labels(label).to(target.dtype)

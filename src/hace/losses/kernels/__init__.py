@@ -8,6 +8,8 @@ It is plain C in a CPython extension. That needs no torch headers, so that one b
 seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
 so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
 
+The questions that decide whether it may serve a call, such as :func:`readable`, are here too.
+
 Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
 """
 
@@ -21,9 +23,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.nn import Parameter
 
 from hace.errors import DataError
-from hace.losses import modes
+
+# Private names that not every supported torch has.
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since torch 2.7
+_pre_dispatch_modes = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", lambda: 0)
 
 _kernels: Any
 try:
@@ -63,12 +70,52 @@ def usable(z: Tensor, *others: Tensor | None) -> bool:
     """
     if not _on or _kernels is None or z.dtype is not torch.float32:
         return False
-    if modes.compiling():
+    if compiling():
         on_cpu = z.device.type == "cpu" and all(t is None or t.device.type == "cpu" for t in others)
-        return on_cpu and not modes.exporting()
+        return on_cpu and not exporting()
+    return not transformed() and is_plain(z) and all(t is None or is_plain(t) for t in others)
+
+
+def compiling() -> bool:
+    """Whether ``torch.compile`` traces this call."""
+    return torch.compiler.is_compiling()
+
+
+def transformed() -> bool:
+    """Whether torch records or rewrites operations (export, jit, torch.func, forward-mode AD, any dispatch mode)."""
     return (
-        not modes.transformed() and modes.is_plain(z) and all(t is None or modes.is_plain(t) for t in others)
+        _is_exporting()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or _pre_dispatch_modes() > 0
     )
+
+
+def exporting() -> bool:
+    """Whether ``torch.export`` traces this call."""
+    return _is_exporting()
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is what its type says: strided memory on the CPU that can be read directly."""
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
+        and not torch._is_functional_tensor(tensor)  # type: ignore[attr-defined]
+        and not is_functorch_wrapped_tensor(tensor)
+        and (tensor.data_ptr() != 0 or tensor.numel() == 0)  # freed storage, as sharded training leaves it
+    )
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether a decision may depend on the values of a tensor, at no cost and without breaking a trace."""
+    return not compiling() and not transformed() and is_plain(tensor)
 
 
 class KernelRows(NamedTuple):
