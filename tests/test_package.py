@@ -74,6 +74,7 @@ PUBLIC = {
     "evaluate",
     "fgvc_hierarchy",
     "fit_temperature",
+    "guaranteed_threshold",
     "leaf_logits",
     "load_dataset",
     "metrics",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
+from hace.decisions.guarantees import guaranteed_threshold
 from hace.decisions.rules import predict
 
-__all__ = ["Decisions", "fit_temperature", "predict"]
+__all__ = ["Decisions", "fit_temperature", "guaranteed_threshold", "predict"]

@@ -73,3 +73,20 @@ def leaf_counts(h: Hierarchy) -> IntArray:
 def level_choices(h: Hierarchy, level: int) -> IntArray:
     """The nodes to choose from at a level: those of that depth and the leaves above it, in node order."""
     return np.flatnonzero((h.depths == level) | ((h.labels >= 0) & (h.depths < level)))
+
+
+@derived
+def _reach_keys(h: Hierarchy) -> IntArray:
+    """Sorted keys ancestor * N + descendant of a DAG."""
+    ancestor, descendant = h.reachability()
+    return ancestor * h.num_nodes + descendant
+
+
+def is_above(h: Hierarchy, answer: IntArray, truth: IntArray) -> np.ndarray:
+    """Whether each answer is the truth or an ancestor of it; -1, no answer, is above everything."""
+    if h.is_tree:
+        inside = (answer <= truth) & (truth < np.append(h.subtree_ends, 0)[answer])
+    else:
+        reach, wanted = _reach_keys(h), answer * h.num_nodes + truth
+        inside = reach[np.minimum(np.searchsorted(reach, wanted), len(reach) - 1)] == wanted
+    return inside | (answer < 0)

@@ -9,7 +9,7 @@ import numpy as np
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import check_distance, lca_nodes, virtual_height
-from hace.hierarchy.index import derived, leaf_counts
+from hace.hierarchy.index import derived, is_above, leaf_counts
 
 
 @derived
@@ -23,12 +23,6 @@ class Relations:
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.hierarchy = hierarchy
-
-    @cached_property
-    def _reach(self) -> IntArray:
-        """Sorted keys ancestor * N + descendant of a DAG."""
-        ancestor, descendant = self.hierarchy.reachability()
-        return ancestor * self.hierarchy.num_nodes + descendant
 
     @cached_property
     def information(self) -> np.ndarray:
@@ -51,14 +45,7 @@ class Relations:
 
     def is_above(self, answer: IntArray, truth: IntArray) -> np.ndarray:
         """Whether each answer is the truth or an ancestor of it; no answer is above everything."""
-        h = self.hierarchy
-        if h.is_tree:
-            inside = (answer <= truth) & (truth < np.append(h.subtree_ends, 0)[answer])
-        else:
-            wanted = answer * h.num_nodes + truth
-            place = np.minimum(np.searchsorted(self._reach, wanted), len(self._reach) - 1)
-            inside = self._reach[place] == wanted
-        return inside | (answer < 0)
+        return is_above(self.hierarchy, answer, truth)
 
     def lca(self, answer: IntArray, truth: IntArray) -> IntArray:
         """Lowest common ancestor of each pair, -1 where only the virtual root is above both."""
