@@ -1,29 +1,29 @@
-# Every target does its own set-up: a virtual environment in .venv, then its work. Choose the interpreter with
-# `make test PYTHON=python3.12`. Only `make clean` removes anything.
+# Every target first sets up a virtual environment in .venv. Choose the interpreter with `make test PYTHON=python3.12`.
+# Only `make clean` removes anything.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# Two test workers with one thread each beat one with two, and one thread is what makes runs repeat bit by bit.
+# Two test workers with one thread each are faster than one with two, and runs repeat bit for bit at one thread only.
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
 .PHONY: demo test check fuzz lint bench docs mutations clean help
 
 help:
-	@echo "make demo   the main job in small: a fair comparison of 14 methods, with a report, into hace-demo/"
-	@echo "make test   all tests: slow ones and the examples in the docstrings included"
-	@echo "make check  lint, types and the fast tests, in about two minutes"
-	@echo "make fuzz   the fuzzers alone, 50 times as long as in make test"
-	@echo "make lint   formatting, style and types"
-	@echo "make mutations  break the code line by line and see that the tests notice, in about an hour"
-	@echo "make docs   the documentation, into site/"
-	@echo "make bench  all benchmarks, one after another"
-	@echo "make clean  remove what the others made"
+	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
+	@echo "make check      formatting, style, types and the fast tests, in about two minutes"
+	@echo "make test       all tests, slow ones and the examples in docstrings included"
+	@echo "make lint       formatting, style and types"
+	@echo "make docs       build the documentation into site/"
+	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
+	@echo "make mutations  break the code line by line and check that the tests notice, in about an hour"
+	@echo "make bench      all benchmarks, one after another"
+	@echo "make clean      remove everything the other targets made"
 
-# The kernel's source is listed because a change to it needs a new build; the old one goes first, lest it outlive a
-# build that fails.
+# A change to the kernel's source needs a new build. The old build is removed first, so that it cannot survive a build
+# that fails.
 $(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
 	$(PYTHON) -m venv $(VENV)
 	rm -f src/hace/losses/kernels/*.so
@@ -43,7 +43,7 @@ check: lint
 mutations: $(READY)
 	$(BIN)/python -m tests.mutations.run
 
-# Other inputs every time: a failure names its seed.
+# New inputs every time; a failure names its seed.
 fuzz: $(READY)
 	HACE_FUZZ=$${HACE_FUZZ:-50} HACE_FUZZ_SEED=$${HACE_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest tests/fuzz --timeout 0
 
