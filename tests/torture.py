@@ -1,7 +1,7 @@
 """Kill, fill up and corrupt whatever writes results, run the same command again, and compare bytes with an undisturbed run.
 
     python tests/torture.py --kills 100
-    python tests/torture.py --kills 12 --only train,probe --seed 3
+    python tests/torture.py --kills 12 --only "train;study, Ray" --seed 3
 
 Each command runs in a child forked from this process, so it starts in milliseconds and a signal meets work, not imports. It is
 struck at a random moment after its first file appears. A full disk is a small tmpfs (with root's rights; otherwise a limit on
@@ -347,12 +347,17 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="of moments and bytes")
     options = parser.parse_args()
+    chosen = [name.strip() for name in options.only.split(";")]
+    if not set(chosen) <= set(names):
+        parser.error(f"--only must list workloads, by semicolons: {'; '.join(names)}. Got {options.only!r}.")
+    if options.kills < 1:
+        parser.error(f"--kills must be at least 1. Got {options.kills}.")
     # Loaded once, here: children start at once.
     import hace.lab.serve.predictor
     import hace.lab.study.scheduler
     import hace.lab.train.train  # noqa: F401
 
-    return torture(options.kills, options.only.split(";"), options.seed)
+    return torture(options.kills, chosen, options.seed)
 
 
 if __name__ == "__main__":

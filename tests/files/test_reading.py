@@ -61,7 +61,7 @@ def test_marks_tell_the_encoding(encoding: str, tmp_path: Path) -> None:
     [
         (
             b"a\nH\xe4her",
-            r"t.csv, line 2: the text must be UTF-8. Got byte 0xe4 at position 3.*iconv -f LATIN1",
+            r"t.csv, line 2: the text must be UTF-8. Got byte 0xe4 at position 3.*iconv -f LATIN1 -t UTF-8 t.csv > utf8-t.csv",
         ),
         (b"\xff\xfea\0b", r"t.csv, line 1: the text must be UTF-16. Got byte 0x62 at position 4\.$"),
         (b"PK\0", "must be text. Got a binary file, with a zero at character 2"),

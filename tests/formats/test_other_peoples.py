@@ -63,6 +63,18 @@ def test_csv_without_a_header() -> None:
     with pytest.raises(FormatError, match=r"looks like 'child parent' lines.*-o order=child-parent"):
         parse_hierarchy(upward, "csv")
     assert parse_hierarchy(upward, "csv", order="child-parent") == h
+    for options in ({}, {"columns": ["parent", "child"]}):
+        with pytest.raises(ConfigError, match=r"order must be left out if columns have names. Got '7'"):
+            parse_hierarchy("parent,child\na,b\n", "csv", order="7", **options)
+
+
+def test_csv_with_another_delimiter() -> None:
+    text = "parent;child\na;b\na;c\n"
+    with pytest.raises(
+        FormatError, match=r"delimiter=';' splits them \(on the command line: -o 'delimiter=;'\)"
+    ):
+        parse_hierarchy(text, "csv")
+    assert parse_hierarchy(text, "csv", delimiter=";").leaves == ("b", "c")
 
 
 def test_csv_hints_work_and_no_hint_eats_the_first_edge() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import shlex
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from hace.errors import ConfigError, FormatError
@@ -93,7 +95,7 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
         >>> decode(b"w\xf6rter", "a.txt")
         Traceback (most recent call last):
         hace.errors.FormatError: a.txt, line 1: the text must be UTF-8. Got byte 0xf6 at position 1. If it is Latin-1,
-        convert it: iconv -f LATIN1 -t UTF-8 a.txt > a.txt.utf8
+        convert it: iconv -f LATIN1 -t UTF-8 a.txt > utf8-a.txt
     """
     used = _encoding_of(data, encoding)
     try:
@@ -163,8 +165,12 @@ def _encoding_of(data: bytes, encoding: str | None) -> str:
 
 def _undecodable(name: str, line: int, byte: int, place: int, used: str) -> FormatError:
     rule = f"{name}, line {line}: the text must be {used.removesuffix('-sig').upper()}."
+    # The new name keeps its ending: readers go by it.
+    paths = shlex.quote(name), shlex.quote(f"utf8-{Path(name).name}")
     remedy = (
-        f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {name} > {name}.utf8" if "8" in used else ""
+        f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {paths[0]} > {paths[1]}"
+        if "8" in used
+        else ""
     )
     return FormatError(f"{rule} Got byte 0x{byte:02x} at position {place}.{remedy}")
 

@@ -56,6 +56,7 @@ def parse_csv(
         return _without_header(source, rows, columns, label, ids, order)
     names = _header(source, next(rows)[1])
     if columns is not None and not isinstance(columns, Mapping):
+        _refuse_order(order)
         return _paths(source, _Table(source, names, rows), list(columns), label, ids)
     if label is not None or ids != "name":
         raise ConfigError(
@@ -68,6 +69,7 @@ def parse_csv(
     for shape in (_ID_COLUMNS, ("parent", "child")):
         needed = shape[:2]
         if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in needed):
+            _refuse_order(order)
             table = _Table(source, names, rows)
             table.need([wanted.get(c, c) for c in needed] + list(wanted.values()))
             picked = [wanted.get(c, c) for c in shape]
@@ -129,10 +131,20 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
         remedies.append(
             "header=False says that the first line is an edge (on the command line: -o header=false)"
         )
+    other = next((mark for mark in ";|\t" if len(names) == 1 and mark in names[0]), None)
+    if other:
+        remedies = [f"delimiter={other!r} splits them (on the command line: -o 'delimiter={other}')"]
     return FormatError(
         f"{source.name}, line 1: the columns must be id and parent, or parent and child"
         f"{', or the names you gave: ' + listed(asked, 30) if asked else ''}. Got {listed(names, 30)}. {'; '.join(remedies)}."
     )
+
+
+def _refuse_order(order: str | None) -> None:
+    if order is not None:
+        raise ConfigError(
+            f"order must be left out if columns have names. Got {order!r}. It is for two columns without a header."
+        )
 
 
 def _without_header(
