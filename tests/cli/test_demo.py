@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -22,12 +21,7 @@ def demo(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_the_demo(tmp_path: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     said = demo(tmp_path)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Two processes share most of it: so much of processor time is well below three minutes on two cores.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 180
-
     study = tmp_path / "hace-demo"
     assert [path.name for path in tmp_path.iterdir()] == ["hace-demo"]
     finals = [record for record in read_study(study).records() if record.stage == "final"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,25 +85,18 @@ def test_leaf_metrics(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("average", ["micro", "macro"])
-def test_precision_and_recall(name: str, average: str) -> None:
+def test_precision_and_recall(name: str) -> None:
     plain, h = EVERY[name], EVERY[name].build()
     _, y = sample(h)
     d, ids = answers(h)
-    found = metrics.hierarchical_prf(d, y, h, average=average)
-    assert [float(x) for x in found] == pytest.approx(
-        oracle.hierarchical_prf(plain, ids, truths(h, y), average)
-    )
-    found = metrics.information_prf(d, y, h, average=average)
-    assert [float(x) for x in found] == pytest.approx(
-        oracle.information_prf(plain, ids, truths(h, y), average)
-    )
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_truths_at_any_rank(name: str) -> None:
-    plain, h = EVERY[name], EVERY[name].build()
-    d, ids = answers(h)
+    for average in ("micro", "macro"):
+        found = metrics.hierarchical_prf(d, y, h, average=average)
+        expected = oracle.hierarchical_prf(plain, ids, truths(h, y), average)
+        assert [float(x) for x in found] == pytest.approx(expected), average
+        found = metrics.information_prf(d, y, h, average=average)
+        expected = oracle.information_prf(plain, ids, truths(h, y), average)
+        assert [float(x) for x in found] == pytest.approx(expected), average
+    # Truths at any rank.
     y = torch.randint(h.num_nodes, (SAMPLES,), generator=torch.Generator().manual_seed(3))
     told = [h.nodes[v] for v in y.tolist()]
     found = metrics.hierarchical_prf(d, y, h, labels="nodes")
@@ -162,19 +156,19 @@ def test_leaves_above_a_level_are_carried() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("constrained", [True, False])
-def test_operating_curve(name: str, constrained: bool) -> None:
+def test_operating_curve(name: str) -> None:
     plain, h = EVERY[name], EVERY[name].build()
     z, y = sample(h)
     thresholds = [0.0, 0.2, 0.45, 0.6, 0.8, 0.97]
     masses = [decided.node_masses(plain, dict(zip(h.leaves, row, strict=True))) for row in z.tolist()]
-    points = decided.operating_points(
-        plain, masses, truths(h, y), thresholds, h.nodes, constrained=constrained
-    )
-    curve = operating_curve(z, y, h, thresholds=thresholds, constrained=constrained)
-    found = list(zip(curve.specificity, curve.precision, strict=True))
-    assert [x for point in found for x in point] == pytest.approx([x for point in points for x in point])
-    assert curve.area == pytest.approx(decided.operating_area(points))
+    for constrained in (True, False):
+        points = decided.operating_points(
+            plain, masses, truths(h, y), thresholds, h.nodes, constrained=constrained
+        )
+        curve = operating_curve(z, y, h, thresholds=thresholds, constrained=constrained)
+        found = list(zip(curve.specificity, curve.precision, strict=True))
+        assert [x for point in found for x in point] == pytest.approx([x for point in points for x in point])
+        assert curve.area == pytest.approx(decided.operating_area(points)), constrained
 
 
 def test_threshold_for_a_precision() -> None:
@@ -204,18 +198,19 @@ def true_share(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, threshold: float,
     return sum(true) / len(true) if true else math.nan
 
 
-@pytest.mark.parametrize("bins", [0, -1, 10**9, 1.5, True, "15", None])
-def test_bins_are_bounded(bins: Any) -> None:
+def test_bins_are_bounded() -> None:
     rule = "bins must be a whole number from 1 to 100,000. Got "
     h = ANIMALS.build()
-    for use in (
-        lambda: metrics.reliability([0.5], [1], bins),
-        lambda: metrics.LevelCalibration(h, bins),
-        lambda: evaluate(torch.zeros(1, 4), [0], h, bins=bins),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            use()
-        assert str(caught.value) == f"{rule}{bins!r}."
+    uses: list[Callable[[Any], object]] = [
+        lambda bins: metrics.reliability([0.5], [1], bins),
+        lambda bins: metrics.LevelCalibration(h, bins),
+        lambda bins: evaluate(torch.zeros(1, 4), [0], h, bins=bins),
+    ]
+    for bins in (0, -1, 10**9, 1.5, True, "15", None):
+        for use in uses:
+            with pytest.raises(ConfigError) as caught:
+                use(bins)
+            assert str(caught.value) == f"{rule}{bins!r}."
 
 
 def test_draws_of_a_comparison_are_bounded() -> None:

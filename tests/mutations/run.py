@@ -2,6 +2,7 @@
 
     python -m tests.mutations.run                 all of them (about an hour on two cores)
     python -m tests.mutations.run core answers    those of some lists
+    python -m tests.mutations.run --only rules    those with this text in their name, file or tests
     python -m tests.mutations.run --check         only look whether every mutation still applies (a second)
 
 A list is a TOML file of `[[mutation]]` tables: `name`, `file` (from the project's root), `old` (found exactly once in the
@@ -101,10 +102,11 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("lists", nargs="*", help="names of lists, without .toml (default: all)")
+    parser.add_argument("--only", default="", help="text in the name, the file or a test file of a mutation")
     parser.add_argument("--check", action="store_true", help="only look whether every mutation still applies")
     parser.add_argument("--workers", type=int, default=2, help="copies worked on side by side (default 2)")
     args = parser.parse_args(argv)
-    mutations = read_mutations(args.lists)
+    mutations = [m for m in read_mutations(args.lists) if args.only in " ".join((m.name, m.file, *m.tests))]
     wrong = misfits(mutations)
     print(f"{len(mutations)} mutations", *wrong, sep="\n")
     if wrong or args.check:
