@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hace.errors import listed
+from hace.errors import listed
 from hace.hierarchy.hierarchy import Hierarchy
 
 _LEVELS_SHOWN = 30
