@@ -255,7 +255,13 @@ def test_a_summary_needs_no_torch() -> None:
 
 
 def test_modules_are_attributes() -> None:
-    names = ("errors", "hierarchy", "losses", "decisions", "metrics")  # in the order of layers: none loads a later one
+    names = (
+        "errors",
+        "hierarchy",
+        "losses",
+        "decisions",
+        "metrics",
+    )  # in the order of layers: none loads a later one
     code = "".join(f"assert hace.{name}.__name__ == 'hace.{name}'; " for name in names)
     code = f"import hace; {code} assert set({names!r}) <= set(dir(hace))"
     subprocess.run([sys.executable, "-c", code], check=True)
