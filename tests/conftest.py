@@ -1,4 +1,4 @@
-"""What every test shares: no network, one thread, and real data only where somebody says it lies."""
+"""What every test shares: no network, one thread, and real data only from HACE_TEST_DATA."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Plain:
         return [(parent, child) for child, above in self.parents.items() for parent in above]
 
     def without_root(self) -> Plain:
-        """The same hierarchy with its root taken off: its children stand below the virtual root."""
+        """The same hierarchy without its root: its children become the tops."""
         (root,) = self.tops
         parents = {v: [u for u in above if u != root] for v, above in self.parents.items() if v != root}
         return Plain(parents, self.leaves, rooted=False)
@@ -209,7 +209,7 @@ def trees(max_nodes: int = 12) -> st.SearchStrategy[Plain]:
 
 
 def forests(max_nodes: int = 12) -> st.SearchStrategy[Plain]:
-    """Unrooted hierarchies without shared children: flat, one node, a single top that is no root, ..."""
+    """Unrooted hierarchies without shared children: flat, one node, a single top that is not a root, ..."""
     return _plains(max_nodes, rooted=False, max_parents=1)
 
 

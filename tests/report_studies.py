@@ -131,7 +131,7 @@ def paper_records(
 
 
 def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -> Path:
-    """The study.json whose grid has these records; their runs lie in folder/runs."""
+    """The study.json whose grid has these records; their runs are in folder/runs."""
     finals = {}
     rates: dict[CellKey, list[float]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""The examples in the README and in the guide run as they stand."""
+"""The examples in the README and in the guide run as printed."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 class Child:
-    """`hace` in a forked process, in a session of its own."""
+    """`hace` in a forked process, in its own session."""
 
     def __init__(
         self, words: list[str], environment: dict[str, str], log: Path, limit: int | None = None

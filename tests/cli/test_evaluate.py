@@ -342,7 +342,7 @@ def test_labels_that_could_be_positions_or_ids(folder: Path, capsys: pytest.Capt
         assert json.loads(capsys.readouterr().out)["metrics"]["leaves"]["top-1"] == expected
     np.save("y.npy", np.array([1, 2, 4]))
     assert "They are ids of the hierarchy: say --label-kind id." in refused(capsys)
-    np.save("y.npy", np.array([0, 1, 2]))  # '0' is no id: positions, without doubt
+    np.save("y.npy", np.array([0, 1, 2]))  # '0' is not an id, so these are positions
     assert cli.main(["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]) == 0
 
 
@@ -402,7 +402,7 @@ def test_tables_hold_no_formulas_unless_asked_for(folder: Path, capsys: pytest.C
 def test_a_bad_out_is_found_before_any_work(
     out: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if out == "locked":  # whoever runs the tests may be allowed everything
+    if out == "locked":  # the tests may run as root
         monkeypatch.setattr("os.access", lambda path, mode: False)
     message = refused(capsys, "--out", out, scores="missing.npy")  # not yet looked for
     assert message.startswith("hace: --out must be a folder")

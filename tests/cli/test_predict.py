@@ -65,7 +65,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A probe on a plain file of features, whose classes have the names that nobody wants to meet in a table."""
+    """A probe on a plain file of features, whose class names are hostile."""
     folder = tmp_path_factory.mktemp("strange")
     paths = [("m", "a"), ("m", "b"), ("n", "c"), ("n", "d")]
     h = Hierarchy.from_paths(paths, names=NAMES, level_names=("genus", "species"))
@@ -323,7 +323,7 @@ def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.C
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.txt"]
 
 
-def test_names_from_strangers_are_harmless(
+def test_hostile_names_are_harmless(
     strange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["predict", str(strange / "probe"), str(strange / "new.npy"), "--top-k", "4", "--format"]

@@ -1,4 +1,4 @@
-"""`hace study` for people: what it says before it runs."""
+"""`hace study`: what it prints before it runs."""
 
 from __future__ import annotations
 

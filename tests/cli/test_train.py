@@ -119,5 +119,5 @@ def test_a_signal_ends_with_its_code_and_a_message(
     monkeypatch.setattr(train, "_note", noted)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__ if sys.stderr is None else sys.stderr)
     assert run(*arguments(), "--out", str(tmp_path)) == code
-    assert "The same command goes on from" in capsys.readouterr().err
+    assert "The same command resumes from" in capsys.readouterr().err
     assert run(*arguments(), "--out", str(tmp_path)) == 0

@@ -1,4 +1,4 @@
-"""Rows of CSV files, and tables for people."""
+"""Rows of CSV files, and tables for spreadsheets."""
 
 from __future__ import annotations
 

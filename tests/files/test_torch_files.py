@@ -93,7 +93,7 @@ print(first, cli.main([*words, weights, "--out", data]))
 
 
 def test_deep_nests_end_in_a_message_and_not_in_a_crash(tmp_path: Path) -> None:
-    """In a process of its own: each of these files was a segmentation fault."""
+    """In its own process: each of these files was a segmentation fault."""
     for name in ("train", "test", "meta"):
         (tmp_path / name).write_bytes(DEEP_KEY)
     (tmp_path / "weights.pt").write_bytes(rezipped(GOOD, data_pkl=DEEP_KEY))

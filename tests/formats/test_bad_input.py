@@ -254,7 +254,7 @@ def test_small_fgvc(tmp_path: Path) -> None:
     assert read_hierarchy(tmp_path / "unpacked") == h
     one = {name: text.split("\n")[0] for name, text in FGVC.items()}
     single = fgvc_hierarchy(write_all(tmp_path / "one", one), root=False)
-    assert (single.num_nodes, single.rooted) == (3, False)  # one manufacturer is no root
+    assert (single.num_nodes, single.rooted) == (3, False)  # one manufacturer is not a root
 
 
 @pytest.mark.parametrize(

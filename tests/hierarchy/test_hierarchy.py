@@ -43,7 +43,7 @@ def check_orders(h: Hierarchy, plain: Plain) -> None:
     pairs = [(h.nodes[p], h.nodes[c]) for p, c in h.edges]
     assert sorted(pairs) == sorted(plain.edges)
     assert h.edges.tolist() == sorted(h.edges.tolist(), key=lambda edge: (edge[1], edge[0]))
-    assert all(p < c for p, c in h.edges.tolist()), "a child stands before its parent"
+    assert all(p < c for p, c in h.edges.tolist()), "a child comes before its parent"
 
 
 def check_sibling_order(h: Hierarchy, plain: Plain) -> None:

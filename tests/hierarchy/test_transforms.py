@@ -128,7 +128,7 @@ def test_collapse_unary(plain: Plain) -> None:
     assert small.collapse_unary() == small
     assert not small.rooted or h.rooted
     kept = set(small.nodes)
-    for v in small.nodes:  # who stands above whom does not change
+    for v in small.nodes:  # ancestors do not change
         assert set(small.ancestors(v)) == (oracle.ancestors(plain, v) - {v}) & kept
         assert small.name(v) == h.name(v)
     if h.is_tree:
@@ -170,7 +170,7 @@ def named_edges(h: Hierarchy) -> set[tuple[str, str]]:
 
 
 def places(h: Hierarchy) -> Counter[tuple[str, ...]]:
-    """How many classes stand below each set of parents."""
+    """How many classes are below each set of parents."""
     return Counter(tuple(sorted(h.parents(leaf))) for leaf in h.leaves)
 
 

@@ -43,7 +43,7 @@ TREE = Hierarchy.from_paths(
 # ---------------------------------------------------------------------- the contract suite
 
 MINI_BATCHES = (
-    "mini-batches: a repeated sample stands in other batches than a weighted one, so training takes another "
+    "mini-batches: a repeated sample is in other batches than a weighted one, so training takes another "
     "path. In full batch the two agree: tests/linear/test_fitting.py::test_weight_two_is_the_sample_twice."
 )
 
@@ -76,7 +76,7 @@ print(len(results), sorted((r["check_name"], r["status"]) for r in results if r[
 
 @pytest.mark.slow
 def test_nothing_is_skipped_silently() -> None:
-    """The one check that asks for an environment variable gets it, in a process of its own; then all of them run."""
+    """The one check that asks for an environment variable gets it, in its own process; then all of them run."""
     done = subprocess.run(
         [sys.executable, "-c", ALL_RUN],
         env={**os.environ, "SCIPY_ARRAY_API": "1"},
@@ -400,7 +400,7 @@ def test_clone_and_pickle() -> None:
     thawed = pickle.loads(pickle.dumps(clf))
     np.testing.assert_array_equal(thawed.predict_proba(X), clf.predict_proba(X))
     assert thawed.hierarchy_ == TREE
-    clf.set_params(loss="hxe", hierarchy=None)  # what is fitted stays as it is
+    clf.set_params(loss="hxe", hierarchy=None)  # fitted attributes do not change
     np.testing.assert_array_equal(thawed.predict_proba(X), clf.predict_proba(X))
 
 

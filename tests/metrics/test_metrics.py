@@ -136,7 +136,7 @@ def test_levels(name: str) -> None:
 
 
 def test_answers_at_levels_that_break() -> None:
-    """Answers given as they are, off one path: only samples whose answers hang together are consistent."""
+    """Explicit answers, not on one path: only samples whose answers hang together are consistent."""
     h = ANIMALS.build()
     at = h.index
     given = torch.tensor([[at("dog"), at("husky")], [at("cat"), at("husky")], [at("cat"), at("siamese")]])

@@ -4,7 +4,7 @@ Known disagreements, each pinned by a test:
 
 * torchmetrics breaks ties of scores as torch.topk happens to; hace takes them in label order.
 * hiclass builds ancestor sets of the *names* in a row, so a name at two places is one ancestor; hace compares nodes.
-* hiclass counts every column, so a root that stands in the first column is an ancestor like any other and lifts all
+* hiclass counts every column, so a root in the first column is an ancestor like any other and lifts all
   three numbers; hace leaves the root out.
 """
 
@@ -42,7 +42,7 @@ def test_top_k_and_calibration_agree_with_torchmetrics(plain: object) -> None:
     theirs = functional.multiclass_calibration_error(p, y, h.num_leaves, n_bins=15, norm="l1")
     mine = metrics.expected_calibration_error(p.max(1).values, p.argmax(1) == y, 15)
     assert mine == pytest.approx(float(theirs), abs=1e-6)
-    deepest = metrics.level_calibration(z, y, h)[-1]  # at the deepest level every leaf stands for itself
+    deepest = metrics.level_calibration(z, y, h)[-1]  # at the deepest level every leaf counts as itself
     assert deepest.ece == pytest.approx(float(theirs), abs=1e-6)
 
 

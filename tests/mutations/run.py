@@ -53,7 +53,7 @@ def read_mutations(names: list[str] | None = None) -> list[Mutation]:
 
 
 def misfits(mutations: list[Mutation]) -> list[str]:
-    """Why mutations do not apply to the project as it is: an empty list where all do."""
+    """Why mutations do not apply to the current project; empty if all do."""
     wrong = []
     for m in mutations:
         path = ROOT / m.file

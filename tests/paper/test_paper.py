@@ -221,7 +221,7 @@ def test_the_comparison_on_nabirds_takes_over_the_best_runs() -> None:
 
 
 def test_repeated_numbers() -> None:
-    """Numbers that stand twice in a row, apart from the one SCE run that serves three dilutions."""
+    """Numbers that occur twice in a row, apart from the one SCE run that serves three dilutions."""
     repeats = set()
     for table in RESULTS.values():
         for row in table.rows:

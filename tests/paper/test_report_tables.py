@@ -82,7 +82,7 @@ def test_tables_of_the_set_up_say_what_our_runs_had(results: Results) -> None:
 
 
 class Told(Record):
-    """A run of HACE whose accuracies are told: at the model's own rate it is worse in top-1 and better in top-5."""
+    """A run of HACE with given accuracies: at the model's own rate it is worse in top-1 and better in top-5."""
 
     def metric(self, heading: str, name: str) -> float | None:
         told = (

@@ -200,7 +200,7 @@ def reduce(
     weight: Row | None = None,
     ignored: Sequence[bool] | None = None,
 ) -> float | list[float]:
-    """Reductions as torch has them, over losses in which the weights already stand.
+    """Reductions as torch has them, over losses that include the weights.
 
     none: 0 where ignored. mean: divided by the sum of the kept labels' weights, or by the number of samples
     where the targets are soft (labels=None); nan when that is 0. sum: 0 when nothing is kept.

@@ -145,7 +145,7 @@ def full_path_accuracy(h: Plain, per_level: Sequence[Sequence[str]], truths: Seq
 
 
 def tree_inconsistency(h: Plain, per_level: Sequence[Sequence[str]]) -> float:
-    """Share of samples whose answers do not lie on one path: some answer is not above the next one."""
+    """Share of samples whose answers are not on one path: some answer is not above the next one."""
     return _mean(
         [
             float(
@@ -162,7 +162,7 @@ def tree_inconsistency(h: Plain, per_level: Sequence[Sequence[str]]) -> float:
 def ece(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> float:
     """Expected calibration error: sum over bins of share * |accuracy - mean confidence|.
 
-    Bins are [i/M, (i+1)/M); a confidence of exactly 1 has a bin of its own, as torchmetrics puts it.
+    Bins are [i/M, (i+1)/M); a confidence of exactly 1 has its own bin, as in torchmetrics.
     """
     total = 0.0
     for i in range(bins + 1):

@@ -1,7 +1,7 @@
 """Value and gradient of table losses in mpmath, for logits at which float64 loops would drown.
 
 loss = -sum_v T(v) log q*(v);  d loss / d z_i = sum_v T(v) [p_i - 1(i at or below v) p_i / q*(v)].
-mpmath has no exponent range to leave, so nothing is shifted: the formulas stand as written. Terms that
+mpmath has no exponent range to leave, so nothing is shifted: the formulas are used as written. Terms that
 cancel do so to an absolute error of about 10**-DIGITS.
 """
 

@@ -23,7 +23,7 @@ def check_out(out: str) -> None:
     """
     there = Path(out).absolute()
     while not there.exists() and there != there.parent:
-        there = there.parent  # what is missing will be made
+        there = there.parent  # missing folders are created later
     if not there.is_dir():
         words = "it is a file" if there == Path(out).absolute() else f"{there} is a file"
         raise ConfigError(f"--out must be a folder. Got {out!r}: {words}. Name another folder.")

@@ -82,7 +82,7 @@ def do_study(presets: Mapping[str, Preset], choices: Choices, args: argparse.Nam
 
 
 def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
-    """Make what is missing, and report how it went."""
+    """Run what is missing, and report the outcome."""
     from hace.lab.runs.stopping import Stopped, ending
     from hace.lab.study.executors import find_executor
     from hace.lab.study.scheduler import Scheduler
@@ -107,7 +107,7 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
                 with find_executor(args.executor).make(resources) as executor:
                     scheduler.run(executor)
         except KeyboardInterrupt as stop:
-            words = f"Stopped: {summary(scheduler.tally)}. The same command goes on from there."
+            words = f"Stopped: {summary(scheduler.tally)}. The same command resumes from there."
             print(f"\n{words}", file=sys.stderr)
             number = stop.number if isinstance(stop, Stopped) else ear.heard
             if number:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished runs
-are never repeated: stopped or killed at any point, the same command goes on where it was.
+are never repeated: stopped or killed at any point, the same command resumes where it stopped.
 """
 
 EXAMPLES = """\
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Plan, see what is there, and do the rest."""
+    """Plan, check what is done, and run the rest."""
     if args.list:
         return print_presets()
     if not args.preset:

@@ -28,7 +28,7 @@ class DatasetKind:
     title: str
     load: Callable[..., Dataset[Any]]
     size: int | None = None  # side of the images that models see
-    official: bool = False  # published by others: what is odd in it is noted, not refused
+    official: bool = False  # published by others: oddities are noted, not refused
 
     @property
     def options(self) -> tuple[str, ...]:

@@ -146,6 +146,6 @@ def _file_format(source: SourceText) -> str:
         return "edges"
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
-        f"{source.name}: the content does not tell its format. Pass format=... (on the command line: --format ...), "
+        f"{source.name}: the format cannot be inferred from the content. Pass format=... (on the command line: --format ...), "
         f"one of {', '.join(readers)}."
     )

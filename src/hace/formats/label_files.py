@@ -96,7 +96,7 @@ def _label_column(first: list[str], column: str | None, path: Path) -> int:
 
 
 def _integers_if_all(words: Sequence[str]) -> np.ndarray:
-    """Text as integers where every word is one that fits, written as an integer is written; else text, as ids are."""
+    """Words as integers if every one is a canonical integer in range; otherwise text, as ids."""
     digits = (
         w.isascii() and w.removeprefix("-").isdigit() and len(w) <= 18 and (w == "0" or w[0] != "0")
         for w in words

@@ -155,7 +155,7 @@ def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) 
 
 
 def _logical_lines(source: SourceText) -> Iterator[tuple[int, str]]:
-    """Lines, where one that ends in a backslash goes on in the next."""
+    """Logical lines: one that ends in a backslash continues on the next."""
     held: list[str] = []
     start = 0
     for number, line in source.lines():

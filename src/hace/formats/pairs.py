@@ -13,7 +13,7 @@ _ORDERS = ("parent child", "child parent")
 def take_edge(
     parent: str, child: str, line: int, first_line: dict[tuple[str, str], int], problems: Problems
 ) -> None:
-    """Remembers the line of an edge; one that is there twice is a problem, and is kept once.
+    """Remembers the line of an edge; a duplicate is a problem, and is kept once.
 
     Args:
         parent: One end.

@@ -16,7 +16,7 @@ from hace.errors import FormatError, HierarchyError, nearest
 from hace.files.reading import decode, read_bytes
 from hace.hierarchy import Hierarchy
 
-# A hostile file may be wrong in every line. Counting goes on after this many, remembering does not.
+# A hostile file may have a problem on every line. After this many, problems are counted but not kept.
 _KEPT_PROBLEMS = 1000
 _SHOWN_LENGTH = 60
 _HINTED_PROBLEMS = 3

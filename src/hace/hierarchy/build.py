@@ -18,7 +18,7 @@ from hace.hierarchy.assembly import IntArray, as_id, as_ids
 _OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}
 
 
-# pandas.NA and NaT, by name: comparing them gives no answer, and pandas need not be there.
+# pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
 _PANDAS_MISSING = ("NAType", "NaTType")
 
 
@@ -231,7 +231,7 @@ class _Trie:
 
 
 def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, ...]:
-    """The names of one row, without what is missing at its end."""
+    """The names of one row, without the missing cells at its end."""
     if isinstance(row, str) or not isinstance(row, Iterable):
         raise HierarchyError(
             f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r}."

@@ -329,7 +329,7 @@ class Hierarchy(Pairs):
         rooted: bool | None,
         same_levels: bool = True,
     ) -> Hierarchy:
-        """A hierarchy over (some of) the same nodes, which keep their display names, and their depths if so said."""
+        """A hierarchy over (some of) the same nodes, which keep their display names and, with `same_levels`, their levels."""
         names = {i: self._names[self._index[i]] for i in ids if i in self._index}
         h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted)
         return h._with_levels(self._level_names[: h.max_depth] if self._level_names and same_levels else None)

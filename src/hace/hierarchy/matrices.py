@@ -1,4 +1,4 @@
-"""The paper's two matrices by name, for those who want to look at them: no loss needs either.
+"""The paper's two matrices by name, for inspection: no loss needs either.
 
 T, the table of a loss, comes from the loss: ``loss.table()``. R, the reachability, comes from the hierarchy.
 """

@@ -66,15 +66,15 @@ def subset(h: Hierarchy, leaves: Iterable[Any]) -> Hierarchy:
 def collapse_unary(h: Hierarchy) -> Hierarchy:
     """See :meth:`hace.Hierarchy.collapse_unary`."""
     children: list[set[int]] = [set() for _ in h.nodes]
-    stands_for = list(range(h.num_nodes))  # each node, or the one that takes its place
+    replaced_by = list(range(h.num_nodes))  # each node, or the one that takes its place
     edges = h.edges.tolist()
     for v in range(h.num_nodes - 1, -1, -1):  # children first, so that theirs are known
         while edges and edges[-1][1] > v:
             parent, child = edges.pop()
-            children[parent].add(stands_for[child])
+            children[parent].add(replaced_by[child])
         if len(children[v]) == 1:
-            (stands_for[v],) = children[v]
-    kept = [v for v in range(h.num_nodes) if stands_for[v] == v]
+            (replaced_by[v],) = children[v]
+    kept = [v for v in range(h.num_nodes) if replaced_by[v] == v]
     pairs = [(parent, child) for parent in kept for child in children[parent]]
     position = {v: i for i, v in enumerate(kept)}
     edges = np.array([(position[p], position[c]) for p, c in pairs], dtype=np.int64).reshape(-1, 2)

@@ -38,7 +38,7 @@ class TableModule(nn.Module):
     def constant(self, name: str, value: Any) -> None:
         """Registers an array (or None) as a buffer."""
         if value is not None:
-            self._exact[name] = np.array(value)  # a copy, because torch wants to be able to write
+            self._exact[name] = np.array(value)  # a copy, because torch needs writable memory
         tensor = None if value is None else torch.from_numpy(self._exact[name])
         self.register_buffer(name, tensor, persistent=False)
 

@@ -1,4 +1,4 @@
-"""Tables: what each loss wants at which node, built once from a hierarchy.
+"""Tables: the target of each loss at each node, built once from a hierarchy.
 
 A row of the table T belongs to a label and is written from the label upward. For losses whose rows follow the
 label's path (or among its ancestors, on a DAG) that is all; label smoothing adds one row that all labels share.

@@ -1,4 +1,4 @@
-"""The configuration of a training: what it refuses, all at once; files, layers, presets, and what its id stands for."""
+"""The configuration of a training: what it refuses, all at once; files, layers, presets, and what its id covers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.train_cases import tiny
 
 
 def test_all_problems_come_in_one_message() -> None:
-    """Unknown keys with the nearest ones, wrong types, broken rules, unknown losses, and words that are no settings."""
+    """Unknown keys with the nearest ones, wrong types, broken rules, unknown losses, and words that are not settings."""
     settings = (
         "modle=resnet18 data.nmae=x loss.name=hacee epochs=0 lr=fast precision=fp8 keep=3 drop_path=1.5 fast"
     )

@@ -1,4 +1,4 @@
-"""A SLURM for tests: sbatch, srun, squeue, sacct and scancel that run jobs on this machine and end them as told.
+"""A SLURM for tests: sbatch, srun, squeue, sacct and scancel that run jobs on this machine and end them on request.
 
     slurm = FakeSlurm(folder, fates=[Fate("timeout", "study/runs/*/log.jsonl")])
     subprocess.run([...], env={**os.environ, **slurm.environment})
@@ -82,7 +82,7 @@ class FakeSlurm:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What to add to the environment of whoever uses it."""
+        """What to add to the environment of its users."""
         return {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", HOME: str(self.folder)}
 
     def jobs(self) -> list[Submitted]:

@@ -104,7 +104,7 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     first.communicate()
     assert 0 < len(results(out)) < RUNS
 
-    # Something that is no run lies where one shall be: that run fails, until somebody clears it away.
+    # Something that is not a run occupies the place of one: that run fails until it is cleared away.
     finals = [r.run.id for r in read_study(reference / "study").records() if r.stage == "final" and r.run]
     obstacle = next(out / "runs" / run for run in finals if not (out / "runs" / run).exists()) / "note.txt"
     obstacle.parent.mkdir()
@@ -145,7 +145,7 @@ def test_a_signal_ends_a_study_and_its_trainings_save(
     study.send_signal(number)
     _, errors = study.communicate(timeout=SECONDS)
     assert study.returncode == code, errors
-    assert "Stopped: 0 of 1 runs are done, 1 running. The same command goes on from there." in errors
+    assert "Stopped: 0 of 1 runs are done, 1 running. The same command resumes from there." in errors
     assert "Traceback" not in errors
     assert list(tmp_path.glob("study/runs/*/checkpoints/step-*.pt"))
     assert children

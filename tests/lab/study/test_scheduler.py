@@ -1,4 +1,4 @@
-"""What a study does with runs that fail, are busy or were lost: with executors and a clock that do as told."""
+"""What a study does with runs that fail, are busy or were lost: with scripted executors and a scripted clock."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_training_goes_on_after_its_time_limit(tmp_path: Path, slurm: Callable
         tally = scheduler.run(executor)
     wait_for(fake, ["COMPLETED"] * 3)
     assert (tally.sum("done"), tally.sum("failed")) == (1, 0)
-    stopped = r"saved at step \d+, goes on from there: stopped by SIGUSR2: the time limit was near"
+    stopped = r"saved at step \d+, resumes from there: stopped by SIGUSR2: the time limit was near"
     assert [bool(re.search(stopped, note)) for note in tally.notes] == [True, True]
     whole = training(tmp_path, "whole")
     with InProcess() as executor:

@@ -1,4 +1,4 @@
-"""Studies: their grids, what lies on the disk, what goes wrong, and the command line."""
+"""Studies: their grids, what is on disk, what goes wrong, and the command line."""
 
 from __future__ import annotations
 

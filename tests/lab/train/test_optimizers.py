@@ -18,7 +18,7 @@ SPECIAL = ("pos_embed", "cls_token", "relative_position_bias_table", "gamma")
 
 
 def names_by_decay(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """The decay of every parameter by its name; each stands in one group only."""
+    """The decay of every parameter by its name; each is in one group only."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     found: dict[str, float] = {}
     for group in optimizer.param_groups:

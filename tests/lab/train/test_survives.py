@@ -65,7 +65,7 @@ def test_signals_finish_the_step_and_save(
     assert signal.getsignal(number) is before
     assert stopped.value.number == number
     # The signal comes while step 5 is shown, so step 6 is the one that is finished.
-    assert f"Stopped by {word} after step 6, in epoch 2 of 3. The same command goes on from" in str(
+    assert f"Stopped by {word} after step 6, in epoch 2 of 3. The same command resumes from" in str(
         stopped.value
     )
     (saved,) = (tmp_path / "checkpoints").iterdir()

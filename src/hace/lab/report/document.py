@@ -123,7 +123,9 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
         dilutions_table(results, arena),
         levels_table(arena, arrays),
     ]
-    for metric in HEADLINES[:4]:  # asked for now, while the predictions are at hand; later sections find them
+    for metric in HEADLINES[
+        :4
+    ]:  # computed now, while the predictions are in memory; later sections reuse them
         results.gap(arena, results.first, results.second, metric.key)
     for method in arrays.choices:
         results.gap(arena, method, results.second, TOP1)

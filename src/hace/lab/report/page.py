@@ -38,7 +38,7 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
         "sunburst-script": asset("hierarchy.js"),
         "script": asset("report.js", "hace.lab.report"),
     }
-    # In one pass, so what is inserted is never searched.
+    # In one pass, so inserted text is never searched.
     return re.sub(
         r"<!--([a-z-]+)-->", lambda found: parts[found.group(1)], asset("report.html", "hace.lab.report")
     )

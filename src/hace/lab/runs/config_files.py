@@ -76,7 +76,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> Any:
-    """YAML wants 1.0e-3 and takes 1e-3 for text."""
+    """YAML reads 1.0e-3 as a number but 1e-3 as text."""
     if not isinstance(value, str):
         return value
     try:

@@ -36,7 +36,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def fallback_note(name: str, device: torch.device) -> str:
-    """What to tell a user whose device="auto" found no accelerator; "" otherwise.
+    """A note for when device="auto" found no accelerator; "" otherwise.
 
     Example:
         >>> fallback_note("cpu", torch.device("cpu"))

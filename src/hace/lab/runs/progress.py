@@ -56,7 +56,7 @@ def progress(
 
 def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: Callable[[], float]) -> Step:
     begun = clock()
-    shown: float | None = None  # the first step is shown at once: it tells that work goes on, and how fast
+    shown: float | None = None  # the first step is shown at once, as a sign of life and of speed
     before = done
 
     def step(count: int, note: str = "") -> None:

@@ -245,7 +245,7 @@ def known_format(about: Mapping[str, Any]) -> bool:
 
 
 def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:
-    """The run in a folder if it is finished and every file is as written; None if it is to be made, or made again.
+    """The run in a folder if it is finished and every file is as written; None if it is missing or must be redone.
 
     Args:
         folder: The run directory; it may be missing.

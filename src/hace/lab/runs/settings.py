@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
 
 
 def _tidy(value: Any, hint: Any) -> Any:
-    """The value as its type wants it where nothing is lost: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
+    """The value converted to its type where that is lossless: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and type(None) in choices:
         return None

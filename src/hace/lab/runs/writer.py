@@ -1,4 +1,4 @@
-"""Making a run directory: begun, continued or made again where it is damaged; by one process at a time."""
+"""Writing a run directory: started, continued, or redone if damaged; by one process at a time."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class RunWriter:
 def start_run(
     folder: str | Path, config: RunConfig, data: DataPrint, hierarchy: Hierarchy
 ) -> Iterator[RunWriter]:
-    """Begin a run, or open the one that the same configuration began on the same data.
+    """Start a run, or open the one that the same configuration started on the same data.
 
     A finished run whose files are not as written is unfinished again.
 

@@ -263,9 +263,7 @@ class _Opened(torch_data.Dataset[Any]):
             elif isinstance(image, np.ndarray):
                 image = optional("PIL.Image", "Making images").fromarray(image)
             narrow, long = sorted(image.size)
-            if (
-                long > LONGEST * narrow
-            ):  # made as high as the model wants, it would be too long for any memory
+            if long > LONGEST * narrow:  # resized to the model's height it would not fit in memory
                 size = "{} x {}".format(*image.size)
                 raise DataError(
                     f"{self.images[index]}: the image has {size} pixels, too narrow for its length."

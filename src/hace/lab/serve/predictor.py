@@ -40,7 +40,7 @@ SHOWN = 20  # broken images
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of every sample.
+    """The options of a prediction, the same for every sample.
 
     Attributes:
         top_k: How many leaves to give, best first; fewer where there are not as many.
@@ -82,7 +82,7 @@ class Predictor:
         >>> data = DataConfig("synthetic-features", options={"classes": 4, "dim": 8})
         >>> (run,) = run_probes([ProbeConfig(data=data, epochs=3)], tempfile.mkdtemp())
         >>> predictions = Predictor.from_run(run.folder).predict(torch.zeros(2, 8), threshold=0.9)
-        >>> predictions.answers.ids  # features of zeros tell nothing, so it says nothing
+        >>> predictions.answers.ids  # features of zeros are uninformative, so there is no answer
         ['root', 'root']
     """
 
@@ -166,7 +166,7 @@ class Predictor:
 
         Args:
             inputs: As of :meth:`predict`.
-            question: What is asked of every sample.
+            question: The options of a prediction, the same for every sample.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
         """

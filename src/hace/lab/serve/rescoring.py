@@ -1,4 +1,4 @@
-"""A finished run on its own data again: the same model, the same samples, any evaluation.
+"""Scoring a finished run on its own data again: the same model, the same samples, any evaluation.
 
     rescored("runs/4cd033b43672ca23").report().values["leaves", "top-1"]
 
@@ -74,7 +74,7 @@ def open_finished(folder: str | Path) -> Run:
         )
     run = read_run(folder)
     if run.status == "unfinished":
-        raise FormatError(f"{folder} is not finished. Run the command that began it again: it goes on.")
+        raise FormatError(f"{folder} is not finished. Run the command that started it again to resume.")
     if run.status == "diverged":
         raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
     return run
@@ -207,7 +207,7 @@ def rescored(
 
 
 def load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
-    """The data of a run, from where they lay or from another place, not compared yet.
+    """The data of a run, from their original place or another one, not compared yet.
 
     Raises:
         DataError: They cannot be loaded.

@@ -25,7 +25,7 @@ from hace.losses.base import HierarchicalLoss
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model with what is needed to use it.
+    """A model with everything needed to use it.
 
     Attributes:
         run: The run it comes from.

@@ -157,7 +157,7 @@ class Resources:
 
 
 def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
-    """Do a job in this process. Whatever goes wrong is in the result, so that a study can go on.
+    """Do a job in this process. Errors are part of the result, so that a study can continue.
 
     If one run spoils a pass for the others, each is made alone.
 

@@ -1,4 +1,4 @@
-"""A running study: what is ready goes to the executor, what fails is tried again, what is done is never repeated.
+"""A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated.
 
 A final run is ready as soon as the searches of its cell are finished. All state is on the disk, so a study that was killed
 goes on where it was.
@@ -274,12 +274,12 @@ class Scheduler:
             self._choose(cell)
 
     def _go_on(self, result: JobResult, left: dict[str, RunConfig]) -> None:
-        """Take from `left` what a job that was ended from outside leaves to go on with, and queue it again."""
+        """Take from `left` the runs that a killed job saved, and queue them again."""
         saved = result.job.saved_steps()
         again = [run for run in left if saved.get(run, 0) > self._saved.get(run, 0)]
         for run in again:
             what = self._label(self._wanted[run][0])
-            self._note(f"{what}: saved at step {saved[run]}, goes on from there: {result.lost}")
+            self._note(f"{what}: saved at step {saved[run]}, resumes from there: {result.lost}")
         if len(left) > 1:  # perhaps one of them is to blame: try each alone
             again = list(left)
         self._queue.extend(self._job({run: left.pop(run)}) for run in again)

@@ -1,7 +1,7 @@
 """Jobs as SLURM jobs, submitted by submitit.
 
 The study's folder and the data must be visible to every node, at the same path. A training saves its state shortly before the
-time limit, and the next job goes on from there. The ids of jobs in the queue are in `jobs/submitted.json`: a study that was
+time limit, and the next job continues from there. The ids of jobs in the queue are in `jobs/submitted.json`: a study that was
 killed and is started again waits for them and submits nothing twice.
 """
 
@@ -193,7 +193,7 @@ class Slurm:
         self._news = time.monotonic()
 
     def _gone(self) -> dict[str, str]:
-        """The jobs that have left the queue, with their states; asked for more and more rarely while nothing happens."""
+        """The jobs that have left the queue, with their states; polled less and less often while nothing happens."""
         now = time.monotonic()
         least, most = QUEUE_SECONDS
         if now - self._asked < min(most, max(least, (now - self._news) / 4)):

@@ -74,7 +74,7 @@ class Survey:
         return replace(cell, validation="split" if "val" in about["samples"] else HELD_OUT)
 
     def notes(self) -> list[str]:
-        """What to tell the user: the data sets whose validation split chooses."""
+        """A note for the user: the data sets whose validation split chooses."""
         sizes = {name: about["samples"].get("val") for (name, _), about in self.usable.items()}
         return [
             f"{name}: its validation split ({count:,} samples) chooses under the fair protocol"

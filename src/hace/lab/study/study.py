@@ -52,7 +52,7 @@ class Study:
 
     @property
     def data(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of its data sets, by name; of one with both images and features the second is "also" there."""
+        """Facts about its data sets, by name; of one with both images and features the second is "also" there."""
         return self.document["data"]
 
     @cached_property

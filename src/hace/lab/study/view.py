@@ -58,7 +58,7 @@ class _Lines:
         self._noted = 0
 
     def changed(self, tally: Tally) -> None:
-        """Print what is new."""
+        """Print new events."""
         for note in tally.notes[self._noted :]:
             print(f"study: {note}", file=self._stream, flush=True)
         self._noted = len(tally.notes)

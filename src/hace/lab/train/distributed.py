@@ -21,7 +21,7 @@ from hace.lab.features.extraction import processes
 from hace.lab.runs.devices import choose_device
 
 LOST = (
-    "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command goes on from "
+    "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command resumes from "
     "the last checkpoint."
 )
 

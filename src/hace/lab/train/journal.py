@@ -62,7 +62,7 @@ class Journal:
         )
 
     def newest(self, resume: bool) -> bytes:
-        """The checkpoint to go on from, if there is one."""
+        """The checkpoint to resume from, if there is one."""
         if self.writer is None:
             return b""
         if not resume:
@@ -111,7 +111,7 @@ class Journal:
         last = next(iter(self.checkpoints.all()), None)
         return (
             f"Stopped by {WORDS.get(heard, 'a signal to another process')} after step {position.step}, in epoch "
-            f"{min(position.epoch + 1, self.config.epochs)} of {self.config.epochs}. The same command goes on from {last}."
+            f"{min(position.epoch + 1, self.config.epochs)} of {self.config.epochs}. The same command resumes from {last}."
         )
 
     def finish(

@@ -10,7 +10,7 @@ from hace.errors import ConfigError, DataError
 from hace.files.writing import atomic_path
 from hace.lab.runs.run import Run
 
-# Okabe and Ito's colours, which people tell apart whatever their eyes.
+# Okabe and Ito's colours, which are distinct for any colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 PANELS = (("loss", "loss"), ("accuracy", "accuracy of the most probable leaf"))
 

@@ -1,4 +1,4 @@
-"""A training in memory: one step, what is known after it, and the model's outputs on other samples.
+"""A training in memory: one step, its statistics, and the model's outputs on other samples.
 
 Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs and keeps the run directory.
 """
@@ -37,7 +37,7 @@ UNSETTLED = {
     "cpu": 1
 }  # steps before the loss is looked at; on a GPU a look waits for it, so every few steps will do
 UNSETTLED_ELSEWHERE = 16
-STEP = 0x57E9  # tells the seeds of steps from others
+STEP = 0x57E9  # separates the seeds of steps from others
 
 
 @dataclass

@@ -181,7 +181,7 @@ class _TreeLoss(torch.autograd.Function):
             # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
             (grad,) = torch.autograd.grad(ctx.pure(z), z, torch.ones_like(outer[0]), create_graph=True)
             return grad * outer[0][:, None], None, None
-        # The gradient was made with the loss. It is handed over once, and made again if the graph is used twice.
+        # The gradient was made with the loss. It is handed over once, and recomputed if the graph is used twice.
         grad, ctx.grad = ctx.grad, None
         if grad is None:
             grad = _compute(z, ctx.rows, True)[1]
