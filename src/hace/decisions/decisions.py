@@ -24,7 +24,7 @@ class Decisions:
         hierarchy: the hierarchy the nodes belong to.
         nodes: (B,) or (B, k) node indices; -1 is the virtual root of a forest: no answer.
         probabilities: the same shape, the mass of each answer.
-        costs: the same shape, the expected cost, where the rule is least cost.
+        costs: the same shape, the expected cost (rule ``"cost"``) or 1 - expected metric (rule ``"expected"``).
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])

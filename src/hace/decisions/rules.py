@@ -7,6 +7,7 @@ The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is t
     threshold    the deepest node the model is sure enough of              deepest_above
     climb        the same on the path of the best leaf                     climb
     cost         the answer of least expected cost                         least_cost
+    expected     the answer of greatest expected metric                    best_expected
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from hace.decisions.costs import expected_costs, least
 from hace.decisions.decisions import Decisions
+from hace.decisions.expected import best_expected
 from hace.decisions.ladders import climb, deepest_above
 from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, rank_leaves, row_blocks
 from hace.errors import ConfigError
@@ -118,6 +120,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
     "climb": (climb, ("threshold",), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
+    "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
 }
 
 
@@ -155,6 +158,8 @@ def predict(
     candidates: str | None = None,
     distance: str | None = None,
     price: float | None = None,
+    metric: str | None = None,
+    beta: float | None = None,
     subset: Iterable[Any] | None = None,
     kind: str = "logits",
     outputs: str = "auto",
@@ -165,16 +170,18 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
-            (threshold) or ``"cost"`` (candidates, distance, price).
+            (threshold), ``"cost"`` (candidates, distance, price) or ``"expected"`` (metric, beta, candidates).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
         threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest.
         constrained: True (default): walk down from the root to the most probable child while it passes. False: the most
             informative of all nodes that pass, the one with the fewest leaves.
-        candidates: answer with ``"leaves"`` (default) or any ``"nodes"``.
+        candidates: answer with ``"leaves"`` or any ``"nodes"``. Default: leaves for ``"cost"``, nodes for ``"expected"``.
         distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
         price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.
+        metric: what to expect the most of: ``"hierarchical_f"``, ``"wu_palmer"`` or ``"information_f1"``.
+        beta: the weight of recall in ``"hierarchical_f"``. Default: 1.
         subset: ids of leaves to restrict the answer to; see :func:`hace.decisions.scores.restrict`.
         kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
         outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
@@ -201,6 +208,8 @@ def predict(
         "candidates": candidates,
         "distance": distance,
         "price": price,
+        "metric": metric,
+        "beta": beta,
     }
     given = {name: value for name, value in options.items() if value is not None}
     check_rule(rule, given)
