@@ -17,7 +17,7 @@ same learning rates, chosen on held-out samples, over three seeds. It ends with 
 EXAMPLES = """\
 examples:
   hace demo                    into ./hace-demo
-  hace demo --out elsewhere    run again, it goes on where it was
+  hace demo --out elsewhere    run it again to resume
   hace demo --dry-run          show what it would do
 
 In synthetic features the hierarchy matters by construction: the demo shows how a study works, not what HACE gains.

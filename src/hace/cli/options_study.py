@@ -67,7 +67,7 @@ def add_study_arguments(parser: argparse.ArgumentParser, out: str, default: str 
 def do_study(presets: Mapping[str, Preset], choices: Choices, args: argparse.Namespace) -> Tally | None:
     """Start or continue a study; a dry run shows what would run, and returns None."""
     from hace.lab.study.plans import make_plan
-    from hace.lab.study.start import Survey, started_study
+    from hace.lab.study.start import Survey, locked_study, start_study
 
     check_study_options(args)
     plan = make_plan(presets, choices, absent=args.dry_run)
@@ -77,7 +77,8 @@ def do_study(presets: Mapping[str, Preset], choices: Choices, args: argparse.Nam
     say_skipped(plan, presets)
     if args.dry_run:
         return show_plan(plan, choices, survey, args)
-    with started_study(args.out, plan, choices, survey, runs=args.runs, update=args.update) as study:
+    with locked_study(args.out, survey):
+        study = start_study(args.out, plan, choices, survey, runs=args.runs, update=args.update)
         return work(study, survey, args)
 
 

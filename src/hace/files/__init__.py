@@ -1,4 +1,4 @@
-"""Bytes in and out: the only gate for files from outside, and files that appear whole or not at all.
+"""Bytes in and out: the only way to read files from outside, and to write files whole or not at all.
 
 Imports `errors` only.
 """

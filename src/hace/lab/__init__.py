@@ -1,1 +1,4 @@
-"""What experiments need. Each folder imports only those before it: features, runs, probe, train, study, serve, report."""
+"""Experiments. Each part imports only those before it: features, models, runs, probe, train, study, serve, report.
+
+Imports all other folders but `paper` and `cli`.
+"""

@@ -1,7 +1,7 @@
 """A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated.
 
-A final run is ready as soon as the searches of its cell are finished. All state is on the disk, so a study that was killed
-goes on where it was.
+A final run is ready as soon as the searches of its cell are finished. All state is on disk, so a killed study
+resumes where it stopped.
 """
 
 from __future__ import annotations

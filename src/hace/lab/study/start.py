@@ -188,35 +188,22 @@ def start_study(
 
 
 @contextmanager
-def started_study(
-    folder: str | Path,
-    plan: StudyPlan,
-    choices: Choices,
-    survey: Survey,
-    *,
-    runs: str | None = None,
-    update: bool = False,
-) -> Iterator[Study]:
-    """The same, locked for this process before anything is written, so no one changes a study that is running.
+def locked_study(folder: str | Path, survey: Survey) -> Iterator[None]:
+    """Lock a study's folder for this process, before :func:`start_study` writes to it: no one changes a running study.
 
     Args:
         folder: As in :func:`start_study`.
-        plan: As in :func:`start_study`.
-        choices: As in :func:`start_study`.
         survey: As in :func:`start_study`.
-        runs: As in :func:`start_study`.
-        update: As in :func:`start_study`.
 
     Raises:
-        ConfigError: As in :func:`start_study`, or another process is using the folder.
-        DataError: Data cannot be used.
+        ConfigError: The folder holds something else, or another process is using it.
     """
     folder = Path(folder)
     _refuse(folder, survey)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with only_process(folder):
-        yield start_study(folder, plan, choices, survey, runs=runs, update=update)
+        yield
 
 
 def _refuse(folder: Path, survey: Survey) -> None:
