@@ -90,18 +90,18 @@ def expected_scores(
         )
     tree = _paths(hierarchy, leaf_probs.device)
     p = leaf_probs.detach().double()[:, tree.preorder]
-    masses = tree.sums(p)
+    masses = tree.sums(p, tree.every)
     values = torch.zeros_like(masses)
     if metric == "information_f1":
         gained = masses * tree.gain
-        for nodes, above in tree.levels:
-            values[:, nodes] = _along(gained, above)
+        for nodes, above, path in tree.levels:
+            values[:, nodes] = _along(gained[:, above], path)
         return values * (2 / tree.together), masses
     root = int(metric == "wu_palmer")  # whether the root counts as a common ancestor
     square = beta * beta
-    for depth, (nodes, above) in enumerate(tree.levels, start=tree.first_level):
+    for depth, (nodes, above, path) in enumerate(tree.levels, start=tree.first_level):
         weighted = p / (square * (tree.leaf_depth + root) + depth + root).clamp(min=1e-300)
-        common = _along(tree.sums(weighted), above)
+        common = _along(tree.sums(weighted, above), path)
         if root:
             common = common + weighted.sum(dim=1, keepdim=True)
         values[:, nodes] = (1 + square) * common
@@ -109,7 +109,7 @@ def expected_scores(
 
 
 def _along(values: Tensor, path: Tensor) -> Tensor:
-    """(B, k) sums of the values (B, N) over k paths (depth, k); one step of the paths at a time, to bound the memory."""
+    """(B, k) sums of values (B, m) over k paths (depth, k); one step of the paths at a time, to bound the memory."""
     total = values.new_zeros(len(values), path.shape[1])
     for nodes in path:
         total += values[:, nodes]
@@ -131,9 +131,9 @@ class _Paths:
         self.gain = tensor(information[:-1] - information[h.parent_nodes])
         self.together = tensor(information[:-1] + np.log2(h.num_leaves)).clamp(min=1e-300)
         self.first_level = int(h.depths.min())
-        self.levels: list[
-            tuple[Tensor, Tensor]
-        ] = []  # (k,) nodes, (depth, k) the path of each, without the root
+        self.every = tensor(np.arange(h.num_nodes))
+        # (k,) nodes, all nodes above them below the root, and (depth, k) the path of each among these.
+        self.levels: list[tuple[Tensor, Tensor, Tensor]] = []
         for depth in range(self.first_level, h.max_depth + 1):
             nodes = np.flatnonzero(h.depths == depth)
             path = np.empty((depth, len(nodes)), dtype=np.int64)
@@ -141,12 +141,13 @@ class _Paths:
             for step in range(depth):
                 path[step] = at
                 at = h.parent_nodes[at]
-            self.levels.append((tensor(nodes), tensor(path)))
+            above, place = np.unique(path, return_inverse=True)
+            self.levels.append((tensor(nodes), tensor(above), tensor(place.reshape(path.shape))))
 
-    def sums(self, leaves: Tensor) -> Tensor:
-        """(B, N) sums of the leaves (B, n), in preorder, at or below each node."""
+    def sums(self, leaves: Tensor, nodes: Tensor) -> Tensor:
+        """(B, k) sums of the leaves (B, n), in preorder, at or below each of k nodes."""
         running = torch.nn.functional.pad(leaves.cumsum(dim=1), (1, 0))
-        return (running[:, self.high] - running[:, self.low]).clamp_(min=0.0)
+        return (running[:, self.high[nodes]] - running[:, self.low[nodes]]).clamp_(min=0.0)
 
 
 @derived
