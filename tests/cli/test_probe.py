@@ -252,7 +252,7 @@ def test_loss_grid() -> None:
         ([*SMALL, "--seeds", "0"], "--seeds must be at least 1"),
         ([*SMALL, "--threads", "0"], "--threads must be at least 1"),
         ([*SMALL, "--protocol", "paper", "--lr", "1", "2"], "one base rate"),
-        ([*SMALL, "--patience", "2"], "validation holds out none"),
+        ([*SMALL, "--patience", "2"], "patience needs held-out samples"),
         (["--data", "synthetic-features", "-o", "clases=3"], "Did you mean 'classes'"),
         ([*SMALL, "--protocol", "paper", "--dilution", "0.3"], "--dilution is set by --protocol paper"),
         (
