@@ -115,6 +115,7 @@ def methods(h: Hierarchy, batch: int) -> dict[str, Step]:
         "smoothing pure": without_kernel(smooth_step),
         "HCE": train_step(hace.HCELoss(h), n_logits, target),
         "HXE": train_step(hace.HXELoss(h, 0.2), leaf_logits, target),
+        "HACE, path sums": train_step(hace.HACELoss(h, 0.5, outputs="paths"), n_logits, target),
     }
     return steps
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -34,34 +34,54 @@ class Case:
     oracle_params: dict[str, Any] = field(default_factory=dict)
     outputs: str = "leaves"
     trees_only: bool = False
+    sharing: float | None = None  # of path sums: the oracle gets the sums, the loss makes them
 
     def build(self, h: Hierarchy, **shared: Any) -> HierarchicalLoss:
         return build_loss(self.loss, h, **self.params, **shared)
 
     def columns(self, h: Hierarchy) -> tuple[str, ...]:
         """The ids of the head's columns, in order."""
-        return h.nodes if self.outputs == "nodes" else h.leaves
+        return h.leaves if self.outputs == "leaves" else h.nodes
+
+    def classes(self, plain: Plain, ids: Sequence[str], row: Tensor) -> oracle.Row:
+        """One sample's logits as the softmax gets them."""
+        given = oracle.columns(ids, row.tolist())
+        return given if self.sharing is None else oracle.path_sums(plain, given, self.sharing)
 
     def fits(self, plain: Plain) -> bool:
         return plain.is_tree or not self.trees_only
 
     def value(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str, weight: Any = None) -> float:
         """What the loops say for one sample."""
-        logits = oracle.columns(ids, row.tolist())
-        return self.oracle(plain, logits, label, weight=weight, **self.oracle_params)
+        return self.oracle(plain, self.classes(plain, ids, row), label, weight=weight, **self.oracle_params)
 
-    def precise(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str) -> tuple[float, list[float]]:
-        """(value, gradient) of one sample in sixty digits."""
+    def precise(
+        self, plain: Plain, ids: Sequence[str], row: Tensor, label: str, dtype: torch.dtype = torch.float64
+    ) -> tuple[float, list[float]]:
+        """(value, gradient) of one sample in sixty digits.
+
+        Of path sums this is what they promise: sums in double precision, less the largest where that is beyond 16, rounded
+        once to `dtype`.
+        """
         params = {name: value for name, value in self.oracle_params.items() if name != "outputs"}
         exact = getattr(precise, self.oracle.__name__)
-        value, gradient = exact(plain, oracle.columns(ids, row.tolist()), label, **params)
+        logits = self.classes(plain, ids, row)
+        if self.sharing is not None:
+            top = max(logits.values())
+            top = top if abs(top) > 16 else 0.0
+            logits = {c: torch.tensor(z - top, dtype=dtype).item() for c, z in logits.items()}
+        value, gradient = exact(plain, logits, label, **params)
+        if self.sharing is not None:
+            gradient = oracle.path_gradient(plain, gradient, self.sharing)
         return value, [gradient[v] for v in ids]
 
     def gradient(self, plain: Plain, ids: Sequence[str], row: Tensor, label: str) -> list[float]:
         """What differences of the loops say for one sample."""
-        slopes = precise.numeric_gradient(
-            lambda z: self.oracle(plain, z, label, **self.oracle_params), oracle.columns(ids, row.tolist())
-        )
+
+        def value(z: oracle.Row) -> float:
+            return self.value(plain, ids, torch.tensor([z[v] for v in ids], dtype=torch.float64), label)
+
+        slopes = precise.numeric_gradient(value, oracle.columns(ids, row.tolist()))
         return [slopes[v] for v in ids]
 
 
@@ -91,6 +111,13 @@ def _expected(distance: str) -> Case:
     return Case("expected_distance", params, oracle.expected_distance, {"distance": distance})
 
 
+def _paths(name: str, sharing: float, of: Case) -> Case:
+    """A loss over path sums: its oracle is that of a head over leaves."""
+    preset = {} if name.endswith("_paths") else {"outputs": "paths"}
+    params = {**of.params, **preset, "sharing": sharing}
+    return replace(of, loss=name, params=params, outputs="paths", sharing=sharing)
+
+
 CASES: dict[str, Case] = {
     "ce": Case("cross_entropy", {}, oracle.ce),
     "ce_smooth": Case("cross_entropy", {"label_smoothing": 0.1}, oracle.ce, {"label_smoothing": 0.1}),
@@ -114,6 +141,14 @@ CASES: dict[str, Case] = {
     "simloss_zero": _sim(0.0, "lca_depth"),
     "expected_distance": _expected("lca_height"),
     "expected_edges": _expected("edges"),
+}
+CASES |= {
+    "ce_paths": _paths("cross_entropy_paths", 1.0, CASES["ce"]),
+    "soft_label_paths": _paths("soft_label", 2.0, CASES["soft_label"]),
+    "hxe_paths": _paths("hxe", 0.25, CASES["hxe"]),
+    "hace_paths": _paths("hace_paths", 0.5, CASES["hace_leaves"]),
+    "simloss_paths": _paths("simloss", 0.5, CASES["simloss"]),
+    "expected_paths": _paths("expected_distance", 1.0, CASES["expected_distance"]),
 }
 
 

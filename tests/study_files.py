@@ -50,7 +50,7 @@ def plants_study(folder: Path) -> list[str]:
 
 
 def study_options(folder: Path, *more: str) -> list[str]:
-    """`hace study` with all methods on these features: 17 cells of two rates, 51 runs."""
+    """`hace study` with all methods on these features: 19 cells of two rates, 57 runs."""
     options = plants_study(folder)
     options += [
         "--methods",

@@ -153,6 +153,25 @@ def test_every_form_of_scores_says_the_same(folder: Path, hace_evaluate: Callabl
         assert hace_evaluate(labels=labels)["metrics"]["leaves"] == expected["leaves"], labels
 
 
+def test_path_sums(
+    folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Outputs of nodes that add up along each path are scored by the classes' logits."""
+    h = hace.read_hierarchy("tree.csv")
+    outputs = np.random.default_rng(0).normal(size=(40, h.num_nodes))
+    np.save("outputs.npy", outputs)
+    for options, sharing in ((), 1.0), (("--sharing", "0.5"), 0.5):
+        np.save("sums.npy", hace.leaf_logits(torch.from_numpy(outputs), h, "paths", sharing).numpy())
+        found = hace_evaluate("--outputs", "paths", *options, scores="outputs.npy")["metrics"]
+        assert found == hace_evaluate(scores="sums.npy")["metrics"]
+        assert found != hace_evaluate(scores="outputs.npy")["metrics"]
+    assert "--sharing must come with --outputs paths" in refused(capsys, "--sharing", "1")
+    assert "--kind must be logits" in refused(capsys, "--outputs", "paths", "--kind", "probs")
+    assert "sharing must be a number >= 0" in refused(
+        capsys, "--outputs", "paths", "--sharing", "-1", scores="outputs.npy"
+    )
+
+
 def test_columns_by_display_name(folder: Path, hace_evaluate: Callable[..., Any]) -> None:
     names = {
         "husky": "Siberian husky",

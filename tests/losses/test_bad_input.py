@@ -78,7 +78,9 @@ def test_scores_of_the_wrong_width() -> None:
             function(torch.zeros(2, 5), h)
         with pytest.raises(DataError, match="expects logits over all 7 nodes, got 4 columns"):
             function(torch.zeros(2, 4), h, "nodes")
-        with pytest.raises(ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots'.")):
+        with pytest.raises(
+            ConfigError, match=says("outputs must be 'nodes', 'leaves' or 'paths'. Got 'roots'.")
+        ):
             function(torch.zeros(2, 4), h, "roots")
     with pytest.raises(ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots'.")):
         hace.reachability_matrix(h, "roots")
@@ -151,11 +153,14 @@ OUT_OF_RANGE = [
     ("soft_label", "beta", "a number above 0", [0, -1.0, nan, inf, None, "10"]),
     ("hxe", "alpha", "a number >= 0", [-0.1, nan, inf, None, "0.5"]),
     ("simloss", "reduction_factor", "in [0, 1)", [-0.1, 1.0, nan, None]),
+    ("hace_paths", "sharing", "a number >= 0", [-0.1, nan, inf, None, "1", True]),
 ]
 CHOICES = [
     ("hxe", "decay", "'depth', 'height'", "width"),
     ("hxe", "normalize", "None, 'tree'", "none"),
     ("hace", "labels", "'leaves', 'nodes'", "classes"),
+    ("hxe", "outputs", "'leaves', 'paths'", "nodes"),
+    ("cross_entropy", "outputs", "'leaves', 'paths'", "nodes"),
     ("hace", "reduction", "'none', 'mean', 'sum'", "batchmean"),
 ]
 
@@ -187,6 +192,24 @@ def test_smoothings_that_exclude_each_other() -> None:
         HACELoss(h, label_smoothing=0.1, soft_label_beta=10)
     with pytest.raises(ConfigError, match=says("aggregate=False must come with outputs='nodes'")):
         HACELoss(h, aggregate=False, outputs="leaves")
+    with pytest.raises(ConfigError, match=says("Got outputs='paths'")):
+        HACELoss(h, aggregate=False, outputs="paths")
+    with pytest.raises(
+        ConfigError, match=says("sharing must come with outputs='paths'. Got outputs='nodes'")
+    ):
+        HACELoss(h, sharing=0.5)
+
+
+def test_a_layer_that_does_not_collapse() -> None:
+    with pytest.raises(
+        ConfigError, match=says("outputs must be 'paths' for a head that collapses. Got 'nodes'.")
+    ):
+        HACELoss(h).collapse(torch.zeros(7, 2))
+    loss = HACELoss(h, outputs="paths")
+    with pytest.raises(DataError, match=says("expects logits over all 7 nodes, got 4 columns")):
+        loss.collapse(torch.zeros(4, 2))
+    with pytest.raises(DataError, match=says("weight must be (N, d), and bias (N,) or None. Got (7,)")):
+        loss.collapse(torch.zeros(7))
 
 
 @every_case

@@ -81,7 +81,9 @@ OUT = ["others_out", "others_out_far_below_zero", "all_others_out"]
 
 
 @cache
-def expected(case: str, name: str, pattern: str) -> tuple[Tensor, Tensor, list[float], list[list[float]]]:
+def expected(
+    case: str, name: str, pattern: str, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, list[float], list[list[float]]]:
     """(logits, labels, values, gradients) for the first and the last class."""
     h, graph = HARD[name].build(), HARD[name]
     ids = CASES[case].columns(h)
@@ -89,7 +91,7 @@ def expected(case: str, name: str, pattern: str) -> tuple[Tensor, Tensor, list[f
     rows, values, gradients = [], [], []
     for y in chosen:
         row = rows_of(pattern, ids, structure.ancestors(graph, h.leaves[y]), seed=3 * y + len(name))
-        value, gradient = CASES[case].precise(graph, ids, row, h.leaves[y])
+        value, gradient = CASES[case].precise(graph, ids, row, h.leaves[y], dtype)
         rows.append(row)
         values.append(value)
         gradients.append(gradient)
@@ -103,7 +105,7 @@ def cases_for(case: str, patterns: list[str]) -> list[tuple[str, str]]:
 @every_case
 def test_extreme_logits(case: str, form: Form) -> None:
     for name, pattern in cases_for(case, PATTERNS if case in SMOOTH else PATTERNS + OUT):
-        z, y, values, gradients = expected(case, name, pattern)
+        z, y, values, gradients = expected(case, name, pattern, form.dtype)
         loss = CASES[case].build(HARD[name].build(), reduction="none")
         z = z.to(form.dtype).requires_grad_()
         value = loss(z, y)
@@ -143,7 +145,7 @@ def test_half_precision(case: str, dtype: torch.dtype) -> None:
     loss = CASES[case].build(h, reduction="none")
     for pattern in PATTERNS if case in SMOOTH else PATTERNS + OUT:
         row = rows_of(pattern, ids, structure.ancestors(graph, h.leaves[0]), seed=2).to(dtype)
-        value, gradient = CASES[case].precise(graph, ids, row, h.leaves[0])
+        value, gradient = CASES[case].precise(graph, ids, row, h.leaves[0], torch.float32)
         for autocast in (False, True):
             for used in (KERNEL.used, PURE.used):
                 with used(), torch.autocast("cpu", dtype=dtype, enabled=autocast):

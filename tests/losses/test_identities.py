@@ -32,7 +32,7 @@ def form(request: pytest.FixtureRequest) -> Iterator[Form]:
 
 def scores(form: Form, h: Hierarchy, outputs: str, seed: int = 0) -> Tensor:
     """A row for each class."""
-    return logits(h.num_leaves, h.num_nodes if outputs == "nodes" else h.num_leaves, seed).to(form.dtype)
+    return logits(h.num_leaves, h.num_leaves if outputs == "leaves" else h.num_nodes, seed).to(form.dtype)
 
 
 def classes(h: Hierarchy) -> Tensor:
@@ -68,6 +68,33 @@ def test_limits_that_are_cross_entropy(form: Form, plain: Plain) -> None:
         same += [HXELoss(h, 0.0, decay=decay, reduction="none") for decay in ("depth", "height")]
     for loss in same:
         form.close(loss(z, classes(h)), wanted, loss)
+
+
+@examples(40)
+@given(plain=hierarchies(), sharing=st.sampled_from([0.0, 0.5, 1.0, 3.0]))
+def test_path_sums_collapse_to_a_head_over_leaves(form: Form, plain: Plain, sharing: float) -> None:
+    """Layer by layer and loss by loss; at sharing 0 they are the leaf columns, whatever the inner outputs are."""
+    h = plain.build()
+    x, weight = logits(h.num_leaves, 3).to(form.dtype), logits(h.num_nodes, 3, seed=1).to(form.dtype)
+    bias = logits(1, h.num_nodes, seed=2)[0].to(form.dtype)
+    z = x @ weight.t() + bias
+    if sharing == 0:
+        z[:, h.labels < 0] = torch.nan
+    for paths, leaves in (
+        (HACELoss(h, outputs="paths", sharing=sharing), HACELoss(h, outputs="leaves")),
+        (CrossEntropyLoss(h, outputs="paths", sharing=sharing), CrossEntropyLoss(h)),
+    ):
+        collapsed, moved = paths.collapse(weight, bias)
+        assert collapsed.shape == (h.num_leaves, 3)
+        assert moved is not None
+        over_leaves = x @ collapsed.t() + moved
+        torch.testing.assert_close(over_leaves, paths.leaf_logits(z), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(
+            leaves(over_leaves, classes(h)), paths(z, classes(h)), rtol=1e-5, atol=1e-4
+        )
+        assert paths.collapse(weight)[1] is None
+    if sharing == 0:
+        assert torch.equal(collapsed, weight[h.leaf_nodes.tolist()])
 
 
 @examples(40)
@@ -214,10 +241,13 @@ def test_shift_invariance_and_balanced_gradients(case: str, name: str, form: For
     z = scores(form, h, CASES[case].outputs).requires_grad_()
     value = loss(z, classes(h))
     shift = torch.tensor([64.0, -128.0, 0.5, 8.0, -8.0, 1.0, 2.0], dtype=form.dtype)[: len(z)]
-    moved = loss(z + shift[:, None], classes(h))
+    owned = torch.ones(loss.num_outputs, dtype=form.dtype)
+    if CASES[case].outputs == "paths":  # a shift of all classes is one of their own outputs
+        owned[h.labels < 0] = 0.0
+    moved = loss(z + shift[:, None] * owned, classes(h))
     torch.testing.assert_close(moved, value, rtol=1e-5, atol=2e-5)
     (gradient,) = torch.autograd.grad(value.sum(), z)
-    assert gradient.sum(dim=1).abs().max() < 1e-5
+    assert (gradient * owned).sum(dim=1).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(("case", "name"), fitting("ragged", "forest", "redundant"))

@@ -22,8 +22,9 @@ from tests.loss_cases import CASES, KERNEL, examples, logits, with_gradient
 # What the kernel computes: float32, trees, tables of the one equation.
 SERVED = [
     *("hxe", "hxe_height", "hxe_tree", "hxe_height_tree", "hce", "hace", "hace_smooth"),
-    *("hace_soft", "hace_soft_depth", "hace_leaves"),
+    *("hace_soft", "hace_soft_depth", "hace_leaves", "hace_paths", "hxe_paths"),
 ]
+SUMS = ["ce_paths", "soft_label_paths", "simloss_paths"]  # of which it computes the path sums alone
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,7 @@ def agree(case: str, h: hace.Hierarchy, z: torch.Tensor, target: torch.Tensor, *
 @examples(60)
 @given(
     plain=st.one_of(trees(40), forests(40)),
-    case=st.sampled_from(SERVED),
+    case=st.sampled_from(SERVED + SUMS),
     labels=st.sampled_from(["leaves", "nodes"]),
     reduction=st.sampled_from(["none", "mean", "sum"]),
     scale=st.sampled_from([1.0, 30.0, 1000.0]),
@@ -71,7 +72,7 @@ def test_kernel_equals_pure(plain, case, labels, reduction, scale, weighted) -> 
 def test_kernel_equals_pure_at_every_width(kind: str, size: int) -> None:
     h = random_plain(kind, size, max_nodes=size).build()
     y = torch.arange(4) % h.num_leaves
-    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves"):
+    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves", "hace_paths"):
         columns = len(CASES[case].columns(h))
         for scale in (1.0, 40.0):
             agree(case, h, logits(4, columns, seed=size, scale=scale).float(), y, reduction="none")
@@ -103,6 +104,9 @@ def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for case in SERVED:
         assert len(used(case)) == 1, case  # value and gradient in one call
+    for case in SUMS:
+        assert used(case) == ["path_sums"] * 2, case  # down and up
+    assert used("hace_paths", DIAMOND) == used("ce_paths", dtype=torch.float64) == []
     assert used("hace", DIAMOND) == used("hace", dtype=torch.float64) == used("conditional_softmax") == []
     with kernels.disabled():
         assert used("hace") == []
@@ -171,7 +175,7 @@ def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> 
 
 
 def test_wrong_calls_of_the_extension_are_python_errors() -> None:
-    for name in ("path_loss", "dense_loss", "node_log_probs"):
+    for name in ("path_loss", "path_sum_loss", "path_sums", "dense_loss", "node_log_probs"):
         with pytest.raises(TypeError, match=f"{name} takes"):
             getattr(kernels._kernels, name)(1, 2)
 
@@ -184,7 +188,11 @@ def test_a_batch_is_independent_of_its_neighbours() -> None:
     z[2] = torch.nan
     z[4, 3] = -300.0
     y = torch.tensor([0, 1, 2, -100, 3, 0])
-    for loss in (HACELoss(h, 0.5, reduction="none"), HACELoss(h, 0.5, 0.1, reduction="none")):
+    for loss in (
+        HACELoss(h, 0.5, reduction="none"),
+        HACELoss(h, 0.5, 0.1, reduction="none"),
+        HACELoss(h, 0.5, outputs="paths", reduction="none"),
+    ):
         value, gradient = with_gradient(loss, z, y)
         for i in range(6):
             alone = z[i : i + 1].clone().requires_grad_()
@@ -200,6 +208,7 @@ def test_logits_are_not_written_to() -> None:
         build_loss("hace", ANIMALS.build()),
         HXELoss(ANIMALS.build()),
         HACELoss(ANIMALS.build(), 0.5, 0.1),
+        HACELoss(ANIMALS.build(), outputs="paths"),
     ):
         z = logits(4, loss.num_outputs).float().clone()
         before = z.clone()

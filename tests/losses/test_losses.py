@@ -235,6 +235,8 @@ FLAT_EQUALS = [  # losses that are cross-entropy when no class is nearer than an
     ("hace", {"dilution": 0.3}),
     ("ancestral_smoothing", {"dilution": 0.3}),
     ("hace_leaves", {"dilution": 0.3}),
+    ("hace_paths", {"dilution": 0.3, "sharing": 0.5}),
+    ("cross_entropy_paths", {}),
     ("hxe", {"alpha": 0.7}),
     ("conditional_softmax", {}),
     ("simloss", {"reduction_factor": 0.0}),
@@ -332,7 +334,7 @@ def test_log_probs_of_nodes_and_logits_of_leaves(case: str, form: Form) -> None:
         loss = CASES[case].build(h)
         ids = CASES[case].columns(h)
         z = logits(3, len(ids), seed=7).to(form.dtype)
-        rows = [oracle.columns(ids, row.tolist()) for row in z]
+        rows = [CASES[case].classes(plain, ids, row) for row in z]
         conditional = case == "conditional_softmax"
         by_loop = oracle.conditional_log_probs if conditional else oracle.node_log_probs
         wanted = torch.tensor(
@@ -343,6 +345,11 @@ def test_log_probs_of_nodes_and_logits_of_leaves(case: str, form: Form) -> None:
         leaf = loss.leaf_logits(z)
         if conditional:
             form.close(leaf, wanted[:, h.leaf_nodes.tolist()])
+        elif CASES[case].outputs == "paths":
+            form.close(leaf, [[row[c] for c in h.leaves] for row in rows])
+            free = {"outputs": "paths", "sharing": CASES[case].sharing}
+            assert torch.equal(hace.leaf_logits(z, h, **free), leaf)
+            assert torch.equal(hace.node_log_probs(z, h, **free), loss.node_log_probs(z))
         else:
             assert torch.equal(leaf, z[:, [ids.index(c) for c in h.leaves]])
             free = {"outputs": CASES[case].outputs}

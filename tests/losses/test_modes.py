@@ -23,6 +23,8 @@ LOSSES = [
     hace.HACELoss(RAGGED, 0.5),  # along the path
     hace.HACELoss(RAGGED, 0.5, 0.1),  # all nodes
     hace.HXELoss(RAGGED, 0.3),  # a head over leaves
+    hace.HACELoss(RAGGED, 0.5, outputs="paths"),
+    hace.CrossEntropyLoss(RAGGED, outputs="paths"),
 ]
 
 
@@ -41,7 +43,7 @@ def freed(z: Tensor) -> Tensor:
     return z
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves"])
+@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves", "path sums", "sums alone"])
 def test_only_plain_memory_reaches_the_kernel(loss: Any) -> None:
     z, y = logits(3, loss.num_outputs).float(), torch.tensor([0, 3, 5])
     wanted = loss(z, y)
@@ -73,7 +75,7 @@ def test_only_plain_memory_reaches_the_kernel(loss: Any) -> None:
     assert kernels.usable(z) == kernels.status().startswith("compiled")
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves"])
+@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves", "path sums", "sums alone"])
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_a_trace_replays_on_other_logits(loss: Any, mode: Any) -> None:
     z, y = logits(3, loss.num_outputs).float(), torch.tensor([0, 3, 5])
@@ -82,7 +84,7 @@ def test_a_trace_replays_on_other_logits(loss: Any, mode: Any) -> None:
     torch.testing.assert_close(traced(other, y.flip(0)), loss(other, y.flip(0)))
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves"])
+@pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves", "path sums", "sums alone"])
 def test_labels_written_over_between_two_backward_passes(loss: Any) -> None:
     z, y = logits(3, loss.num_outputs).float().requires_grad_(), torch.tensor([0, 3, 5])
     value = loss(z, y)

@@ -7,7 +7,7 @@ outputs="leaves". A term of weight 0 counts 0 even at probability 0; positive we
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf, log, nan
+from math import exp, fsum, inf, log, nan
 
 from tests.hierarchies import Plain
 
@@ -47,6 +47,25 @@ def leaf_probs(h: Plain, logits: Row) -> Row:
     """Softmax over the leaf outputs alone."""
     total = log_sum_exp([logits[c] for c in h.leaves])
     return {c: exp(logits[c] - total) for c in h.leaves}
+
+
+def path_sums(h: Plain, logits: Row, sharing: float) -> Row:
+    """Logits of the classes: each one's own output plus `sharing` times those of its ancestors, each once."""
+    found = {}
+    for c in h.leaves:
+        found[c] = logits[c]
+        for v in structure.ancestors(h, c) - {c}:
+            found[c] += sharing * logits[v] if sharing else 0.0
+    return found
+
+
+def path_gradient(h: Plain, gradient: Row, sharing: float) -> Row:
+    """The gradient of the outputs from that of the classes' path sums."""
+    found = {}
+    for v in h.parents:
+        below = [c for c in h.leaves if v in structure.ancestors(h, c)]
+        found[v] = gradient[v] if v in gradient else sharing * fsum(gradient[c] for c in below)
+    return found
 
 
 def cross_entropy_with(row: Row, log_q: Row) -> float:

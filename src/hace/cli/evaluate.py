@@ -82,10 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
     add(
         "--outputs",
-        choices=("auto", "leaves", "nodes"),
+        choices=("auto", "leaves", "nodes", "paths"),
         default="auto",
-        help="what the columns are (default: auto)",
+        help="what the columns are (default: auto, by their number); paths: outputs of nodes that add up along each path",
     )
+    add("--sharing", metavar="S", type=float, help="sharing of the loss, with --outputs paths (default: 1)")
     add("--key", metavar="NAME", help="the array to take from an .npz of scores")
     add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
     add("--labels", metavar="FILE", help="the truth, one per sample: .npy, .npz, .csv or .txt")

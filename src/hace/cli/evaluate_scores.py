@@ -77,16 +77,31 @@ def input_of_files(args: argparse.Namespace) -> EvaluationInput:
 
 def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:
     """A model by its scores; the file is opened now and read later."""
+    sharing = path_sharing(args)
     scores = scores_of(path, len(truth), labels, h, args)
     kind = {"kind": args.kind, "labels": "nodes"}
-    return Model(path, Path(path).stem, lambda options: evaluate_file(scores, truth, h, options | kind))
+    return Model(
+        path, Path(path).stem, lambda options: evaluate_file(scores, truth, h, options | kind, sharing)
+    )
+
+
+def path_sharing(args: argparse.Namespace) -> float | None:
+    """The sharing of path sums; None where columns are what they are."""
+    if args.outputs == "paths":
+        if args.kind != "logits":
+            raise ConfigError(f"--kind must be logits with --outputs paths. Got {args.kind}.")
+        return 1.0 if args.sharing is None else args.sharing
+    if args.sharing is not None:
+        raise ConfigError(f"--sharing must come with --outputs paths. Got --outputs {args.outputs}.")
+    return None
 
 
 def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Namespace) -> ScoreFile:
     """A file of scores, opened, with as many rows as there are labels."""
     from hace.formats.score_files import open_scores
 
-    scores = open_scores(path, h, key=args.key, outputs=args.outputs, ignore_columns=args.ignore_column)
+    columns = "nodes" if args.outputs == "paths" else args.outputs
+    scores = open_scores(path, h, key=args.key, outputs=columns, ignore_columns=args.ignore_column)
     if scores.rows != rows:
         raise DataError(
             f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label per row."
@@ -94,17 +109,24 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
     return scores
 
 
-def evaluate_file(scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any]) -> Evaluation:
-    """All metrics of a file of scores."""
+def evaluate_file(
+    scores: ScoreFile, truth: np.ndarray, h: Hierarchy, options: dict[str, Any], sharing: float | None
+) -> Evaluation:
+    """All metrics of a file of scores; with `sharing`, of the path sums of its columns."""
+    import torch
+
     from hace.lab.runs.progress import progress
+    from hace.losses.head import leaf_logits
     from hace.metrics.evaluator import Evaluator
 
-    evaluator = Evaluator(h, outputs=scores.outputs, **options)
-    start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0
+    evaluator = Evaluator(h, outputs=scores.outputs if sharing is None else "leaves", **options)
+    start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0 and sharing is None
     with progress(scores.path.name, "rows") as start_bar:
         step = start_bar(scores.rows, 0)
         for chunk in scores.chunks():
             try:
+                if sharing is not None:
+                    chunk = leaf_logits(torch.tensor(chunk), h, "paths", sharing).numpy()
                 evaluator.add(chunk, truth[start : start + len(chunk)])
             except DataError as error:
                 raise DataError(f"{scores.path}: {whole_story(scores, error)}") from error

@@ -22,7 +22,7 @@ from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
-from hace.losses.base import is_number
+from hace.losses.checks import is_number
 
 TIE = 1e-12  # costs this close, relative to the larger of 1 and the least cost, are equal
 _CACHE = (

@@ -24,7 +24,7 @@ from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_counts, leaf_ranges, preorder_labels
 from hace.hierarchy.tensors import layout
-from hace.losses.base import is_number
+from hace.losses.checks import is_number
 
 METRICS = ("hierarchical_f", "wu_palmer", "information_f1")
 

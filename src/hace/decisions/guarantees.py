@@ -31,7 +31,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.hierarchy.index import is_above
 from hace.hierarchy.tensors import layout
-from hace.losses.base import is_number
+from hace.losses.checks import is_number
 
 LADDERS: dict[str, Callable[[Tensor, Hierarchy], tuple[Tensor, Tensor]]] = {
     "threshold": walk_down,

@@ -28,7 +28,8 @@ def score_columns(
     """
     widths = {"leaves": hierarchy.num_leaves, "nodes": hierarchy.num_nodes}
     if outputs not in ("auto", *widths):
-        raise ConfigError(f"outputs must be 'auto', 'leaves' or 'nodes'. Got {outputs!r}.")
+        remedy = " Pass the classes' logits instead: loss.leaf_logits(z)." if outputs == "paths" else ""
+        raise ConfigError(f"outputs must be 'auto', 'leaves' or 'nodes'. Got {outputs!r}.{remedy}")
     if len(shape) != 2:
         raise DataError(f"scores must have two dimensions, samples and classes. Got shape {shape}.")
     fitting = [what for what, width in widths.items() if width == shape[1]]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from hace.errors import ConfigError
-from hace.losses.base import HierarchicalLoss, check_choice, check_number, is_number
+from hace.losses.base import HierarchicalLoss
+from hace.losses.checks import check_choice, check_number, is_number
 
 HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")
 HEAD_SCHEDULES = ("cosine", "constant")

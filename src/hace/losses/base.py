@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -15,7 +14,9 @@ from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
-from hace.losses.head import Head, Outputs, TableModule
+from hace.losses.checks import check_choice
+from hace.losses.head import Head, Outputs
+from hace.losses.table_module import TableModule
 
 Reduction = Literal["none", "mean", "sum"]
 ClassWeights = Tensor | Sequence[float] | np.ndarray | None
@@ -32,6 +33,7 @@ class HierarchicalLoss(TableModule):
     Args:
         hierarchy: the taxonomy.
         outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer.
+        sharing: s of path sums, with ``outputs="paths"`` only; see :class:`hace.losses.path_sums.PathSums`.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``, at
             any level, mixed in one batch).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
@@ -52,6 +54,7 @@ class HierarchicalLoss(TableModule):
         weight: ClassWeights,
         ignore_index: int,
         reduction: Reduction,
+        sharing: float = 1.0,
     ) -> None:
         super().__init__()
         if not isinstance(hierarchy, Hierarchy):
@@ -62,7 +65,7 @@ class HierarchicalLoss(TableModule):
         self.labels: Labels = labels
         self.ignore_index = _checked_index(ignore_index)
         self.reduction: Reduction = reduction
-        self.head = Head(hierarchy, outputs)
+        self.head = Head(hierarchy, outputs, sharing)
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
         self.constant("label_nodes", rows)
         self.constant("label_weight", _checked_weight(weight, len(rows), labels))
@@ -85,8 +88,30 @@ class HierarchicalLoss(TableModule):
         """(B, N, ...) log q* in node order."""
         return self.head.node_log_probs(z)
 
+    def collapse(self, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The last layer of a model with ``outputs="paths"`` as an ordinary layer over the classes.
+
+        Its logits are those of :meth:`leaf_logits`, to rounding: prediction and export then cost what cross-entropy's do.
+
+        Args:
+            weight: (N, d) weight of the layer.
+            bias: (N,) bias of the layer, or None.
+
+        Returns:
+            (n, d) weight and (n,) bias (None without one), in label order.
+
+        Example:
+            >>> from hace import CrossEntropyLoss
+            >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+            >>> layer = torch.nn.Linear(8, h.num_nodes)
+            >>> weight, bias = CrossEntropyLoss(h, outputs="paths").collapse(layer.weight, layer.bias)
+            >>> weight.shape, bias.shape
+            (torch.Size([3, 8]), torch.Size([3]))
+        """
+        return self.head.collapse(weight, bias)
+
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels -> (B,) weighted losses."""
+        """(B, C) logits and (B,) labels -> (B,) weighted losses; C = n behind path sums."""
         raise NotImplementedError
 
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
@@ -104,7 +129,7 @@ class HierarchicalLoss(TableModule):
         Returns:
             A scalar, or with ``reduction="none"`` one loss per sample.
         """
-        z, _ = self.head.rows(input, type(self).__name__)
+        z, _ = self.head.flat_rows(input, type(self).__name__)
         if not isinstance(target, Tensor):
             raise DataError(
                 f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
@@ -127,14 +152,14 @@ class HierarchicalLoss(TableModule):
         kept = target != self.ignore_index
         self._check_labels(target, kept)
         rows = torch.where(kept, target, 0)
-        losses = torch.where(kept, self.per_sample(z, rows), 0.0)
+        losses = torch.where(kept, self.per_sample(self.head.softmax_rows(z), rows), 0.0)
         if self.reduction != "mean":
             return losses
         weights = kept if self.label_weight is None else torch.where(kept, self.label_weight[rows], 0.0)
         return losses / weights.sum().to(losses.dtype)
 
     def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
-        losses = self.per_sample_soft(z, target)
+        losses = self.per_sample_soft(self.head.softmax_rows(z), target)
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
 
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
@@ -172,7 +197,10 @@ class HierarchicalLoss(TableModule):
 
     def extra_repr(self) -> str:
         """What ``print(loss)`` shows."""
-        parts = [repr(self.hierarchy), *(f"{k}={v!r}" for k, v in self.settings().items())]
+        shown = self.settings()
+        if self.head.path_sums is not None:
+            shown |= {"outputs": "paths", "sharing": self.head.path_sums.sharing}
+        parts = [repr(self.hierarchy), *(f"{k}={v!r}" for k, v in shown.items())]
         return ", ".join([*parts, f"labels={self.labels!r}", f"reduction={self.reduction!r}"])
 
     def settings(self) -> dict[str, Any]:
@@ -200,28 +228,6 @@ class LabelLoss(HierarchicalLoss):
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
         weight = self.label_weight
         return self.mixed_losses(z, target if weight is None else target * weight.to(target.dtype))
-
-
-def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
-    """Refuses a value that is not one of the choices."""
-    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
-        raise ConfigError(f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r}.")
-
-
-def check_number(argument: str, value: object, rule: str, fits: bool) -> None:
-    """Refuses a number that breaks its rule."""
-    if not fits:
-        raise ConfigError(f"{argument} must be {rule}. Got {value!r}.")
-
-
-def is_number(value: object) -> bool:
-    """Whether a value is a finite real number."""
-    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond any float
-        return False
 
 
 def require_tree(hierarchy: Hierarchy, loss: str) -> None:

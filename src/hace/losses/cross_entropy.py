@@ -11,6 +11,8 @@ from torch import Tensor
 from hace.hierarchy import Hierarchy
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
+from hace.losses.checks import check_choice
+from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 
 
@@ -25,6 +27,10 @@ class CrossEntropyLoss(TableLoss):
     Args:
         hierarchy: the taxonomy; it decides the order of the columns only.
         label_smoothing: eps in [0, 1); the paper uses 0.1 (eq. 3).
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -42,16 +48,20 @@ class CrossEntropyLoss(TableLoss):
         hierarchy: Hierarchy,
         label_smoothing: float = 0.0,
         *,
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
+        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),
             label_smoothing=label_smoothing,
-            outputs="leaves",
+            outputs=outputs,
+            sharing=sharing,
             aggregate=labels == "nodes",  # labels at the leaves ask for nothing above them
             labels=labels,
             weight=weight,

@@ -11,7 +11,9 @@ from torch import Tensor
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import numerics
-from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, check_number, is_number
+from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
+from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.head import LeafOutputs
 from hace.losses.leaf_distances import LeafDistances
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
@@ -23,6 +25,10 @@ class DistanceLoss(LabelLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -34,14 +40,18 @@ class DistanceLoss(LabelLoss):
         hierarchy: Hierarchy,
         distance: Distance,
         *,
+        outputs: LeafOutputs,
+        sharing: float,
         labels: Labels,
         weight: ClassWeights,
         ignore_index: int,
         reduction: Reduction,
     ) -> None:
+        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
-            outputs="leaves",
+            outputs=outputs,
+            sharing=sharing,
             labels=labels,
             weight=weight,
             ignore_index=ignore_index,
@@ -81,6 +91,10 @@ class SimLoss(DistanceLoss):
         hierarchy: the taxonomy.
         reduction_factor: r in [0, 1), the similarity left by one step of distance.
         distance: see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -100,6 +114,8 @@ class SimLoss(DistanceLoss):
         reduction_factor: float = 0.5,
         *,
         distance: Distance = "lca_height",
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
@@ -110,6 +126,8 @@ class SimLoss(DistanceLoss):
         super().__init__(
             hierarchy,
             distance,
+            outputs=outputs,
+            sharing=sharing,
             labels=labels,
             weight=weight,
             ignore_index=ignore_index,
@@ -141,6 +159,10 @@ class ExpectedDistanceLoss(DistanceLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -160,6 +182,8 @@ class ExpectedDistanceLoss(DistanceLoss):
         hierarchy: Hierarchy,
         *,
         distance: Distance = "lca_height",
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
@@ -168,6 +192,8 @@ class ExpectedDistanceLoss(DistanceLoss):
         super().__init__(
             hierarchy,
             distance,
+            outputs=outputs,
+            sharing=sharing,
             labels=labels,
             weight=weight,
             ignore_index=ignore_index,

@@ -9,7 +9,8 @@ from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
-from hace.losses.base import ClassWeights, Labels, Reduction, check_number, is_number
+from hace.losses.base import ClassWeights, Labels, Reduction
+from hace.losses.checks import check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.table_loss import TableLoss
 
@@ -35,6 +36,10 @@ class HACELoss(TableLoss):
             and 30. None: no soft labels.
         distance: distance of the soft labels; see :meth:`hace.Hierarchy.distances`.
         outputs: ``"nodes"``: the head has N columns. ``"leaves"``: HACE's table on a head with n columns (an ablation).
+            ``"paths"``: N columns, a class's logit is its own output plus ``sharing`` times the sum of its ancestors', and
+            HACE's table is taken of a softmax over the classes.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         aggregate: False omits the aggregation of predictions: ancestral smoothing only (an ablation).
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
@@ -67,6 +72,7 @@ class HACELoss(TableLoss):
         *,
         distance: Distance = "lca_height",
         outputs: Outputs = "nodes",
+        sharing: float = 1.0,
         aggregate: bool = True,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
@@ -81,10 +87,10 @@ class HACELoss(TableLoss):
             )
         if not isinstance(aggregate, bool):
             raise ConfigError(f"aggregate must be True or False. Got {aggregate!r}.")
-        if not aggregate and outputs == "leaves":
+        if not aggregate and outputs != "nodes":
             raise ConfigError(
-                "aggregate=False must come with outputs='nodes'. Got outputs='leaves', a head without columns for the "
-                "inner nodes of the table."
+                f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "
+                "the inner nodes of the table."
             )
         super().__init__(
             hierarchy,
@@ -94,6 +100,7 @@ class HACELoss(TableLoss):
             soft_label_beta=soft_label_beta,
             distance=distance,
             outputs=outputs,
+            sharing=sharing,
             aggregate=aggregate,
             labels=labels,
             weight=weight,

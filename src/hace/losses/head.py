@@ -1,57 +1,28 @@
 """The head of a model: which outputs it has, and how they become log-probabilities of nodes.
 
-A head has its columns over all nodes (node order) or over the leaves (label order). :class:`Head` is the one place
-that maps columns to nodes and labels; every loss owns one, and the free functions serve
-anybody's scores.
+A head has its columns over all nodes (node order), over the leaves (label order), or over all nodes with every class's
+logit a sum along its path. :class:`Head` is the one place that maps columns to nodes and labels; every loss owns one, and
+the free functions serve anybody's scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
+from hace.losses.path_sums import PathSums
+from hace.losses.table_module import TableModule
 
-Outputs = Literal["nodes", "leaves"]
-
-
-class TableModule(nn.Module):
-    """A module whose constants are non-persistent buffers that keep their precision.
-
-    ``.to(device)`` moves them, ``.half()`` or ``.to(torch.bfloat16)`` leaves them in double precision,
-    ``state_dict()`` stays empty.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._exact: dict[
-            str, np.ndarray
-        ] = {}  # arrays, not tensors: torch would take those for part of the model
-
-    def constant(self, name: str, value: Any) -> None:
-        """Registers an array (or None) as a buffer."""
-        if value is not None:
-            self._exact[name] = np.array(value)  # a copy, because torch needs writable memory
-        tensor = None if value is None else torch.from_numpy(self._exact[name])
-        self.register_buffer(name, tensor, persistent=False)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
-        # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.
-        for name in self._exact:
-            self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
-        super()._apply(fn, recurse)
-        for name, array in self._exact.items():
-            exact, device = torch.from_numpy(array), getattr(self, name).device
-            narrow = device.type == "mps" and exact.is_floating_point()  # which has no double precision
-            self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
-        return self
+Outputs = Literal["nodes", "leaves", "paths"]
+LeafOutputs = Literal["leaves", "paths"]  # of losses whose softmax is over the classes
 
 
 class Head(TableModule):
@@ -59,7 +30,10 @@ class Head(TableModule):
 
     Args:
         hierarchy: the taxonomy.
-        outputs: ``"nodes"``: N columns in node order; ``"leaves"``: n columns in label order.
+        outputs: ``"nodes"``: N columns in node order. ``"leaves"``: n columns in label order. ``"paths"``: N columns in node
+            order that become logits of the n classes, by :class:`hace.losses.path_sums.PathSums`; behind that step it is a
+            head over leaves.
+        sharing: s of path sums, a number >= 0; with ``outputs="paths"`` only.
     """
 
     leaf_nodes: Tensor
@@ -73,13 +47,16 @@ class Head(TableModule):
     ancestor: Tensor
     descendant: Tensor
 
-    def __init__(self, hierarchy: Hierarchy, outputs: Outputs) -> None:
+    def __init__(self, hierarchy: Hierarchy, outputs: Outputs, sharing: float = 1.0) -> None:
         super().__init__()
-        if outputs not in ("nodes", "leaves"):
-            raise ConfigError(f"outputs must be 'nodes' or 'leaves'. Got {outputs!r}.")
+        if outputs not in ("nodes", "leaves", "paths"):
+            raise ConfigError(f"outputs must be 'nodes', 'leaves' or 'paths'. Got {outputs!r}.")
+        if outputs != "paths" and sharing != 1.0:
+            raise ConfigError(f"sharing must come with outputs='paths'. Got outputs={outputs!r}.")
         h = self.hierarchy = hierarchy
-        self.outputs = outputs
-        self.num_outputs = h.num_nodes if outputs == "nodes" else h.num_leaves
+        self.outputs: Outputs = outputs
+        self.num_outputs = h.num_leaves if outputs == "leaves" else h.num_nodes
+        self.path_sums = PathSums(h, sharing) if outputs == "paths" else None
         self.constant("leaf_nodes", h.leaf_nodes)
         if h.is_tree:
             self.constant("parent", np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes))
@@ -148,10 +125,46 @@ class Head(TableModule):
 
     def leaf_logits(self, z: Tensor) -> Tensor:
         """(B, C, ...) logits -> (B, n, ...) logits of the classes in label order."""
-        rows, restore = self.rows(z)
-        return restore(rows if self.outputs == "leaves" else rows.index_select(1, self.leaf_nodes))
+        rows, restore = self.flat_rows(z)
+        rows = self.softmax_rows(rows, centred=False)
+        return restore(rows.index_select(1, self.leaf_nodes) if self.outputs == "nodes" else rows)
 
-    def rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def rows(self, z: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Logits (C,), (B, C) or (B, C, d1, ...) as rows of what the softmax is of, and the way back for (M, K)."""
+        rows, restore = self.flat_rows(z)
+        return self.softmax_rows(rows), restore
+
+    def softmax_rows(self, rows: Tensor, *, centred: bool = True) -> Tensor:
+        """(M, C) outputs -> the logits that the softmax is of: the outputs themselves, or (M, n) path sums.
+
+        Path sums are ``centred``, less the largest of the row, unless told otherwise.
+        """
+        if self.path_sums is None:
+            return rows
+        return self.path_sums(rows, self.levels if self.hierarchy.is_tree else None, centred=centred)
+
+    def collapse(self, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """A linear layer of path sums as an ordinary layer over the classes, with the same logits to rounding.
+
+        Args:
+            weight: (N, d), rows in node order.
+            bias: (N,), or None.
+
+        Returns:
+            (n, d) and (n,) in label order, for a head with ``outputs="leaves"``.
+        """
+        if self.outputs != "paths":
+            raise ConfigError(f"outputs must be 'paths' for a head that collapses. Got {self.outputs!r}.")
+        if weight.ndim != 2 or (bias is not None and bias.ndim != 1):
+            shapes = [tuple(t.shape) for t in (weight, bias) if t is not None]
+            raise DataError(
+                f"weight must be (N, d), and bias (N,) or None. Got {' and '.join(map(str, shapes))}."
+            )
+        both = [None if t is None else self.leaf_logits(t.t()).t().to(t.dtype) for t in (weight, bias)]
+        assert both[0] is not None
+        return both[0], both[1]
+
+    def flat_rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
         self.check_width(z, owner)
         wide = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
@@ -175,7 +188,7 @@ class Head(TableModule):
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
         if width == self.num_outputs:
             return
-        h, what = self.hierarchy, "nodes" if self.outputs == "nodes" else "leaves"
+        h, what = self.hierarchy, "leaves" if self.outputs == "leaves" else "nodes"
         other = {h.num_leaves: "leaves", h.num_nodes: "nodes"}.get(width)
         hint = f" That is the number of {other}." if other else ""
         raise DataError(
@@ -184,7 +197,9 @@ class Head(TableModule):
         )
 
 
-def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Head:
+def head_for(
+    z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto", sharing: float = 1.0
+) -> Head:
     """The head that fits these scores, kept for the next call."""
     if outputs == "auto":
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
@@ -197,17 +212,19 @@ def head_for(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"]
                 f"{hierarchy.num_nodes} (nodes, in node order). Got {width}."
             )
     if torch.compiler.is_compiling():  # what is made while tracing must not outlive the trace
-        return Head(hierarchy, outputs).to(z.device)
-    return _head(hierarchy, outputs, z.device)
+        return Head(hierarchy, outputs, sharing).to(z.device)
+    return _head(hierarchy, outputs, sharing, z.device)
 
 
 @derived
-def _head(hierarchy: Hierarchy, outputs: Outputs, device: torch.device) -> Head:
+def _head(hierarchy: Hierarchy, outputs: Outputs, sharing: float, device: torch.device) -> Head:
     with torch.inference_mode(False):  # else its tensors could never serve training
-        return Head(hierarchy, outputs).to(device)
+        return Head(hierarchy, outputs, sharing).to(device)
 
 
-def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
+def node_log_probs(
+    z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto", sharing: float = 1.0
+) -> Tensor:
     r"""log q*: the log-probability of every node, aggregated from anybody's scores.
 
     .. math:: \log q^*(v) = \operatorname{logsumexp}_{i \in D(v)} z_i - \operatorname{logsumexp}_i z_i
@@ -218,7 +235,8 @@ def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["
     Args:
         z: logits or log-probabilities (B, C) or (B, C, d1, ...), C = N in node order or C = n in label order.
         hierarchy: the taxonomy.
-        outputs: ``"nodes"``, ``"leaves"``, or ``"auto"`` to tell by the number of columns.
+        outputs: ``"nodes"``, ``"leaves"``, ``"paths"``, or ``"auto"`` to tell nodes and leaves by the number of columns.
+        sharing: s of path sums; with ``outputs="paths"`` only.
 
     Returns:
         (B, N, ...) in node order.
@@ -230,18 +248,21 @@ def node_log_probs(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["
         >>> node_log_probs(torch.tensor([[0.5, 0.25, 0.25]]).log(), h).exp()
         tensor([[0.7500, 0.5000, 0.2500, 0.2500]])
     """
-    return head_for(z, hierarchy, outputs).node_log_probs(z)
+    return head_for(z, hierarchy, outputs, sharing).node_log_probs(z)
 
 
-def leaf_logits(z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto") -> Tensor:
+def leaf_logits(
+    z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto", sharing: float = 1.0
+) -> Tensor:
     """The classes' logits in label order: what argmax and top-k are taken of, as in the paper.
 
     Args:
         z: logits (B, C) or (B, C, d1, ...), C = N in node order or C = n in label order.
         hierarchy: the taxonomy.
-        outputs: ``"nodes"``, ``"leaves"``, or ``"auto"`` to tell by the number of columns.
+        outputs: ``"nodes"``, ``"leaves"``, ``"paths"``, or ``"auto"`` to tell nodes and leaves by the number of columns.
+        sharing: s of path sums; with ``outputs="paths"`` only.
 
     Returns:
         (B, n, ...) in label order.
     """
-    return head_for(z, hierarchy, outputs).leaf_logits(z)
+    return head_for(z, hierarchy, outputs, sharing).leaf_logits(z)

@@ -7,15 +7,9 @@ from typing import Any, Literal
 
 from hace.hierarchy import Hierarchy
 from hace.losses import tables
-from hace.losses.base import (
-    ClassWeights,
-    Labels,
-    Reduction,
-    check_choice,
-    check_number,
-    is_number,
-    require_tree,
-)
+from hace.losses.base import ClassWeights, Labels, Reduction, require_tree
+from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 
 
@@ -34,6 +28,10 @@ class HXELoss(TableLoss):
             codes. ``"height"``: lambda(v) = exp(-alpha height(v)), smaller toward the root, as in the paper's words.
         normalize: None, or ``"tree"``: lambda divided by its sum over all nodes, as in the published code. That divides
             the loss, and so the learning rate, by hundreds.
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -55,6 +53,8 @@ class HXELoss(TableLoss):
         *,
         decay: Literal["depth", "height"] = "depth",
         normalize: Literal["tree"] | None = None,
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
@@ -64,10 +64,12 @@ class HXELoss(TableLoss):
         check_choice("decay", decay, ("depth", "height"))
         check_choice("normalize", normalize, (None, "tree"))
         require_tree(hierarchy, "HXELoss")
+        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),
-            outputs="leaves",
+            outputs=outputs,
+            sharing=sharing,
             labels=labels,
             weight=weight,
             ignore_index=ignore_index,

@@ -64,10 +64,10 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
         2 * depth + 1
     )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
     shift, total = _group_sum_exp(z.flatten(), segment_members(edges, columns), batch * segments)
-    wide = _wide(z)
+    wide = wide_dtype(z)
     shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
     # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
-    shift = shift - _finite(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
+    shift = shift - finite_shift(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
     lse = _running_lse(*_fold(shift, total))
     inside, everything = lse[:, :-1], lse[:, -1:]
     return table_cross_entropy(inside - everything, value.to(wide)).to(z.dtype)
@@ -122,8 +122,8 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
     shifts = [part.detach() for part in parts]
     for k in range(len(parts) - 1, 0, -1):
         shifts[k - 1] = _group_max(shifts[k - 1], parents[k], shifts[k])
-    top = _finite(shifts[0].amax(dim=0))
-    shifts = [_finite(s) for s in shifts]
+    top = finite_shift(shifts[0].amax(dim=0))
+    shifts = [finite_shift(s) for s in shifts]
     sums = [(part - shift).exp() for part, shift in zip(parts, shifts, strict=True)]
     for k in range(len(parts) - 1, 0, -1):
         # At most 0, but for a subtree of -inf alone, whose shift means nothing and whose sum is 0.
@@ -141,9 +141,9 @@ def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     """log q* of every node of a DAG from its (ancestor, descendant) pairs, each node with itself among them."""
     columns = z.t()
     terms = columns.index_select(0, descendant)  # (pairs, B)
-    shift = _finite(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
+    shift = finite_shift(_group_max(torch.full_like(columns, -torch.inf), ancestor, terms.detach()))
     sums = torch.zeros_like(columns).index_add(0, ancestor, (terms - shift[ancestor]).exp())
-    top = _finite(columns.detach().amax(dim=0))
+    top = finite_shift(columns.detach().amax(dim=0))
     everything = (columns - top).exp().sum(dim=0).log()
     return ((shift - top) + (_safe_log(sums) - everything)).t()
 
@@ -152,7 +152,7 @@ def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) 
     """log softmax within groups of siblings; 0 at the ``fixed`` nodes (a root, whose probability is 1)."""
     columns = z.t()
     shift = _group_max(columns.new_full((num_groups, z.shape[0]), -torch.inf), group, columns.detach())
-    shift = _finite(shift)[group]
+    shift = finite_shift(shift)[group]
     sums = columns.new_zeros(num_groups, z.shape[0]).index_add(0, group, (columns - shift).exp())
     some = sums != 0  # a group of -inf alone has no sum to divide by
     out = (columns - shift) - torch.where(some, torch.where(some, sums, 1.0).log(), 0.0)[group]
@@ -171,7 +171,7 @@ def sum_down(x: Tensor, levels: Levels) -> Tensor:
 def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """(shift, sum) with log-sum-exp of group g = shift[g] + log(sum[g]); an empty group has sum 0."""
     shift = x.new_full((groups,), -torch.inf).scatter_reduce(0, member, x.detach(), "amax")
-    shift = _finite(shift)
+    shift = finite_shift(shift)
     return shift, x.new_zeros(groups).index_add(0, member, (x - shift.index_select(0, member)).exp())
 
 
@@ -180,10 +180,10 @@ def _fold(shift: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     middle = shift.shape[1] // 2
     shift = shift.masked_fill(total == 0, -torch.inf)
     left, right = shift[:, :middle].flip(1), shift[:, middle + 1 :]
-    top = _finite(torch.maximum(left, right))
+    top = finite_shift(torch.maximum(left, right))
     both = total[:, :middle].flip(1) * (left - top).exp() + total[:, middle + 1 :] * (right - top).exp()
     centre = slice(middle, middle + 1)
-    return torch.cat([_finite(shift[:, centre]), top], dim=1), torch.cat([total[:, centre], both], dim=1)
+    return torch.cat([finite_shift(shift[:, centre]), top], dim=1), torch.cat([total[:, centre], both], dim=1)
 
 
 def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
     shift = shift.masked_fill(total == 0, -torch.inf)
     if shift.numel() * shift.shape[1] > _SQUARES:
         return torch.logcumsumexp(shift + _safe_log(total), dim=1)
-    top = _finite(shift.cummax(dim=1).values)
+    top = finite_shift(shift.cummax(dim=1).values)
     weight = (
         (shift[:, None, :] - top[:, :, None]).exp().tril()
     )  # (B, K, K): group j in units of the largest up to k
@@ -203,7 +203,7 @@ def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
     return start.scatter_reduce(0, group[:, None].expand_as(rows), rows, "amax")
 
 
-def _finite(shift: Tensor) -> Tensor:
+def finite_shift(shift: Tensor) -> Tensor:
     """-inf replaced by 0: where all logits are -inf, any shift serves, but -inf less -inf would be nan."""
     return shift.masked_fill(shift == -torch.inf, 0.0)
 
@@ -214,5 +214,6 @@ def _safe_log(x: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, x, 1.0).log(), -torch.inf)
 
 
-def _wide(z: Tensor) -> torch.dtype:
+def wide_dtype(z: Tensor) -> torch.dtype:
+    """Double precision, where the device has it."""
     return torch.float32 if z.device.type == "mps" else torch.float64

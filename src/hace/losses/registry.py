@@ -33,12 +33,14 @@ LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
         "hace": HACELoss,
         "ancestral_smoothing": partial(HACELoss, aggregate=False),  # HACE without aggregation
         "hace_leaves": partial(HACELoss, outputs="leaves"),  # HACE's table on a head over leaves
+        "hace_paths": partial(HACELoss, outputs="paths"),  # the same over path sums
+        "cross_entropy_paths": partial(CrossEntropyLoss, outputs="paths"),
         "conditional_softmax": ConditionalSoftmaxLoss,
         "simloss": SimLoss,
         "expected_distance": ExpectedDistanceLoss,
     }
 )
-"""Every loss by its name; the paper's ablations are presets of HACE."""
+"""Every loss by its name; the paper's ablations and heads of path sums are presets."""
 
 CLASSES: Mapping[str, type[HierarchicalLoss]] = MappingProxyType(
     {made.__name__: made for made in LOSSES.values() if isinstance(made, type)}

@@ -8,7 +8,9 @@ from typing import Any
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
-from hace.losses.base import ClassWeights, Labels, Reduction, check_number, is_number
+from hace.losses.base import ClassWeights, Labels, Reduction
+from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 
 
@@ -24,6 +26,10 @@ class SoftLabelLoss(TableLoss):
         hierarchy: the taxonomy.
         beta: sharpness > 0; the paper uses 10 and 30, its authors 4 to 30.
         distance: see :meth:`hace.Hierarchy.distances`.
+        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
+            ``sharing`` times the sum of its ancestors'.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
         ignore_index: label of samples that do not count.
@@ -44,18 +50,22 @@ class SoftLabelLoss(TableLoss):
         beta: float = 10.0,
         *,
         distance: Distance = "lca_height",
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
         check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
+        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),
             soft_label_beta=beta,
             distance=distance,
-            outputs="leaves",
+            outputs=outputs,
+            sharing=sharing,
             aggregate=labels == "nodes",  # labels at the leaves ask for nothing above them
             labels=labels,
             weight=weight,

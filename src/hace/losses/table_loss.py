@@ -14,15 +14,8 @@ from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
 from hace.hierarchy.matrices import sparse_matrix
 from hace.losses import kernels, numerics, tables
-from hace.losses.base import (
-    ClassWeights,
-    HierarchicalLoss,
-    Labels,
-    Reduction,
-    check_choice,
-    check_number,
-    is_number,
-)
+from hace.losses.base import ClassWeights, HierarchicalLoss, Labels, Reduction
+from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.leaf_distances import LeafDistances, padded
 
@@ -45,6 +38,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: beta of an H of LCA soft labels.
         distance: distance of the soft labels.
         outputs: what the head's columns are.
+        sharing: s of path sums, with ``outputs="paths"`` only.
         aggregate: whether R aggregates; without it, q* is softmax(z) itself.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
@@ -73,6 +67,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: float | None = None,
         distance: Distance = "lca_height",
         aggregate: bool = True,
+        sharing: float = 1.0,
     ) -> None:
         fits = is_number(label_smoothing) and 0 <= label_smoothing < 1
         check_number("label_smoothing", label_smoothing, "in [0, 1)", fits)
@@ -82,6 +77,7 @@ class TableLoss(HierarchicalLoss):
         super().__init__(
             hierarchy,
             outputs=outputs,
+            sharing=sharing,
             labels=labels,
             weight=weight,
             ignore_index=ignore_index,
@@ -141,6 +137,8 @@ class TableLoss(HierarchicalLoss):
         )
         if self.shared is not None:
             rows = rows._replace(low=None, high=None)
+        if self.head.path_sums is not None:
+            rows = rows._replace(column=None, **self.head.path_sums.preorder_tree._asdict())
         return kernels.tree_loss(z, rows, partial(super()._reduced, target=target))
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
@@ -229,5 +227,6 @@ class TableLoss(HierarchicalLoss):
             self.aggregate
             and self.hierarchy.is_tree
             and (self.shared is None or self.head.outputs == "nodes")
+            and (self.head.outputs != "paths" or kernels.has("path_sum_loss"))
         )
         return served and kernels.usable(z, *others)

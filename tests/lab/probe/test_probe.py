@@ -19,6 +19,7 @@ from hace.lab.probe.scaling import Scaling
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
+from hace.lab.serve.rescoring import rescored
 from hace.lab.study.ad_hoc import probe_plan, run_plan
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
@@ -198,6 +199,27 @@ def test_labels_above_the_leaves(tmp_path: Path) -> None:
     coarse = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "coarse": 0.5})
     (run,) = run_probes([replace(BASE, data=coarse)], tmp_path)
     assert run.status == "finished"
+
+
+@pytest.mark.parametrize("subset", [False, True])
+def test_a_run_with_path_sums_is_scored_by_its_classes(tmp_path: Path, subset: bool) -> None:
+    """Its N outputs are not taken for those of a head over nodes, also where classes are left out."""
+    loss = LossConfig("hace_paths", {"sharing": 0.5})
+    (run,) = run_probes([replace(BASE, loss=loss)], tmp_path)
+    again = rescored(run.folder)
+    kept = again.hierarchy.leaves[:3] if subset else None
+    found = again.report(subset=kept).values
+    z = torch.cat(list(again.outputs()))
+    h = again.hierarchy
+    assert z.shape[1] == h.num_nodes
+    logits = hace.leaf_logits(z, h, "paths", 0.5)
+    wanted = hace.evaluate(
+        logits, again.samples.nodes, h, labels="nodes", outputs="leaves", subset=kept
+    ).values
+    assert found == pytest.approx(wanted, abs=1e-5, nan_ok=True)
+    if not subset:
+        assert run.result is not None
+        assert found["leaves", "top-1"] == run.result["metrics"]["leaves"]["top-1"]
 
 
 def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:

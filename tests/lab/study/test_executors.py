@@ -27,7 +27,7 @@ from tests.lab.study.fake_slurm import FakeSlurm
 from tests.study_files import outcomes, study_options
 from tests.train_cases import tiny
 
-RUNS = 51
+RUNS = 57
 SECONDS = 240  # the machine may be busy
 
 OPTIONS = {

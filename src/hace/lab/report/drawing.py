@@ -28,9 +28,15 @@ RC_PARAMS: dict[Any, Any] = {
 _COLOURS = {
     "sce": "#333333", "hace": "#0072b2", "hxe": "#e69f00", "hce": "#009e73", "hace_shuffled": "#cc79a7",
     "ancestral": "#d55e00", "hace_leaves": "#56b4e9", "conditional": "#8c6d31", "simloss": "#7b4173",
-    "expected_distance": "#637939",
+    "expected_distance": "#637939", "sce_paths": "#999999", "hace_paths": "#3182bd",
 }  # fmt: skip
-_VARIANTS = {"smooth": ("--", "s"), "soft10": (":", "^"), "soft30": ("-.", "v"), "0.5": ("--", "s")}
+_VARIANTS = {
+    "smooth": ("--", "s"),
+    "soft10": (":", "^"),
+    "soft30": ("-.", "v"),
+    "0.5": ("--", "s"),
+    "paths": ("-", "P"),
+}
 WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
 
 

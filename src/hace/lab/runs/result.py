@@ -101,7 +101,8 @@ class ScoreView:
         """What the columns of the scores are."""
         if self.kind == "node_log_probs":
             return "nodes"
-        return self.loss.head.outputs if self._same and self._softmax else "leaves"
+        own = self.loss.head.outputs == "nodes" and self._same and self._softmax
+        return "nodes" if own else "leaves"
 
     def __call__(self, z: Tensor) -> Tensor:
         """(B, C) raw outputs -> (B, N) or (B, n) scores."""

@@ -85,6 +85,9 @@ METHODS: dict[str, Method] = {
             diluted=True,
             control="the same target without outputs for inner nodes",
         ),
+        # Path sums: relatives share their ancestors' outputs.
+        Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths")),
+        Method("hace_paths", "HACE, path sums", _loss("hace_paths"), diluted=True),
         # Other baselines.
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),
         Method("simloss", "SimLoss", _loss("simloss")),

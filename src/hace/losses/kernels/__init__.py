@@ -41,6 +41,7 @@ else:
     _reason = ""
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_functions = frozenset(dir(_kernels))
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
 
@@ -118,13 +119,19 @@ def readable(tensor: Tensor) -> bool:
     return not compiling() and not transformed() and is_plain(tensor)
 
 
+def has(function: str) -> bool:
+    """Whether the extension has this function: a build of older source may be without it."""
+    return function in _functions
+
+
 class KernelRows(NamedTuple):
     """What a loss over a tree needs besides the logits.
 
     ``target`` picks rows of the sparse table (``start``, ``node``, ``value``). With ``dense`` every node counts:
     it is one row (N,) that all samples share and their sparse row is added to, or a row (B, N) for each sample
     (then ``target`` is None). Without it only the path counts, whose nodes have the column ranges ``low`` to
-    ``high``; ``column`` maps positions to columns (None: the same).
+    ``high``; ``column`` maps positions to columns (None: the same). With ``leaf_nodes`` the logits are outputs of all
+    nodes whose path sums count: see :class:`hace.losses.kernels.path_sums.Tree`, with the leaves in preorder.
     """
 
     target: Tensor | None = None
@@ -139,6 +146,11 @@ class KernelRows(NamedTuple):
     weight: Tensor | None = None
     ignore_index: int = -100
     reduction: str = "none"
+    leaf_nodes: Tensor | None = None
+    leaf_above: Tensor | None = None
+    inner_nodes: Tensor | None = None
+    inner_above: Tensor | None = None
+    sharing: float = 1.0
 
 
 def tree_loss(z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> Tensor:
@@ -207,7 +219,20 @@ def _compute(z: Tensor, rows: KernelRows, with_grad: bool) -> tuple[Tensor, Tens
         *(0 if start is None else len(start) - 1, _address(start), _address(rows.node), _address(rows.value)),
     )
     threads = torch.get_num_threads()
-    if rows.dense is None:
+    if rows.leaf_nodes is not None and rows.inner_nodes is not None:
+        sizes = (len(rows.leaf_nodes), len(rows.inner_nodes))
+        paths = (
+            rows.low,
+            rows.high,
+            *sizes,
+            rows.leaf_nodes,
+            rows.leaf_above,
+            rows.inner_nodes,
+            rows.inner_above,
+        )
+        given = (value if isinstance(value, int) else _address(value) for value in paths)
+        bad = _kernels.path_sum_loss(*common, *given, rows.sharing, threads)
+    elif rows.dense is None:
         ranges = (_address(t) for t in (rows.low, rows.high, rows.column))
         bad = _kernels.path_loss(*common, *ranges, threads)
     else:
@@ -239,6 +264,7 @@ def _address(tensor: Tensor | None) -> int:
     mutates_args=(),
     schema="(Tensor z, Tensor? target, Tensor? start, Tensor? node, Tensor? value, Tensor? low, Tensor? high, "
     "Tensor? column, Tensor? parent, Tensor? dense, Tensor? weight, int ignore_index, str reduction, "
+    "Tensor? leaf_nodes, Tensor? leaf_above, Tensor? inner_nodes, Tensor? inner_above, float sharing, "
     "bool with_grad) -> (Tensor, Tensor)",
 )
 def _tree_loss_op(
@@ -255,10 +281,16 @@ def _tree_loss_op(
     weight: Tensor | None,
     ignore_index: int,
     reduction: str,
+    leaf_nodes: Tensor | None,
+    leaf_above: Tensor | None,
+    inner_nodes: Tensor | None,
+    inner_above: Tensor | None,
+    sharing: float,
     with_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    ranges = (low, high, column)
-    rows = KernelRows(target, start, node, value, *ranges, parent, dense, weight, ignore_index, reduction)
+    table, ranges = (start, node, value), (low, high, column)
+    paths = (leaf_nodes, leaf_above, inner_nodes, inner_above, sharing)
+    rows = KernelRows(target, *table, *ranges, parent, dense, weight, ignore_index, reduction, *paths)
     loss, grad = _compute(z, rows, with_grad)
     return loss, z.new_empty(0) if grad is None else grad
 

@@ -1,6 +1,6 @@
 /* The compiled accelerator of hace: losses and aggregation over trees, float32, on the CPU.
 
-   It computes what hace/functional.py computes and is held by the same tests. Plain C, no torch headers: Python passes
+   It computes what hace/losses/numerics.py computes and is held by the same tests. Plain C, no torch headers: Python passes
    the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
 
    Two ideas carry it.
@@ -23,6 +23,7 @@
 #define LANES 16
 #define BLOCK 512         /* terms summed in float before they go into a double */
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
+#define NEAR 16.0f        /* a largest path sum that is small enough to stay */
 #define MIN_WORK 262144    /* logits a thread must have to be worth starting */
 #define MAX_THREADS 256
 
@@ -202,6 +203,13 @@ typedef struct {
     const float *dense;
     int64_t dense_stride;
     float *log_probs; /* (rows, nodes): aggregation only */
+    /* path sums: z over the nodes -> out over the classes, or (up) a gradient over the classes -> out over the nodes */
+    float *out;
+    int64_t classes, inner; /* numbers of classes and of inner nodes */
+    const int32_t *leaf, *leaf_above;        /* (classes) node of each class, and its parent: 1 + the place among ... */
+    const int32_t *inner_node, *inner_above; /* (inner) ... the inner nodes, or 0 for none; parents come first */
+    double sharing;
+    int centred; /* less the row's largest */
 } Job;
 
 typedef struct {
@@ -314,9 +322,41 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
     return loss;
 }
 
+/* Path sums, the classes' logits: a leaf's own output plus `sharing` times those of all its ancestors, summed in double
+   and rounded once. With `centred`, a row whose largest is beyond NEAR has it taken off first: large outputs cost no digits. */
+INLINE void sums_down(const Job *job, const float *restrict z, float *restrict out, double *restrict above) {
+    const int64_t n = job->classes;
+    const int32_t *leaf = job->leaf, *leaf_above = job->leaf_above;
+    above[0] = 0;
+    for (int64_t i = 0; i < job->inner; i++) /* parents come first */
+        above[i + 1] = above[job->inner_above[i]] + (job->sharing == 0 ? 0 : job->sharing * z[job->inner_node[i]]);
+    for (int64_t c = 0; c < n; c++) out[c] = (float)(z[leaf[c]] + above[leaf_above[c]]);
+    if (!job->centred || fabsf(largest(out, n)) <= NEAR) return;
+    double top = -INFINITY;
+    for (int64_t c = 0; c < n; c++) {
+        const double sum = z[leaf[c]] + above[leaf_above[c]];
+        top = sum > top ? sum : top;
+    }
+    if (top == -INFINITY) return;
+    for (int64_t c = 0; c < n; c++) out[c] = (float)(z[leaf[c]] + above[leaf_above[c]] - top);
+}
+
+/* The transpose: a class's value goes to its own output, and `sharing` times it to those of its ancestors. */
+INLINE void sums_up(const Job *job, const float *restrict grad, float *restrict out, double *restrict below) {
+    memset(below, 0, (size_t)(job->inner + 1) * sizeof *below);
+    for (int64_t c = 0; c < job->classes; c++) {
+        out[job->leaf[c]] = grad[c];
+        below[job->leaf_above[c]] += grad[c];
+    }
+    for (int64_t i = job->inner - 1; i >= 0; i--) {
+        out[job->inner_node[i]] = (float)(job->sharing * below[i + 1]);
+        below[job->inner_above[i]] += below[i + 1];
+    }
+}
+
 EVERY_CPU static void path_rows(Share *share) {
     const Job *job = share->job;
-    const int64_t cols = job->cols;
+    const int64_t cols = job->cols, width = job->leaf ? job->nodes : cols; /* of the softmax, and of the head */
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
     int64_t longest = 0;
     for (int64_t b = share->from; b < share->to; b++) {
@@ -326,23 +366,34 @@ EVERY_CPU static void path_rows(Share *share) {
     }
     Lse *lse = malloc((size_t)(longest + 1) * sizeof *lse);
     float *shifts = malloc((size_t)(2 * longest + 2) * sizeof *shifts); /* left and right segment of each step */
-    float *row = job->column ? malloc((size_t)cols * sizeof *row) : NULL;
-    float *terms = job->column && job->grad ? malloc((size_t)cols * sizeof *terms) : NULL;
-    if (!lse || !shifts || (job->column && !row) || (job->column && job->grad && !terms)) {
+    const int moved = job->column || job->leaf;
+    float *row = moved ? malloc((size_t)cols * sizeof *row) : NULL;
+    float *terms = moved && job->grad ? malloc((size_t)cols * sizeof *terms) : NULL;
+    double *above = job->leaf ? malloc((size_t)(job->inner + 1) * sizeof *above) : NULL;
+    if (!lse || !shifts || (moved && !row) || (moved && job->grad && !terms) || (job->leaf && !above)) {
         share->failed = 1;
         goto done;
     }
     for (int64_t b = share->from; b < share->to; b++) {
-        float *grad = job->grad ? job->grad + b * cols : NULL;
+        float *grad = job->grad ? job->grad + b * width : NULL;
         if (job->target[b] == job->ignore) {
             job->loss[b] = (float)(0.0 * scale); /* nan where the mean has nothing to divide by */
-            if (grad) memset(grad, 0, (size_t)cols * sizeof(float));
+            if (grad) memset(grad, 0, (size_t)width * sizeof(float));
             continue;
         }
-        const float *z = job->z + b * cols;
-        job->loss[b] = (float)(scale * path_row(job, z, job->target[b], scale, grad, lse, shifts, row, terms));
+        const float *z = job->z + b * width;
+        double loss;
+        if (job->leaf) {
+            sums_down(job, z, row, above);
+            loss = path_row(job, row, job->target[b], scale, grad ? terms : NULL, lse, shifts, NULL, NULL);
+            if (grad) sums_up(job, terms, grad, above);
+        } else {
+            loss = path_row(job, z, job->target[b], scale, grad, lse, shifts, row, terms);
+        }
+        job->loss[b] = (float)(scale * loss);
     }
 done:
+    free(above);
     free(lse);
     free(shifts);
     free(row);
@@ -618,7 +669,30 @@ done:
     free(s.above);
 }
 
+/* ------------------------------------------------------------------------------------------ path sums alone */
+
+EVERY_CPU static void down_rows(Share *share) {
+    const Job *job = share->job;
+    double *above = malloc((size_t)(job->inner + 1) * sizeof *above);
+    share->failed = !above;
+    for (int64_t b = share->from; b < share->to && !share->failed; b++)
+        sums_down(job, job->z + b * job->nodes, job->out + b * job->classes, above);
+    free(above);
+}
+
+EVERY_CPU static void up_rows(Share *share) {
+    const Job *job = share->job;
+    double *below = malloc((size_t)(job->inner + 1) * sizeof *below);
+    share->failed = !below;
+    for (int64_t b = share->from; b < share->to && !share->failed; b++)
+        sums_up(job, job->z + b * job->classes, job->out + b * job->nodes, below);
+    free(below);
+}
+
 /* ------------------------------------------------------------------------------------------ threads and Python */
+
+static void *down_thread(void *share) { down_rows(share); return NULL; }
+static void *up_thread(void *share) { up_rows(share); return NULL; }
 
 static void *path_thread(void *share) { path_rows(share); return NULL; }
 static void *dense_thread(void *share) { dense_rows(share); return NULL; }
@@ -693,6 +767,23 @@ static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return finish(&job, path_thread, threads);
 }
 
+static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("path_sum_loss", count, 23)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .nodes = NUMBER(2), .loss = POINTER(float *, 3),
+               .grad = POINTER(float *, 4), .target = POINTER(const int64_t *, 5), .ignore = NUMBER(6),
+               .weight = POINTER(const double *, 7), .reduction = (int)NUMBER(8), .labels = NUMBER(9),
+               .start = POINTER(const int64_t *, 10), .node = POINTER(const int64_t *, 11),
+               .value = POINTER(const double *, 12), .low = POINTER(const int64_t *, 13),
+               .high = POINTER(const int64_t *, 14), .cols = NUMBER(15), .classes = NUMBER(15),
+               .inner = NUMBER(16), .leaf = POINTER(const int32_t *, 17), .leaf_above = POINTER(const int32_t *, 18),
+               .inner_node = POINTER(const int32_t *, 19), .inner_above = POINTER(const int32_t *, 20),
+               .sharing = PyFloat_AsDouble(args[21]), .centred = 1};
+    int64_t threads = NUMBER(22);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, path_thread, threads);
+}
+
 static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     if (!arguments("dense_loss", count, 17)) return NULL;
@@ -717,13 +808,32 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
     return finish(&job, dense_thread, threads);
 }
 
+static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("path_sums", count, 13)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .out = POINTER(float *, 2), .nodes = NUMBER(3),
+               .classes = NUMBER(4), .inner = NUMBER(5), .leaf = POINTER(const int32_t *, 6),
+               .leaf_above = POINTER(const int32_t *, 7), .inner_node = POINTER(const int32_t *, 8),
+               .inner_above = POINTER(const int32_t *, 9), .sharing = PyFloat_AsDouble(args[10]),
+               .centred = (int)NUMBER(11) == 1};
+    const int up = NUMBER(11) == 2;
+    int64_t threads = NUMBER(12);
+    if (PyErr_Occurred()) return NULL;
+    job.cols = job.nodes;
+    return finish(&job, up ? up_thread : down_thread, threads);
+}
+
 static PyMethodDef methods[] = {
     {"path_loss", (PyCFunction)(void (*)(void))path_loss, METH_FASTCALL,
      "Losses (and gradients) of samples whose table row is on one path of a tree."},
+    {"path_sum_loss", (PyCFunction)(void (*)(void))path_sum_loss, METH_FASTCALL,
+     "The same of path sums: losses over the classes, gradients of the outputs of all nodes."},
     {"dense_loss", (PyCFunction)(void (*)(void))dense_loss, METH_FASTCALL,
      "Losses (and gradients) of samples whose table row may touch every node of a tree."},
     {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
      "log q* of every node of a tree."},
+    {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
+     "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled losses over trees.", -1, methods,

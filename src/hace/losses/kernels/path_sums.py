@@ -1,0 +1,134 @@
+"""Path sums in the compiled kernel: one pass down the tree, and its transpose, one pass up, for the gradient.
+
+Both are linear, so each is the other's derivative, as often as you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hace.losses import kernels
+
+_DOWN, _CENTRED, _UP = 0, 1, 2
+
+
+class Tree(NamedTuple):
+    """The paths of a tree.
+
+    ``leaf_nodes`` is the node of each class; ``inner_nodes`` the inner nodes, parents first; ``leaf_above`` and
+    ``inner_above`` are 1 + the place of the parent in ``inner_nodes``, or 0 without a parent; ``sharing`` is s.
+    """
+
+    leaf_nodes: Tensor
+    leaf_above: Tensor
+    inner_nodes: Tensor
+    inner_above: Tensor
+    sharing: float
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.leaf_nodes) + len(self.inner_nodes)
+
+
+def serves(z: Tensor, tree: Tree) -> bool:
+    """Whether the kernel serves these outputs, here and now."""
+    return kernels.usable(z, *tree[:4]) and kernels.has("path_sums")
+
+
+def path_sums(z: Tensor, tree: Tree, centred: bool, pure: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B, N) float32 outputs -> (B, n) logits of the classes.
+
+    Args:
+        z: the outputs.
+        tree: the paths.
+        centred: take off the row's largest, as a constant.
+        pure: the same in plain PyTorch; it serves gradients that are not plain memory.
+    """
+    way = _CENTRED if centred else _DOWN
+    if torch.compiler.is_compiling():
+        return _path_sums_op(z, *tree, way)
+    return _PathSums.apply(z, tree, way, pure)
+
+
+class _PathSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, tree: Tree, way: int, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+        ctx.tree, ctx.way, ctx.pure = tree, way, pure
+        return _compute(x, tree, way)
+
+    @staticmethod
+    def backward(ctx, outer: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        up = ctx.way != _UP
+        if serves(outer, ctx.tree):
+            found = _PathSums.apply(outer, ctx.tree, _UP if up else _DOWN, ctx.pure)
+        elif up:
+            with torch.enable_grad():
+                z = torch.zeros(len(outer), ctx.tree.num_nodes, requires_grad=True)
+                (found,) = torch.autograd.grad(ctx.pure(z), z, outer, create_graph=outer.requires_grad)
+        else:
+            found = ctx.pure(outer)
+        return found, None, None, None
+
+
+def _compute(x: Tensor, tree: Tree, way: int) -> Tensor:
+    x = x.detach().contiguous()
+    sizes = (tree.num_nodes, len(tree.leaf_nodes), len(tree.inner_nodes))
+    out = x.new_empty(len(x), sizes[0] if way == _UP else sizes[1])
+    kernels._kernels.path_sums(
+        *(x.data_ptr(), len(x), out.data_ptr(), *sizes, *(t.data_ptr() for t in tree[:4])),
+        *(tree.sharing, way, torch.get_num_threads()),
+    )
+    return out
+
+
+# ---------------------------------------------------------------------- for torch.compile
+
+
+@torch.library.custom_op(
+    "hace::path_sums",
+    mutates_args=(),
+    schema="(Tensor x, Tensor leaf_nodes, Tensor leaf_above, Tensor inner_nodes, Tensor inner_above, float sharing, "
+    "int way) -> Tensor",
+)
+def _path_sums_op(
+    x: Tensor,
+    leaf_nodes: Tensor,
+    leaf_above: Tensor,
+    inner_nodes: Tensor,
+    inner_above: Tensor,
+    sharing: float,
+    way: int,
+) -> Tensor:
+    return _compute(x, Tree(leaf_nodes, leaf_above, inner_nodes, inner_above, sharing), way)
+
+
+@_path_sums_op.register_fake
+def _(
+    x: Tensor,
+    leaf_nodes: Tensor,
+    leaf_above: Tensor,
+    inner_nodes: Tensor,
+    inner_above: Tensor,
+    sharing: float,
+    way: int,
+) -> Tensor:
+    leaves = leaf_nodes.shape[0]
+    return x.new_empty(x.shape[0], leaves + inner_nodes.shape[0] if way == _UP else leaves)
+
+
+def _keep_tree(ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:5])
+    ctx.sharing, ctx.way = inputs[5:]
+
+
+def _turn_round(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
+    way = _DOWN if ctx.way == _UP else _UP
+    return (_path_sums_op(outer, *ctx.saved_tensors, ctx.sharing, way), *(None,) * 6)
+
+
+_path_sums_op.register_autograd(_turn_round, setup_context=_keep_tree)

@@ -1,0 +1,111 @@
+"""Path sums: outputs of all nodes become logits of the classes, so that relatives share what their ancestors learn."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from hace.hierarchy import Hierarchy
+from hace.losses import numerics
+from hace.losses.checks import check_number, is_number
+from hace.losses.kernels import path_sums as kernel
+from hace.losses.table_module import TableModule
+
+_NEAR = 16.0  # a largest sum that is small enough to stay
+
+
+class PathSums(TableModule):
+    r"""A class's logit is its own output plus a share of the outputs of all its ancestors.
+
+    .. math:: \ell_c = z_c + s \sum_{v \text{ above } c} z_v
+
+    On a DAG each ancestor counts once, however many ways lead up to it. Sums are taken in double precision and rounded once.
+
+    Args:
+        hierarchy: the taxonomy: a tree, a forest or a DAG.
+        sharing: s >= 0. At 0 inner outputs do nothing and have no gradient.
+    """
+
+    leaf_nodes: Tensor
+    factor: Tensor
+    leaf_places: Tensor
+    leaf_above: Tensor
+    preorder_leaves: Tensor
+    preorder_above: Tensor
+    inner_nodes: Tensor
+    inner_above: Tensor
+    pair_nodes: Tensor
+    pair_labels: Tensor
+
+    def __init__(self, hierarchy: Hierarchy, sharing: float) -> None:
+        super().__init__()
+        check_number("sharing", sharing, "a number >= 0", is_number(sharing) and sharing >= 0)
+        h = self.hierarchy = hierarchy
+        self.sharing = float(sharing)
+        self.constant("leaf_nodes", h.leaf_nodes)
+        self.constant("factor", np.where(h.labels >= 0, 1.0, self.sharing))
+        if not h.is_tree:
+            ancestor, descendant = h.reachability()  # each node with itself among them
+            ends = h.labels[descendant] >= 0
+            self.constant("pair_nodes", ancestor[ends])
+            self.constant("pair_labels", h.labels[descendant[ends]])
+            return
+        inner = np.flatnonzero(h.labels < 0)
+        place = np.zeros(h.num_nodes + 1, dtype=np.int32)  # the last entry serves parent -1: none
+        place[inner] = np.arange(1, len(inner) + 1)
+        self.constant("inner_nodes", inner.astype(np.int32))
+        self.constant("inner_above", place[h.parent_nodes[inner]])
+        self.constant("leaf_places", h.leaf_nodes.astype(np.int32))
+        self.constant("leaf_above", place[h.parent_nodes[h.leaf_nodes]])
+        in_order = np.sort(h.leaf_nodes)
+        self.constant("preorder_leaves", in_order.astype(np.int32))
+        self.constant("preorder_above", place[h.parent_nodes[in_order]])
+
+    @property
+    def adds(self) -> bool:
+        """Whether any class's logit has a share of other outputs."""
+        return self.sharing != 0 and self.hierarchy.num_nodes != self.hierarchy.num_leaves
+
+    @property
+    def tree(self) -> kernel.Tree:
+        """The paths of the classes in label order, for the kernel."""
+        return kernel.Tree(
+            self.leaf_places, self.leaf_above, self.inner_nodes, self.inner_above, self.sharing
+        )
+
+    @property
+    def preorder_tree(self) -> kernel.Tree:
+        """The same with the classes in preorder."""
+        return self.tree._replace(leaf_nodes=self.preorder_leaves, leaf_above=self.preorder_above)
+
+    def forward(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool = False) -> Tensor:
+        """(B, N) outputs -> (B, n) logits of the classes in label order.
+
+        Args:
+            z: outputs in node order.
+            levels: the tree cut into levels; None on a DAG.
+            centred: take the row's largest off before rounding, where it is beyond 16 in size; no softmax sees that.
+                However large the outputs, a class's logit then carries the rounding of its distance from the best class.
+        """
+        if not self.adds:
+            return z.index_select(1, self.leaf_nodes)  # an inner output of inf times 0 must not count
+        if levels is not None and kernel.serves(z, self.tree):
+            return kernel.path_sums(z, self.tree, centred, lambda z: self._sums(z, levels, centred=False))
+        return self._sums(z, levels, centred=centred)
+
+    def _sums(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool) -> Tensor:
+        """The same in plain PyTorch: sums in double precision, where the device has it."""
+        shares = z.to(numerics.wide_dtype(z)) * self.factor
+        if levels is not None:
+            sums = numerics.sum_down(shares, levels).index_select(1, self.leaf_nodes)
+        else:
+            terms = shares.t().index_select(0, self.pair_nodes)  # (pairs, B)
+            sums = (
+                terms.new_zeros(self.hierarchy.num_leaves, z.shape[0])
+                .index_add(0, self.pair_labels, terms)
+                .t()
+            )
+        if centred:
+            top = numerics.finite_shift(sums.detach().amax(dim=1, keepdim=True))
+            sums = sums - top.masked_fill(top.abs() <= _NEAR, 0.0)
+        return sums.to(z.dtype)
