@@ -147,6 +147,16 @@ def test_out_of_memory_says_what_to_lower(error: Exception, fake, capsys: pytest
     assert message.endswith(" Lower --batch-size, or use a machine with more memory.\n")
 
 
+def test_out_of_memory_without_a_reason(fake, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(args: argparse.Namespace) -> None:
+        raise MemoryError
+
+    fake(run)
+    assert cli.main(["fake"]) == 2
+    expected = "hace: Out of memory. Lower --batch-size, or use a machine with more memory.\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) -> None:
     def run(args: argparse.Namespace) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -97,7 +97,7 @@ def case(random: Random, name: str) -> tuple[str | bytes, dict]:
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_hierarchies(name: str) -> None:
-    fuzz(lambda random: case(random, name), 400, lambda made: parse_hierarchy(made[0], name, **made[1]))
+    fuzz(lambda random: case(random, name), 550, lambda made: parse_hierarchy(made[0], name, **made[1]))
 
 
 FILES = {

@@ -143,8 +143,11 @@ def explained(error: Exception, memory: str) -> tuple[int, str]:
     if isinstance(error, HaceError):
         return 2, str(error)
     if out_of_memory(error):
-        words = shorten(str(error).strip().split("\n")[0], 200) or "no more to get"
-        return 2, f"Out of memory: {words}. Lower {memory}, or use a machine with more memory."
+        words = shorten(str(error).strip().split("\n")[0].rstrip("."), 200)
+        return (
+            2,
+            f"Out of memory{f': {words}' if words else ''}. Lower {memory}, or use a machine with more memory.",
+        )
     if isinstance(error, OSError):
         return 2, ": ".join(str(part) for part in (error.filename, reason(error)) if part)
     frames = traceback.extract_tb(error.__traceback__)
