@@ -11,13 +11,13 @@ from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import score_entry, with_marks
 from hace.paper.printed import PaperTable, PrintedCell, paper_tables
 
-METRICS = {metric.title: metric for metric in HEADLINES}
+_METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
 
 
 def comparable() -> list[PaperTable]:
     """The tables with results; those of the set-up have none."""
-    return [t for t in paper_tables().values() if all(cell.metric in METRICS for cell in t.cells)]
+    return [t for t in paper_tables().values() if all(cell.metric in _METRICS for cell in t.cells)]
 
 
 def touched(results: Results, table: PaperTable) -> bool:
@@ -78,7 +78,7 @@ def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[E
     protocol = "paper" if source == SOURCES[1] else "fair"
     found = [measured(results, cell, protocol) for cell in cells]
     entries = [
-        score_entry(score, METRICS[str(c.metric)], state, seeds=True)
+        score_entry(score, _METRICS[str(c.metric)], state, seeds=True)
         for c, (score, state) in zip(cells, found, strict=True)
     ]
     contests: dict[tuple[object, ...], list[int]] = {}
@@ -87,7 +87,7 @@ def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[E
             i
         )
     for arenas in contests.values():
-        metric = METRICS[str(cells[arenas[0]].metric)]
+        metric = _METRICS[str(cells[arenas[0]].metric)]
         contest = with_marks([entries[i] for i in arenas], [found[i][0].value for i in arenas], metric)
         for i, entry in zip(arenas, contest, strict=True):
             entries[i] = entry
@@ -106,7 +106,7 @@ def measured(results: Results, cell: PrintedCell, protocol: str) -> tuple[Score,
         name = next((n for n in names if n in arrays.choices), names[0])
     if arrays is None or name not in arrays.choices:
         return Score(None), "not run"
-    return arrays.score(name, METRICS[str(cell.metric)].key), arrays.choices[name].state
+    return arrays.score(name, _METRICS[str(cell.metric)].key), arrays.choices[name].state
 
 
 def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> list[str]:
