@@ -230,6 +230,9 @@ def test_equal_costs_go_to_the_more_probable_answer() -> None:
         [[0.5, 0.0, 0.5, 0.0]]
     )  # husky, persian, beagle, siamese: siblings tie, label order decides
     assert predict(p, h, "cost", kind="probs").ids == ["husky"]
+    h = Hierarchy.from_paths([("dog", "husky"), ("dog", "pug"), ("cat",)], leaves=["husky", "pug", "cat"])
+    p = torch.tensor([[3.0, 2.0, 4.0]], dtype=torch.float64) / 9  # 2 - 3/9 - 5/9 = 2 - 2 x 4/9
+    assert predict(p, h, "cost", kind="probs").ids == ["cat"]
 
 
 def test_price_is_the_share_a_leaf_needs() -> None:
@@ -414,12 +417,12 @@ def test_probabilities_must_sum_to_one() -> None:
 
 
 def test_bad_subsets() -> None:
-    refused(DataError, "subset is empty", subset=[])
+    refused(DataError, "subset must name at least one class", subset=[])
     refused(DataError, "'huskey'", "Did you mean 'husky'", subset=["huskey"])
     refused(DataError, "'dog' is an inner node", subset=["dog"])
     refused(
         ConfigError,
-        "subset needs the outputs",
+        "subset needs logits or probabilities",
         scores=torch.zeros(3, 7),
         kind="node_log_probs",
         subset=["husky"],

@@ -166,8 +166,15 @@ def test_coarse_labels_train() -> None:
 # ---------------------------------------------------------------------- weights
 
 
-@pytest.mark.parametrize("options", [FULL, Optimization("adamw", epochs=5, batch_size=10_000), LBFGS])
-@pytest.mark.parametrize("class_weight", [None, [1.0, 2.0, 0.5, 1.0, 3.0]])
+@pytest.mark.parametrize(
+    ("options", "class_weight"),
+    [
+        (FULL, [1.0, 2.0, 0.5, 1.0, 3.0]),
+        (Optimization("adamw", epochs=5, batch_size=10_000), None),
+        (LBFGS, [1.0, 2.0, 0.5, 1.0, 3.0]),
+    ],
+    ids=["sgd", "adamw", "lbfgs"],
+)
 def test_weight_two_is_the_sample_twice(options: Optimization, class_weight: Any) -> None:
     x, y = blobs()
     weight = torch.randint(0, 3, (len(x),), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,5 @@
-"""From anybody's scores to answers: the best class, the node at a level, or the deepest node the model is sure of.
+"""From any model's scores to answers: the best class, the node at a level, the deepest node the model is sure of, or the
+answer of least expected cost.
 
 Imports `errors`, `hierarchy` and `losses`.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import guaranteed_threshold
-from hace.decisions.rules import predict
+from hace.decisions.rules import RULES, predict
+from hace.decisions.scores import SCORE_KINDS
 
-__all__ = ["Decisions", "fit_temperature", "guaranteed_threshold", "predict"]
+__all__ = ["RULES", "SCORE_KINDS", "Decisions", "fit_temperature", "guaranteed_threshold", "predict"]

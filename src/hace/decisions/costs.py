@@ -1,4 +1,4 @@
-"""Expected cost of every answer, in O(N) a sample on trees and without an n x n matrix.
+"""Expected cost of every answer, in O(N) per sample on trees and without an n x n matrix.
 
 With p over the leaves, P(v) the mass of the leaves at or below v, and the sums over the nodes b from v up to its top:
 
@@ -6,8 +6,8 @@ With p over the leaves, P(v) the mass of the leaves at or below v, and the sums 
     lca_depth    E(v) = H - sum_b P(b)                                               (b below the root)
     edges        E(v) = E[depth of the leaf] + depth(v) - 2 sum_b P(b)               (b below the root)
 
-An answer at an inner node is vague about the leaves below it, which costs only a share, the *price*, of their distance;
-an answer at a leaf costs nothing when it is true. Both are one more term with P(v).
+An answer at an inner node is vague about the leaves below it, which costs only a share of their distance, the *price*; a true
+answer at a leaf costs nothing. Both are one more term in P(v).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hace.losses.checks import is_number
 TIE = 1e-12  # costs this close, relative to the larger of 1 and the least cost, are equal
 _CACHE = (
     1 << 16
-)  # (node, sample) entries of a step on a tree, so that its tables stay in the processor's cache
+)  # (node, sample) entries per step on a tree, so that its tables stay in the processor's cache
 _DENSE = 1 << 22  # entries of the distance table held at once on a DAG
 
 
@@ -41,12 +41,12 @@ def expected_costs(
 ) -> tuple[Tensor, Tensor]:
     """Expected cost and probability of every answer.
 
-    cost(c, v), the true leaf being c: the distance of c and v where v is wrong, ``price`` times their distance where v is
-    an ancestor of c (true but vague), 0 where v is c.
+    cost(c, v) for the true leaf c: the distance of c and v if v is wrong, ``price`` times their distance if v is an
+    ancestor of c (true but vague), 0 if v is c.
 
     Args:
         leaf_probs: (B, n) probabilities in label order.
-        hierarchy: the hierarchy; a DAG costs O(n N) a sample instead of O(N).
+        hierarchy: the hierarchy; a DAG takes O(n N) per sample instead of O(N).
         candidates: ``"leaves"`` or ``"nodes"``.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         price: 0 (vagueness is free: the root always wins) to 1 (plain distance).
@@ -79,7 +79,7 @@ def least(costs: Tensor, probabilities: Tensor) -> Tensor:
 
 
 class _Tree:
-    """The tree's inner nodes level by level, so that a level is a slice of rows and its parents a gather of earlier ones.
+    """The inner nodes of a tree, level by level: a level is a slice of rows, its parents a gather of earlier ones.
 
     Position M, one after the last of the M inner nodes, is the virtual root.
     """
@@ -96,7 +96,7 @@ class _Tree:
         levels = np.cumsum([0, *np.bincount(h.depths[inner])]) if self.size else np.array([0])
         self.levels = [(int(a), int(b)) for a, b in pairwise(levels) if b > a]
         leaf = h.leaf_nodes
-        # The position of each node's row when the leaves, in label order, follow the inner nodes.
+        # The row of each node when the leaves, in label order, follow the inner nodes.
         rows = np.where(h.labels >= 0, self.size + h.labels, place[:-1])
 
         def tensor(values: np.ndarray, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -141,22 +141,22 @@ def _tree_costs(
     else:
         costs, masses = p.new_empty(len(p), h.num_nodes), p.new_empty(len(p), h.num_nodes)
     step = min(len(p), max(1, _CACHE // h.num_nodes))
-    room = _Room(tree, h.num_leaves, step, p)
+    buffers = _Buffers(tree, h.num_leaves, step, p)
     for start in range(0, len(p), max(step, 1)):
-        start = min(start, len(p) - step)  # the last step does a few samples again: the room has one size
+        start = min(start, len(p) - step)  # the last step repeats a few samples: the buffers have one size
         few = slice(start, start + step)
-        room.sum_along_paths(p[few], distance)
+        buffers.sum_along_paths(p[few], distance)
         if candidates == "leaves":
-            room.leaf_costs(p[few], distance, costs[few])
+            buffers.leaf_costs(p[few], distance, costs[few])
         else:
-            room.node_costs(p[few], distance, price, costs[few], masses[few])
+            buffers.node_costs(p[few], distance, price, costs[few], masses[few])
     return costs, masses
 
 
-class _Room:
-    """Memory for a few samples, used again and again: fresh memory costs more than the arithmetic.
+class _Buffers:
+    """Buffers for a few samples, reused: fresh memory costs more than the arithmetic.
 
-    Nodes are rows, samples columns: from a node to its parent, whole rows move.
+    Nodes are rows, samples columns: whole rows move from a node to its parent.
     """
 
     def __init__(self, tree: _Tree, leaves: int, samples: int, like: Tensor) -> None:
@@ -216,7 +216,7 @@ class _Room:
 def _dag_costs(
     p: Tensor, h: Hierarchy, candidates: str, distance: str, price: float
 ) -> tuple[Tensor, Tensor]:
-    """The definition itself, a block of answers at a time."""
+    """The definition itself, one block of answers at a time."""
     answers = h.leaf_nodes if candidates == "leaves" else np.arange(h.num_nodes)
     ancestor, descendant = h.reachability()
     to_leaf = h.labels[descendant] >= 0

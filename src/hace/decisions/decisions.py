@@ -1,4 +1,4 @@
-"""What a model answered: one type for leaves, ranks and abstentions."""
+"""The answers of a model: one type for leaves, inner nodes and abstentions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """Answers of a batch, one a sample or k in order of preference.
+    """Answers of a batch: one per sample, or k in order of preference.
 
     Attributes:
         hierarchy: the hierarchy the nodes belong to.
@@ -49,7 +49,7 @@ class Decisions:
 
     @property
     def ids(self) -> list:
-        """Ids, None for no answer; a list of lists where there are k answers."""
+        """Ids, None for no answer; a list of lists for k answers."""
         return self._look_up(self.hierarchy.nodes)
 
     @property
@@ -64,7 +64,7 @@ class Decisions:
 
     @property
     def labels(self) -> Tensor:
-        """Label of each answer, -1 where it is not a leaf."""
+        """Label of each answer, -1 for an inner node or no answer."""
         labels = torch.tensor([*self.hierarchy.labels.tolist(), -1], device=self.nodes.device)
         return labels[self.nodes]
 
@@ -93,7 +93,7 @@ class Decisions:
         )
 
     def columns(self) -> dict[str, list]:
-        """A table with one row an answer: sample, rank (where there are k), id, name, level, probability, path."""
+        """A table with one row per answer: sample, rank (for k answers), id, name, level, probability, path."""
         h = self.hierarchy
         k = self.nodes.shape[1] if self.nodes.dim() == 2 else 1
         flat = Decisions(h, self.nodes.reshape(-1), self.probabilities.reshape(-1))

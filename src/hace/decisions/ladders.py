@@ -126,12 +126,9 @@ def deepest_above(
         passing = masses.double().exp() >= limits[depths[nodes]]
     else:
         failing = log_q.double().exp() < limits[depths[:-1]]
-        least = torch.finfo(
-            log_q.dtype
-        ).min  # log 0 of a node that passes is above the -inf of those that fail
-        nodes, masses = best_by_information(
-            log_q.clamp(min=least).masked_fill_(failing, -torch.inf), hierarchy
-        )
+        least = torch.finfo(log_q.dtype).min  # log 0 of a node that passes is above the -inf of those that fail
+        kept = log_q.clamp(min=least).masked_fill_(failing, -torch.inf)
+        nodes, masses = best_by_information(kept, hierarchy)
         passing = masses > -torch.inf
     return _answers(hierarchy, nodes, masses, last_passing(passing, constrained))
 
@@ -160,10 +157,9 @@ def _answers(hierarchy: Hierarchy, nodes: Tensor, masses: Tensor, column: Tensor
 def last_passing(passing: Tensor, constrained: bool) -> Tensor:
     """(B, 1) the last column that passes; with ``constrained``, the last before the first that does not.
 
-    The first column, the root or no answer, always passes.
+    The first column, the root or no answer, passes.
     """
     passing = passing.int()
-    passing[:, 0] = 1
     if constrained:
         return passing.cummin(dim=1).values.sum(dim=1, keepdim=True) - 1
     places = torch.arange(passing.shape[1], device=passing.device)

@@ -1,4 +1,4 @@
-"""The gate for scores: anybody's outputs in, log q* over the nodes out."""
+"""The gate for scores: any model's outputs in, log q* over the nodes out."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _BLOCK = 1 << 22  # (sample, node) entries worked on at once
 def as_scores(
     scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
 ) -> Tensor:
-    """Check scores and bring them to logits (or to log q*, which ``kind="node_log_probs"`` promises).
+    """Check scores and turn them into logits (``kind="node_log_probs"`` stays log q*).
 
     Args:
         scores: (B, n) over the leaves in label order or (B, N) over the nodes in node order; a tensor or an array.
         hierarchy: the hierarchy.
-        kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of outputs that exclude each other, so rows sum to 1;
-            ``"node_log_probs"``: log q* of all nodes, as a loss's ``node_log_probs`` gives it.
+        kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of mutually exclusive outputs, so rows sum to 1;
+            ``"node_log_probs"``: log q* of all nodes, as from the ``node_log_probs`` of a loss.
         outputs: what the columns are; ``"auto"`` tells by their number.
-        first_row: index of the first of these rows among all, for messages.
+        first_row: number of the first row, for messages.
 
     Returns:
         (B, n) or (B, N) in float32, or float64 where the scores are.
 
     Raises:
-        DataError: a shape that does not fit, NaN, +inf, rows without any mass, probabilities that do not sum to 1.
+        DataError: the shape does not fit, or scores hold NaN, +inf, rows without mass or probabilities that do not sum to 1.
     """
     if kind not in SCORE_KINDS:
         raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r}.")
@@ -52,8 +52,8 @@ def as_scores(
     def refuse(bad: Tensor, rule: str, remedy: str) -> None:
         _refuse_rows(bad, rule, remedy, first_row)
 
-    top = z.amax(dim=1, keepdim=True)  # one pass tells of NaN, which it keeps, of +inf and of rows of -inf
-    refuse(top.isnan(), "must not hold NaN", "Look at the model that made them.")
+    top = z.amax(dim=1, keepdim=True)  # one pass finds NaN, which it keeps, +inf and rows of -inf
+    refuse(top.isnan(), "must not hold NaN", "Check the model that made them.")
     if kind != "probs":
         refuse(top == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
         if kind == "node_log_probs":
@@ -85,16 +85,21 @@ def log_q(
     outputs: str = "auto",
     subset: Iterable[Any] | None = None,
 ) -> Tensor:
-    """(B, N) log q* of all nodes in node order, from scores of any kind; see :func:`as_scores`.
+    """(B, N) log q* of all nodes in node order, from scores of any kind.
 
-    With ``subset``, only these leaves can be: see :func:`restrict`.
+    Args:
+        scores: see :func:`as_scores`.
+        hierarchy: the hierarchy.
+        kind: see :func:`as_scores`.
+        outputs: see :func:`as_scores`.
+        subset: ids of leaves to restrict the scores to; see :func:`restrict`.
     """
     z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
     if kind == "node_log_probs":
         if subset is not None:
             raise ConfigError(
-                "subset needs the outputs themselves, since log q* no longer tells a node's own mass from that below it. "
-                "Give logits or probabilities with kind='logits' or 'probs'."
+                "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
+                "Pass scores of kind='logits' or kind='probs'."
             )
         return z
     if subset is not None:
@@ -131,10 +136,10 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
 
 
 def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, outputs: str = "auto") -> Tensor:
-    """Logits under which only some leaves can be, such as the species of a region.
+    """Logits restricted to some leaves, such as the species of a region.
 
     Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output of
-    a head over nodes keeps its own mass where one of the leaves is below it.
+    a head over nodes keeps its own mass if one of the leaves is below it.
 
     Args:
         logits: (B, n) or (B, N).
@@ -143,8 +148,8 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
         outputs: what the columns are.
 
     Raises:
-        DataError: an unknown class (with the nearest names), an inner node, an empty subset, or a sample all of whose
-            mass is outside.
+        DataError: an unknown class (with the nearest names), an inner node, an empty subset, or a sample without mass
+            in the subset.
     """
     keep = subset_mask(hierarchy, subset)
     over = score_columns(tuple(logits.shape), hierarchy, outputs)
@@ -160,7 +165,7 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
     """(N,) whether a leaf of the subset is at or below each node."""
     kept = [str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)]
     if not kept:
-        raise DataError("subset is empty. Name at least one class.")
+        raise DataError("subset must name at least one class. Got none.")
     known = set(hierarchy.leaves)
     unknown = [c for c in kept if c not in known]
     if unknown:
@@ -173,7 +178,7 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
         shown = ", ".join(map(repr, unknown[:5])) + (
             f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         )
-        raise DataError(f"subset names classes that are not leaves of the hierarchy: {shown}.{hint}")
+        raise DataError(f"subset must name leaves of the hierarchy. Got {shown}.{hint}")
     mask = np.zeros(hierarchy.num_nodes, dtype=bool)
     mask[[hierarchy.index(c) for c in kept]] = True
     for parent, child in reversed(hierarchy.edges.tolist()):
@@ -189,7 +194,7 @@ def as_nodes(
     Args:
         labels: integers of any shape: labels of leaves, or node indices.
         hierarchy: the hierarchy.
-        what: the argument's name, for messages.
+        what: the name of the argument, for messages.
         of: ``"leaves"`` or ``"nodes"``.
         abstain: whether the node index -1, no answer, is allowed.
     """
@@ -232,11 +237,11 @@ def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> Non
     if bool(rows.any()):
         first = first_row + int(rows.nonzero()[0, 0])
         raise DataError(
-            f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule, the first is row {first}. {remedy}"
+            f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule; the first is row {first}. {remedy}"
         )
 
 
 def _tensor(values: Any) -> Tensor:
     if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()  # torch warns of arrays it could write to by mistake
+        values = values.copy()  # torch warns about read-only arrays
     return torch.as_tensor(values)

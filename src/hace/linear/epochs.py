@@ -1,4 +1,4 @@
-"""The loop over epochs and batches, with what each head's story is made of."""
+"""The loop over epochs and batches, and the history of each head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hace.losses.base import HierarchicalLoss
 
 OnEpoch = Callable[[int, list[EpochRecord | None]], None]
 
-_BLOCK = 16  # heads of one matrix product: more gain nothing and leave the cache
+_BLOCK = 16  # heads per matrix product: more gain nothing and overflow the cache
 
 
 class EpochLoop:
@@ -24,11 +24,11 @@ class EpochLoop:
     Args:
         rows: training data.
         trials: the heads.
-        losses: for each trial its loss, with ``reduction="none"``; one object where trials share theirs.
+        losses: the loss of each trial, with ``reduction="none"``; one object for trials that share theirs.
         options: what the heads share.
-        seed: of initialisation and order.
+        seed: seed of initialisation and order.
         held_out: validation data.
-        start: weights to begin with.
+        start: initial weights.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EpochLoop:
         self._blocks = [Heads(trials, block, losses, weight, bias, options) for block in blocks]
 
     def _initial(self, start: FittedHead | None) -> tuple[Tensor, Tensor]:
-        """(d, C) and (C,): as torch.nn.Linear initialises, uniform within 1 / sqrt(d), from a separate generator."""
+        """(d, C) and (C,): uniform within 1 / sqrt(d), as in torch.nn.Linear, from a separate generator."""
         columns, width = self._rows.shape_of(self._losses[0])
         if start is not None:
             bias = start.bias if start.bias is not None and self._options.bias else torch.zeros(columns)
@@ -67,7 +67,7 @@ class EpochLoop:
         return weight.T.contiguous().to(self._rows.x), bias.to(self._rows.x)
 
     def run(self, on_epoch: OnEpoch | None) -> list[FittedHead]:
-        """Trains to the end, or until no head is left."""
+        """Train to the end, or until no head is left."""
         for epoch in range(1, self._options.epochs + 1):
             self._train(epoch)
             records: list[EpochRecord | None] = [None] * len(self._trials)
@@ -83,7 +83,7 @@ class EpochLoop:
         return self._fitted()
 
     def _train(self, epoch: int) -> None:
-        # The order of hace.data.batches.EpochOrder: decided by seed and epoch alone.
+        # The order of hace.data.batches.EpochOrder: seed and epoch alone decide it.
         order = torch.from_numpy(np.random.default_rng([self._seed, epoch - 1]).permutation(len(self._rows)))
         for block in self._blocks:
             block.restart()
@@ -96,7 +96,7 @@ class EpochLoop:
                     self._diverged[place] = self._told(place, epoch, step)
 
     def _close(self, block: Heads, epoch: int) -> dict[int, EpochRecord]:
-        """The end of an epoch: what to write down for each head; those that are done leave the block."""
+        """Finish an epoch: a record for each head; heads that are done leave the block."""
         last = epoch * self._steps - 1
         for place in block.drop(block.not_finite()):
             self._diverged[place] = self._told(place, epoch, last)
@@ -118,7 +118,7 @@ class EpochLoop:
         return self._held_out.top1(lambda x: block.scores(h, x), self._losses[block.places[h]])
 
     def _rests(self, block: Heads, h: int, epoch: int, top1: float) -> bool:
-        """Keeps the best weights; whether the patience with this head is at its end."""
+        """Keep the best weights; whether the patience with this head is exhausted."""
         place, patience = block.places[h], self._options.patience
         assert patience is not None
         if place not in self._best or top1 > self._best[place][0]:

@@ -1,4 +1,4 @@
-"""The gate of :mod:`hace.linear`: checks, then a pass over the features or L-BFGS."""
+"""The gate of :mod:`hace.linear`: checks, then epochs over the features or L-BFGS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     """(M, C) logits of a head.
 
     Args:
-        x: (M, d) features, a tensor or an array; an array is read a piece at a time.
+        x: (M, d) features, a tensor or an array; an array is read in pieces.
         head: the head.
     """
     width = head.weight.shape[1]
@@ -52,25 +52,25 @@ def fit_heads(
     on_epoch: OnEpoch | None = None,
     start: FittedHead | None = None,
 ) -> list[FittedHead]:
-    """Trains heads side by side; each comes out as if it were trained alone.
+    """Train heads side by side; each comes out as if trained alone.
 
-    The same arguments give the same bits at one thread. The seed fixes what a head starts from (the law of torch.nn.Linear;
-    the numbers depend on seed and shape only) and the order of the batches (on seed and epoch only). torch's and numpy's
-    own random numbers are left alone.
+    The same arguments give the same bits at one thread. The seed fixes the initial weights (distributed as in
+    torch.nn.Linear; they depend on seed and shape only) and the order of the batches (on seed and epoch only). The global
+    random states of torch and numpy stay untouched.
 
     Args:
         x: (M, d) features, float32.
         target: (M,) labels as the losses take them: leaf labels, or node indices with ``labels="nodes"``.
-        trials: the heads; all with the same number of outputs.
+        trials: the heads, all with the same number of outputs.
         optimization: what they share.
-        seed: of initialisation and order. "lbfgs" starts from zeros and needs none.
-        validation: features and targets to measure top-1 on after each epoch (a coarse label counts as met by any leaf
-            below it).
-        sample_weight: (M,) weights. A batch's loss is sum w l / sum w, as with torch's class weights, which multiply with
-            these; so a weight of 2 is the sample twice wherever the whole data are one batch.
+        seed: seed of initialisation and order. "lbfgs" starts from zeros and needs none.
+        validation: features and targets to measure top-1 on after each epoch (any leaf below a coarse label
+            counts as right).
+        sample_weight: (M,) weights. The loss of a batch is sum w l / sum w, as with torch's class weights, which multiply
+            with these; so a weight of 2 counts a sample twice if all data are one batch.
         on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
             "lbfgs" has no epochs and does not call it.
-        start: weights to begin with, in place of the seed's.
+        start: initial weights, instead of random ones.
 
     Returns:
         The heads, in the order of the trials.
@@ -115,15 +115,15 @@ def _check_group(
         raise ConfigError("trials must hold at least one Trial. Got none.")
     shapes = {(t.loss.num_outputs, t.loss.labels, t.loss.num_labels) for t in trials}
     if len(shapes) > 1:
-        shown = sorted(f"{outputs} outputs for {labels} {kind}" for outputs, kind, labels in shapes)
+        shown = sorted(f"{outputs} outputs for {count} {labels}" for outputs, labels, count in shapes)
         raise ConfigError(
             f"trials must have the same number of outputs and take the same labels. Got {'; '.join(shown)}. "
-            "Train each kind in its own pass."
+            "Call fit_heads once for each."
         )
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 1 << 63:
-        raise ConfigError(f"seed must be a whole number from 0 on. Got {seed!r}.")
+        raise ConfigError(f"seed must be a whole number from 0. Got {seed!r}.")
     if optimization.patience is not None and validation is None:
-        raise ConfigError("patience needs validation data: give validation=(features, targets).")
+        raise ConfigError("patience needs validation data. Give validation=(features, targets).")
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Linear heads side by side: one matrix product gives the logits of all, one more their gradients.
 
-What belongs to a single head (its rate, its decay, its update) is done head by head, on tensors of a head's own shape.
-So a head's numbers are those that it would have alone, to the bit, wherever the matrix product keeps its bits.
+Rate, decay and update are applied head by head, on tensors of the shape of one head. So a head has the bits it would have
+alone, as long as the matrix product keeps its bits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Heads:
 
     Args:
         trials: all trials of the pass.
-        places: which of them these heads are; trials with one loss object are adjacent.
-        losses: for each trial its loss, with ``reduction="none"``.
-        weight: (d, C), what every head starts from.
-        bias: (C,).
+        places: positions of these heads among the trials; trials that share a loss object are neighbours.
+        losses: the loss of each trial, with ``reduction="none"``.
+        weight: (d, C) initial weights of every head.
+        bias: (C,) initial bias.
         optimization: what the heads share.
     """
 
@@ -54,7 +54,7 @@ class Heads:
         self.restart()
 
     def restart(self) -> None:
-        """Forgets the losses of the epoch."""
+        """Forget the losses of the epoch."""
         self._sums = torch.zeros(len(self.places), dtype=torch.float64)
         self._masses = torch.zeros(len(self.places), dtype=torch.float64)
 
@@ -72,7 +72,7 @@ class Heads:
         return [h for h, fine in enumerate(fits) if not fine]
 
     def drop(self, gone: Sequence[int]) -> list[int]:
-        """Takes heads out by position; gives their places."""
+        """Remove heads by position; returns their places."""
         if not gone:
             return []
         kept = [h for h in range(len(self.places)) if h not in gone]
@@ -86,13 +86,13 @@ class Heads:
         return lost
 
     def step(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
-        """One step of every head on one batch; gives the places of those that are gone, their loss not finite.
+        """One step of every head on one batch; returns the places of heads removed for a non-finite loss.
 
         Args:
             x: (B, d) features.
             target: (B,) labels.
             weight: (B,) weights of the samples, or None.
-            factor: what the schedule makes of each head's rate.
+            factor: the factor of the schedule on every rate.
         """
         self._steps += 1
         rows = x.expand(len(self.places), *x.shape)
@@ -125,14 +125,14 @@ class Heads:
                     masses[first:last] = share.mass
                     each = each * share.weight.repeat(last - first)
                 total = each.sum() if share is None else each.sum() * share.scale
-            # A matrix product has other bits on transposed memory, which some losses give and torch.cat would undo.
+            # A matrix product has other bits on transposed memory, which some losses return and torch.cat would undo.
             gradient = torch.autograd.grad(total, leaf)[0].contiguous()
             parts.append(gradient.view(last - first, batch, -1))
             sums[first:last] = each.detach().view(last - first, batch).sum(dim=1).double()
         return (parts[0] if len(parts) == 1 else torch.cat(parts)), sums, masses
 
     def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
-        """Neighbours that have one loss: first, last + 1, loss. One call serves them all."""
+        """Runs of heads that share a loss: first, last + 1, loss. One call serves a run."""
         runs: list[tuple[int, int, HierarchicalLoss]] = []
         for h, place in enumerate(self.places):
             loss = self._losses[place]
@@ -146,7 +146,7 @@ class Heads:
         """From the gradient of B times the loss with respect to the logits to the next weights."""
         inverse = 1 / grad.shape[1]
         sgd = self._options.optimizer == "sgd"
-        if sgd:  # the product adds itself to the momentum: no gradient is ever stored
+        if sgd:  # the product adds to the momentum in place: no gradient is stored
             gradient = self._moments[0].baddbmm_(
                 rows.transpose(1, 2), grad, beta=self._options.momentum, alpha=inverse
             )
@@ -164,7 +164,7 @@ class Heads:
                 self._adamw(h, gradient[h], bias_gradient, rate, decay)
 
     def _sgd(self, h: int, moment: Tensor, bias_gradient: Tensor | None, rate: float, decay: float) -> None:
-        """buf = momentum buf + gradient + decay W; W = W - rate buf. The gradient is in ``moment`` already."""
+        """buf = momentum buf + gradient + decay W; W = W - rate buf. ``moment`` includes the gradient."""
         if decay:
             moment.add_(self.weight[h], alpha=decay)
         self.weight[h].add_(moment, alpha=-rate)
@@ -188,12 +188,12 @@ class Heads:
         first.lerp_(gradient, 1 - beta1)
         second.mul_(_BETA2).addcmul_(gradient, gradient, value=1 - _BETA2)
         correction = math.sqrt(1 - _BETA2**self._steps)
-        below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # the gradient is used up
+        below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # overwrites the gradient
         value.addcdiv_(first, below, value=-rate / (1 - beta1**self._steps))
 
 
 def unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:
-    """The same loss, sample by sample; its tables are shared."""
+    """The same loss per sample; its tables are shared."""
     single = copy.copy(loss)
     single.reduction = "none"
     return single
@@ -204,13 +204,13 @@ class Shares:
 
     def __init__(self, weight: Tensor, mass: float) -> None:
         self.weight, self.mass = weight, mass
-        self.scale = len(weight) / mass if mass > 0 else 0.0  # a batch that counts nothing moves nothing
+        self.scale = len(weight) / mass if mass > 0 else 0.0  # a batch without weight moves nothing
 
 
 def sample_shares(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> Shares | None:
-    """The weights of a mean, sum w l / sum w as torch's class weights have it; None where all samples count alike.
+    """The weights of a mean, sum w l / sum w as with torch's class weights; None if all samples count the same.
 
-    A class's weight is in the loss of its samples already, and so it counts in the sum of the weights only.
+    The loss of a sample already includes the weight of its class, which therefore counts in the sum of weights only.
     """
     ignoring = 0 <= loss.ignore_index < loss.num_labels
     if weight is None and loss.label_weight is None and not ignoring:

@@ -1,4 +1,4 @@
-"""The training data of a linear head, checked once: features, targets and sample weights."""
+"""Training data of a linear head, checked once: features, targets and sample weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from hace.errors import DataError
 from hace.losses.base import HierarchicalLoss
 
-_CHUNK = 8192  # rows looked at or scored at once
+_CHUNK = 8192  # rows checked or scored at once
 
 
 class LabelledFeatures:
@@ -20,10 +20,10 @@ class LabelledFeatures:
     Args:
         x: features, a tensor or an array.
         target: labels as ``loss`` takes them.
-        loss: any loss of the pass.
+        loss: any loss of the heads.
         weight: weight of each sample.
         what: prefix of the names in messages.
-        dtype: of features and weights.
+        dtype: type of features and weights.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LabelledFeatures:
         return self.x.index_select(0, rows), self.target[rows], weight
 
     def chunks(self) -> list[tuple[Tensor, Tensor]]:
-        """All rows in order: features and targets, a piece at a time."""
+        """All rows in order, in pieces: features and targets."""
         return list(zip(self.x.split(_CHUNK), self.target.split(_CHUNK), strict=True))
 
 
@@ -68,7 +68,7 @@ def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> 
     if tensor.is_complex():
         raise DataError(f"{what} must hold real numbers. Got {tensor.dtype}.")
     tensor = tensor.to(dtype).contiguous()
-    # A sum that is finite has finite terms; only one that is not needs a closer look.
+    # A finite sum has finite terms; only a non-finite one needs a closer look.
     if not all(bool(part.sum().isfinite()) for part in tensor.split(_CHUNK)):
         _refuse_not_finite(tensor, what)
     return tensor
@@ -79,7 +79,7 @@ def _refuse_not_finite(tensor: Tensor, what: str) -> None:
     if bad.any():
         raise DataError(
             f"{what} must be finite. {int(bad.sum()):,} of {len(bad):,} rows hold NaN or infinite values; the first is row "
-            f"{int(bad.nonzero()[0])}. Leave them out, or compute them again."
+            f"{int(bad.nonzero()[0])}. Drop or recompute them."
         )
 
 
@@ -87,8 +87,8 @@ def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
     width = np.float64 if dtype is torch.float64 else np.float32
-    with np.errstate(over="ignore"):  # overflow becomes inf, which is reported below
-        return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map cannot be written
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map is read-only
 
 
 def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tensor:
@@ -104,9 +104,9 @@ def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tenso
     tensor = tensor.long().to(x.device)
     bad = ((tensor < 0) | (tensor >= loss.num_labels)).nonzero().flatten()
     if len(bad):
-        kind = "leaves" if loss.labels == "leaves" else "nodes (labels='nodes')"
+        range_of = "leaves" if loss.labels == "leaves" else "nodes (labels='nodes')"
         raise DataError(
-            f"{what} must be from 0 to {loss.num_labels - 1}, the {kind} of the hierarchy. {len(bad):,} of {len(x):,} are "
+            f"{what} must be from 0 to {loss.num_labels - 1}, the {range_of} of the hierarchy. {len(bad):,} of {len(x):,} are "
             f"not; the first is {int(tensor[bad[0]])} in row {int(bad[0])}."
         )
     return tensor
@@ -121,12 +121,12 @@ def _weights(weight: Any, x: Tensor) -> Tensor:
     tensor = tensor.double()
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
         raise DataError("sample_weight must be finite, not negative, and not all zero.")
-    # Only their proportions matter, and so they may be of any size.
+    # Only their proportions matter.
     return (tensor / tensor.max()).to(x)
 
 
 class HeldOut:
-    """Validation data, and how many of them a head answers right: the label itself, or a leaf below it.
+    """Validation data, and the share a head answers right: with the label itself, or a leaf below it.
 
     Args:
         rows: the data.

@@ -43,7 +43,7 @@ def converge(
         loss: with ``reduction="none"``.
         weight_decay: strength of the penalty.
         options: tolerance, max_iter and bias.
-        start: what to begin with; zeros by default.
+        start: initial weights; zeros by default.
     """
     from scipy.optimize import minimize
 
@@ -76,7 +76,7 @@ def converge(
         _initial(start, width, columns, options.bias),
         method="L-BFGS-B",
         jac=True,
-        # The gradient decides; differences of the objective only where they are lost in rounding.
+        # The gradient decides; differences of the objective only once they drown in rounding.
         options={
             "maxiter": options.max_iter,
             "maxfun": 20 * options.max_iter,
@@ -98,7 +98,7 @@ def converge(
 
 
 def _initial(start: FittedHead | None, width: int, columns: int, bias: bool) -> np.ndarray:
-    """Where to begin: (d + 1, C) in one row, the bias last."""
+    """Initial weights: (d + 1, C) in one row, the bias last."""
     initial = np.zeros((width + 1, columns))
     if start is not None:
         initial[:-1] = start.weight.T.numpy()

@@ -1,4 +1,4 @@
-"""What is to be trained, how, and what comes out: the words of :func:`hace.linear.fit_heads`."""
+"""What to train, how, and what comes out: the arguments and results of :func:`hace.linear.fit_heads`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _is_count(value: object) -> bool:
 class Trial:
     """One head to train.
 
-    Trials that share one loss *object* are the fastest: their logits go through it in one call.
+    Trials that share one loss *object* are fastest: one call takes the logits of all.
 
     Attributes:
-        loss: any loss of hace. Its reduction does not matter: the objective is the mean.
-        lr: learning rate, before the schedule. L-BFGS takes none.
+        loss: any loss of hace. Its reduction is ignored: the objective is the mean.
+        lr: learning rate before the schedule. L-BFGS takes none.
         weight_decay: never acts on the bias. "sgd" and "lbfgs" minimise mean loss + weight_decay / 2 ||W||^2; "adamw"
-            decays apart from the gradient.
+            decays weights apart from the gradient.
     """
 
     loss: HierarchicalLoss
@@ -53,20 +53,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Optimization:
-    """What all heads of a pass share.
+    """What all heads share.
 
     Attributes:
         optimizer: "sgd" (with momentum, as torch.optim.SGD), "adamw" (as torch.optim.AdamW) or "lbfgs" (all samples at
             once, each head alone, in double precision, until the gradient vanishes).
         schedule: "cosine", to 0 over all steps, or "constant".
         epochs: passes over the data.
-        batch_size: samples of a step. The last batch of an epoch may have fewer; none is left out.
+        batch_size: samples per step. The last batch of an epoch may have fewer; none is dropped.
         momentum: of "sgd", in [0, 1); the first beta of "adamw".
         bias: whether the head has one.
         patience: stop a head after this many epochs without a better top-1 on the validation data, and return the weights
             of its best epoch. None: train to the end and return the last ones.
         tolerance: "lbfgs" has converged when no entry of the gradient is larger.
-        max_iter: iterations of "lbfgs" at most.
+        max_iter: maximum iterations of "lbfgs".
 
     Example:
         >>> Optimization(epochs=10, batch_size=64).optimizer
@@ -100,27 +100,27 @@ class Optimization:
         check_number("tolerance", self.tolerance, "a number above 0", fits)
         check_choice("bias", self.bias, (True, False))
         if self.patience is not None and self.optimizer == "lbfgs":
-            raise ConfigError("patience counts epochs, and optimizer='lbfgs' has none. Leave patience out.")
+            raise ConfigError("patience counts epochs, and optimizer='lbfgs' has none. Omit patience.")
 
     def factor(self, step: int, steps: int) -> float:
-        """What the schedule makes of a rate at a step, counted from 0."""
+        """The factor of the schedule on a rate at a step, counted from 0."""
         return 0.5 * (1 + math.cos(math.pi * step / steps)) if self.schedule == "cosine" else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """A head that was trained.
+    """A trained head.
 
     Attributes:
         weight: (C, d) float32, as in torch.nn.Linear.
         bias: (C,) float32, or None.
         history: a record for each epoch, counted from 1: epoch, lr (at its first step), loss (the mean over its samples, as
-            they were met) and, where there is validation data, val_top1. "lbfgs" has one record: epoch (its iterations),
-            lr (None), loss, gradient (its largest entry) and converged.
-        diverged: epoch, step (counted from 1 over all epochs) and lr of the first loss that was not finite, else None. Such
-            a head's weights are zeros: those that led there are out of range or about to be, and no use to anybody.
-        epochs: epochs behind these weights; 0 where it diverged.
-        converged: of "lbfgs"; else None.
+            seen in training) and, with validation data, val_top1. "lbfgs" has one record: epoch (its iterations), lr (None),
+            loss, gradient (its largest entry) and converged.
+        diverged: epoch, step (counted from 1 over all epochs) and lr of the first non-finite loss, else None. The weights of
+            a diverged head are zeros: those that led there are out of range or about to be.
+        epochs: epochs behind these weights; 0 if it diverged.
+        converged: whether "lbfgs" converged; else None.
     """
 
     weight: Tensor
