@@ -300,7 +300,7 @@ def test_bad_values(
     z = np.load("z.npy")
     z[[17, 30], 2] = np.nan
     np.save("nan.npy", z)
-    assert "nan.npy: scores must not hold NaN. 2 of 40 rows break this rule, the first is row 17." in refused(
+    assert "nan.npy: scores must not hold NaN. 2 of 40 rows break this rule; the first is row 17." in refused(
         capsys, scores="nan.npy"
     )
     p = torch.from_numpy(np.load("z.npy")).softmax(1).numpy()
@@ -310,7 +310,7 @@ def test_bad_values(
     assert "must sum to 1" in message
     assert "row 22 sums to 1.5" in message
     message = refused(capsys, "--kind", "probs")
-    assert "must not be negative. 3 of 3 rows break this rule, the first is row 0." in message
+    assert "must not be negative. 3 of 3 rows break this rule; the first is row 0." in message
     assert "on the command line: --kind logits" in message
 
 

@@ -126,7 +126,9 @@ def deepest_above(
         passing = masses.double().exp() >= limits[depths[nodes]]
     else:
         failing = log_q.double().exp() < limits[depths[:-1]]
-        least = torch.finfo(log_q.dtype).min  # log 0 of a node that passes is above the -inf of those that fail
+        least = torch.finfo(
+            log_q.dtype
+        ).min  # log 0 of a node that passes is above the -inf of those that fail
         kept = log_q.clamp(min=least).masked_fill_(failing, -torch.inf)
         nodes, masses = best_by_information(kept, hierarchy)
         passing = masses > -torch.inf
