@@ -156,6 +156,6 @@ def whole_story(scores: ScoreFile, error: DataError) -> str:
     if not len(rows):
         return str(error)
     return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule, the first is row {rows[0]}. "
-        "Look at the model that made them."
+        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is row {rows[0]}. "
+        "Check the model that made them."
     )
