@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hace import HierarchyError, predict
-from hace.decisions.expected import METRICS, expected_scores
+from hace.decisions.expected import ANSWER_METRICS, expected_scores
 from hace.errors import ConfigError
 from tests.hierarchies import ANIMALS, DIAMOND, NAMED, Plain, random_plain
 from tests.reference import structure
@@ -43,7 +43,7 @@ def score(plain: Plain, metric: str, beta: float, answer: str, truth: str) -> fl
     return (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", ANSWER_METRICS)
 def test_expected_scores_are_those_of_an_exhaustive_search(metric: str) -> None:
     for seed, plain in enumerate(TREES.values()):
         h = plain.build()

@@ -26,7 +26,7 @@ from hace.hierarchy.index import derived, leaf_counts, leaf_ranges, preorder_lab
 from hace.hierarchy.tensors import layout
 from hace.losses.checks import is_number
 
-METRICS = ("hierarchical_f", "wu_palmer", "information_f1")
+ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "information_f1")
 
 
 def best_expected(
@@ -67,7 +67,7 @@ def expected_scores(
     Args:
         leaf_probs: (B, n) probabilities in label order.
         hierarchy: a tree or a forest.
-        metric: one of :data:`METRICS`.
+        metric: one of :data:`ANSWER_METRICS`.
         beta: the weight of recall in ``"hierarchical_f"``.
 
     Returns:
@@ -79,8 +79,8 @@ def expected_scores(
         >>> [(v, round(x, 2)) for v, x in zip(h.nodes, values[0].tolist())]
         [('dog', 0.6), ('husky', 0.7), ('beagle', 0.65), ('cat', 0.1)]
     """
-    if metric not in METRICS:
-        raise ConfigError(f"metric must be one of {', '.join(METRICS)}. Got {metric!r}.")
+    if metric not in ANSWER_METRICS:
+        raise ConfigError(f"metric must be one of {', '.join(ANSWER_METRICS)}. Got {metric!r}.")
     if not is_number(beta) or beta <= 0 or (metric != "hierarchical_f" and beta != 1):
         raise ConfigError(f"beta must be a number above 0, and 1 but for hierarchical_f. Got {beta!r}.")
     if not hierarchy.is_tree:
