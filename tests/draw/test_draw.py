@@ -138,6 +138,7 @@ def test_every_name_of_cifar100_is_in_the_picture(root: bool, tmp_path: Path) ->
     assert set(h.names) <= shown
 
 
+@pytest.mark.slow
 def test_many_classes_become_rings_with_the_names_that_fit(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     h = Hierarchy.from_paths([(f"g{i // 20}", f"class {i}") for i in range(400)])

@@ -92,6 +92,7 @@ print(first, cli.main([*words, weights, "--out", data]))
 """
 
 
+@pytest.mark.slow
 def test_deep_nests_end_in_a_message_and_not_in_a_crash(tmp_path: Path) -> None:
     """In its own process: each of these files was a segmentation fault."""
     for name in ("train", "test", "meta"):

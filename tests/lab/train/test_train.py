@@ -154,7 +154,10 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=pytest.mark.slow if "precision" in FORMS[form] else ()) for form in FORMS],
+)
 def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) -> None:
     run_train(tiny(**FORMS[form], epochs=3), tmp_path / "whole")
 
