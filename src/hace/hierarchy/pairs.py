@@ -45,6 +45,7 @@ class Pairs(Structure):
             labels: what the integers are.
 
         Example:
+            >>> from hace import Hierarchy
             >>> paths = [("dog", "husky"), ("dog", "beagle"), ("cat",)]
             >>> h = Hierarchy.from_paths(paths, leaves=["husky", "beagle", "cat"])
             >>> h.distances([0, 0, 0], [0, 1, 2])
