@@ -125,6 +125,7 @@ def test_all_files_are_there_and_whole(page: Path) -> None:
     assert kinds == {"toy", "tradeoff", "rates", "operating", "reliability", "level"}
 
 
+@pytest.mark.slow
 def test_command_prints_the_table_and_writes_the_same_bytes(
     study: Path, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +145,7 @@ def test_any_two_methods_are_compared(study: Path) -> None:
     assert "HACE, shuffled tree minus SCE, fair protocol" in [table.title for table in tables]
 
 
+@pytest.mark.slow
 def test_broken_and_foreign_runs_are_left_out_and_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
