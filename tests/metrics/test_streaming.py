@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,15 +197,9 @@ def test_options_are_refused_when_the_metric_is_built() -> None:
         metrics.HierarchicalPRF(ANIMALS.build(), "none")
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def _one_of_two(rank: int, port: int, shape: str, results: Any) -> None:
+def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
     """Every second sample, uneven shares: what the processes hold differs in size."""
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     try:
         h = SHAPES[shape].build()
         z, y = sample(h)
@@ -221,14 +215,14 @@ def _one_of_two(rank: int, port: int, shape: str, results: Any) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     shape = "ragged"
     h = SHAPES[shape].build()
     z, y = sample(h)
     with mp.Manager() as manager:
         results = manager.dict()
-        mp.spawn(_one_of_two, (free_port(), shape, results), nprocs=2)  # type: ignore[attr-defined]
+        mp.spawn(_one_of_two, (str(tmp_path / "meeting"), shape, results), nprocs=2)  # type: ignore[attr-defined]
         for rank in (0, 1):
             for name, (_, function) in pairs_for(h).items():
                 expected = numbers(function(z, y, h))

@@ -11,7 +11,7 @@
 function haceSunburst(elements, data, options = {}) {
   const SVG = "http://www.w3.org/2000/svg";
   const MOST_RINGS = 3;
-  const TOP = -1; // stands above everything: the virtual root
+  const TOP = -1; // the virtual root, above everything
   const count = data.ids.length;
   const children = Array.from({ length: count + 1 }, () => []); // of v at v + 1
   for (let v = 0; v < count; v++) children[data.parent[v] + 1].push(v);
