@@ -25,6 +25,7 @@ def curve(
     return (whole - np.logaddexp.reduce(np.where(below, scaled, -np.inf), axis=2)).mean(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ragged", "forest", "unary", "dag", "dag_forest"])
 @pytest.mark.parametrize("labels", ["leaves", "nodes"])
 def test_no_temperature_of_a_dense_grid_is_likelier(kind: str, labels: str) -> None:

@@ -39,6 +39,7 @@ def supported(false: int, number: int, accuracy: str, confidence: str | None) ->
     return binom.cdf(false, number, float(alpha)) <= float(1 - Fraction(confidence))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [

@@ -108,6 +108,7 @@ def text_bytes(random: Random, text: str) -> bytes:
     return mutate_bytes(random, data) if random.random() < 0.3 else data
 
 
+@pytest.mark.slow
 def test_scores(tmp_path: Path) -> None:
     def read(made: tuple[str, bytes]) -> None:
         path = tmp_path / f"z{made[0]}"
@@ -192,6 +193,7 @@ def command(random: Random) -> dict[str, Any]:
     return {"files": files, "arguments": ["--scores", scores, "--labels", labels, *options]}
 
 
+@pytest.mark.slow
 def test_evaluate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_form_for_small_images_has_about_the_same_size(key: str) -> None:
     assert millions(on_meta(key, 1000, 32)) == pytest.approx(millions(on_meta(key, 1000, 224)), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "size"), [(key, size) for key, sizes in STAGES.items() for size in sizes])
 def test_what_the_stages_see(key: str, size: int) -> None:
     model = on_meta(key, 120, size)
@@ -106,6 +107,7 @@ def test_new_stems_are_initialised_as_their_kin() -> None:
     assert not convnext.stem[0].bias.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(PRINTED))
 def test_a_step_on_cifar_sized_images_lowers_the_loss(key: str) -> None:
     loss = HACELoss(cifar100_hierarchy(), dilution=0.5)

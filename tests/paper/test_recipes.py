@@ -122,6 +122,7 @@ def test_the_ten_runs_of_a_pair() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "place"), [(model, i % 2) for i, model in enumerate(RECIPES)])
 def test_operations_as_torch_counts_them(model: str, place: int) -> None:
     size = (32, 224)[place]
