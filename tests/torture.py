@@ -41,7 +41,7 @@ SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signa
 # Commands that have nothing to save die of SIGTERM itself, which a shell shows as 143, too.
 CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130,)}
 BLOWS = (*SIGNALS, "disk full", "corrupted file")
-LIMIT = 300.0  # seconds for one command
+LIMIT = 900.0  # seconds for one command
 
 
 @dataclass(frozen=True)

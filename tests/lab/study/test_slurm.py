@@ -27,7 +27,7 @@ from tests.study_files import write_features
 from tests.train_cases import end_state, tiny
 
 LOG = "study/runs/*/log.jsonl"  # written as soon as a training listens to signals
-SECONDS = 240.0
+SECONDS = 600.0
 
 
 @pytest.fixture
