@@ -9,12 +9,13 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check fuzz lint bench docs mutations clean help
+.PHONY: demo test test-lowest check fuzz lint bench docs mutations clean help
 
 help:
 	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
 	@echo "make check      formatting, style, types and the fast tests, in about two minutes"
 	@echo "make test       all tests, slow ones and the examples in docstrings included"
+	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
 	@echo "make lint       formatting, style and types"
 	@echo "make docs       build the documentation into site/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
@@ -36,6 +37,15 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# Old torch wheels come with CUDA: the environment takes several GB. Tests of what needs no experiment run there.
+LOWEST := .venv-lowest
+test-lowest: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
+		-e ".[data,metrics,report,sklearn,train]" hypothesis mpmath pytest pytest-timeout pytest-xdist
+	$(LOWEST)/bin/python src/hace/_torchvision_guard.py
+	$(LOWEST)/bin/python -m pytest -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
 
 check: lint
 	$(BIN)/python -m pytest -q -m "not slow"
@@ -61,6 +71,6 @@ docs: $(READY)
 	@echo "The documentation is in site/index.html"
 
 clean:
-	rm -rf $(VENV) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(LOWEST) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find src -name '*.so' -delete
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -6,9 +6,11 @@ compiled kernel or plain PyTorch) and in which precision.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -64,13 +66,15 @@ class Case:
         once to `dtype`.
         """
         params = {name: value for name, value in self.oracle_params.items() if name != "outputs"}
-        exact = getattr(precise, self.oracle.__name__)
         logits = self.classes(plain, ids, row)
         if self.sharing is not None:
             top = max(logits.values())
             top = top if abs(top) > 16 else 0.0
             logits = {c: torch.tensor(z - top, dtype=dtype).item() for c, z in logits.items()}
-        value, gradient = exact(plain, logits, label, **params)
+        if hasattr(self.oracle, "row"):
+            value, gradient = precise.table_loss(plain, logits, self.oracle.row(plain, label, **params))
+        else:
+            value, gradient = getattr(precise, self.oracle.__name__)(plain, logits, label, **params)
         if self.sharing is not None:
             gradient = oracle.path_gradient(plain, gradient, self.sharing)
         return value, [gradient[v] for v in ids]
@@ -174,6 +178,10 @@ class Form:
         exact = self.dtype == torch.float64
         return {"rtol": 1e-8 if exact else 1e-5, "atol": 1e-8 if exact else 2e-6}
 
+    @property
+    def available(self) -> bool:
+        return self.name == "pure" or kernels.status().startswith("compiled")
+
     @contextmanager
     def used(self) -> Iterator[None]:
         """Computes in this form, or skips where it is not to be had."""
@@ -181,7 +189,7 @@ class Form:
             with kernels.disabled():
                 yield
         else:
-            if not kernels.status().startswith("compiled"):
+            if not self.available:
                 pytest.skip(f"the kernel is not in use: {kernels.status()}")
             yield
 
@@ -206,6 +214,28 @@ FORMS = [
     pytest.param(PURE, id="pure"),
     pytest.param(DOUBLE, id="float64"),
 ]
+
+
+# One case per loss: what is the same whatever the parameters are is tested once per loss.
+ONE_OF_EACH = list({case.loss: name for name, case in reversed(CASES.items())}.values())
+every_case = pytest.mark.parametrize("case", CASES)
+each_loss = pytest.mark.parametrize("case", ONE_OF_EACH)
+
+
+def in_each_form(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test with every form in turn: one test, all forms that this machine has."""
+    signature = inspect.signature(test)
+
+    @wraps(test)
+    def run(**arguments: Any) -> None:
+        for form in (KERNEL, PURE, DOUBLE):
+            if form.available:
+                with form.used():
+                    test(form=form, **arguments)
+
+    others = [p for name, p in signature.parameters.items() if name != "form"]
+    run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+    return run
 
 
 def logits(rows: int, columns: int, seed: int = 0, scale: float = 3.0) -> Tensor:

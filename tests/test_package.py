@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -278,3 +279,18 @@ def test_show_config_names_versions_and_kernel(capsys: pytest.CaptureFixture[str
 
 def test_typed_marker_is_there() -> None:
     assert (SOURCE / "py.typed").is_file()
+
+
+def test_the_lowest_versions_are_the_promised_floors() -> None:
+    root = Path(__file__).parents[1]
+    promised = dict(re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)"', (root / "pyproject.toml").read_text()))
+    lowest = dict(
+        re.findall(r"^([\w-]+)==([\d.]+)$", (root / "constraints-lowest.txt").read_text(), re.MULTILINE)
+    )
+    assert "torch" in lowest
+    for name, version in lowest.items():
+        floor = promised[name].split(".")
+        assert version.split(".")[: len(floor)] == floor, name
+        assert set(version.split(".")[len(floor) :]) <= {"0"}, (
+            f"{name}: {version} is above the floor {promised[name]}"
+        )

@@ -2,7 +2,7 @@
 
 The published torchvision wheel is a CUDA build. Beside a CPU-only torch its library does not load, which torchvision
 forgives; but its Python code then attaches to `torchvision::nms`, an operator that the library would have declared,
-and the import dies with "operator torchvision::nms does not exist". With it die timm, torchmetrics and lightning.
+and the import fails with "operator torchvision::nms does not exist", and with it timm, torchmetrics and lightning.
 Declaring the schemas of the two operators is enough for models, data sets and transforms, which never call them.
 
 This file does that, only in that case, and only at the moment somebody imports torchvision. `import hace` installs
@@ -52,7 +52,7 @@ def declare(torchvision_folder: str) -> bool:
         try:
             torch.ops.load_library(os.path.join(torchvision_folder, library))
         except OSError as error:
-            # "libcudart.so.13: cannot open shared object file"; recent versions of torch wrap it in one of their own.
+            # "libcudart.so.13: cannot open shared object file"; recent versions of torch wrap it.
             if "cuda" in str(error.__cause__ or error):
                 _declared.append(torch.library.Library("torchvision", "DEF"))
                 for schema in SCHEMAS:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
 from math import inf, nan
 from typing import Any
 
@@ -11,18 +11,12 @@ import pytest
 import torch
 
 import hace
-from hace import ConfigError, DataError, HaceError, HACELoss, Hierarchy, HierarchyError, build_loss
+from hace import LOSSES, ConfigError, DataError, HaceError, HACELoss, Hierarchy, HierarchyError, build_loss
+from hace.losses.registry import loss_parameters
 from tests.hierarchies import ANIMALS, DIAMOND, STAR
-from tests.loss_cases import CASES, KERNEL, PURE
+from tests.loss_cases import CASES, Form, each_loss, in_each_form
 
-every_case = pytest.mark.parametrize("case", CASES)
 h = ANIMALS.build()  # 7 nodes, 4 leaves
-
-
-@pytest.fixture(params=[KERNEL, PURE], ids=["kernel", "pure"], autouse=True)
-def form(request: pytest.FixtureRequest) -> Iterator[None]:
-    with request.param.used():
-        yield
 
 
 def says(text: str) -> str:
@@ -32,7 +26,7 @@ def says(text: str) -> str:
 # ------------------------------------------------------------------ the head
 
 
-@every_case
+@each_loss
 def test_a_head_of_the_wrong_width(case: str) -> None:
     loss = CASES[case].build(h)
     other = 11 - loss.num_outputs  # 4 leaves, 7 nodes
@@ -55,7 +49,6 @@ def test_a_head_of_the_wrong_width(case: str) -> None:
             helper(torch.zeros(2, other))
 
 
-@every_case
 @pytest.mark.parametrize(
     ("z", "got"),
     [
@@ -65,10 +58,11 @@ def test_a_head_of_the_wrong_width(case: str) -> None:
         (None, "NoneType"),
     ],
 )
-def test_input_that_is_no_logits(case: str, z: Any, got: str) -> None:
+def test_input_that_is_no_logits(z: Any, got: str) -> None:
     message = f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got}."
-    with pytest.raises(DataError, match=says(message)):
-        CASES[case].build(h)(z, torch.zeros(2, dtype=torch.long))
+    for name in LOSSES:
+        with pytest.raises(DataError, match=says(message)):
+            build_loss(name, h)(z, torch.zeros(2, dtype=torch.long))
 
 
 def test_scores_of_the_wrong_width() -> None:
@@ -89,13 +83,13 @@ def test_scores_of_the_wrong_width() -> None:
 # ------------------------------------------------------------------ targets
 
 
-@every_case
-@pytest.mark.parametrize("bad", [4, 7, -1, -99])
-def test_a_label_out_of_range(case: str, bad: int) -> None:
-    message = f"target must hold labels from 0 to 3 (or ignore_index=-100). Got {bad}."
-    for reduction in ("mean", "none"):
+@each_loss
+@in_each_form
+def test_a_label_out_of_range(case: str, form: Form) -> None:
+    for reduction, bad in itertools.product(("mean", "none"), (4, 7, -1, -99)):
+        message = f"target must hold labels from 0 to 3 (or ignore_index=-100). Got {bad}."
         loss = CASES[case].build(h, reduction=reduction)
-        z = torch.zeros(3, loss.num_outputs, requires_grad=True)
+        z = torch.zeros(3, loss.num_outputs, dtype=form.dtype, requires_grad=True)
         with pytest.raises(DataError, match=says(message)):
             loss(z, torch.tensor([0, bad, -100]))
     loss = CASES[case].build(h, labels="nodes", ignore_index=9)
@@ -103,25 +97,21 @@ def test_a_label_out_of_range(case: str, bad: int) -> None:
         loss(torch.zeros(2, loss.num_outputs), torch.tensor([6, -100]))
 
 
-@every_case
-@pytest.mark.parametrize("dtype", [torch.bool, torch.complex64])
-def test_labels_of_the_wrong_dtype(case: str, dtype: torch.dtype) -> None:
-    loss = CASES[case].build(h)
-    message = f"target must hold integer labels or floating-point soft targets. Got {dtype}."
-    with pytest.raises(DataError, match=says(message)):
-        loss(torch.zeros(2, loss.num_outputs), torch.zeros(2, dtype=dtype))
+def test_targets_of_the_wrong_kind() -> None:
+    for name in LOSSES:
+        loss = build_loss(name, h)
+        z = torch.zeros(2, loss.num_outputs)
+        for dtype in (torch.bool, torch.complex64):
+            message = f"target must hold integer labels or floating-point soft targets. Got {dtype}."
+            with pytest.raises(DataError, match=says(message)):
+                loss(z, torch.zeros(2, dtype=dtype))
+        for target in ([0, 1], 0, None):
+            message = f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
+            with pytest.raises(DataError, match=says(message)):
+                loss(z, target)
 
 
-@every_case
-@pytest.mark.parametrize("target", [[0, 1], 0, None])
-def test_a_target_that_is_no_tensor(case: str, target: Any) -> None:
-    loss = CASES[case].build(h)
-    message = f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
-    with pytest.raises(DataError, match=says(message)):
-        loss(torch.zeros(2, loss.num_outputs), target)
-
-
-@every_case
+@each_loss
 def test_targets_of_the_wrong_shape(case: str) -> None:
     loss = CASES[case].build(h)
     z = torch.zeros(2, loss.num_outputs)
@@ -212,7 +202,7 @@ def test_a_layer_that_does_not_collapse() -> None:
         loss.collapse(torch.zeros(7))
 
 
-@every_case
+@each_loss
 def test_a_weight_that_does_not_fit(case: str) -> None:
     for weight, shape in (([1.0] * 7, (7,)), (torch.ones(3), (3,)), (torch.ones(4, 1), (4, 1)), (2.0, ())):
         message = f"weight must have one entry for each of the 4 leaves. Got shape {shape}."
@@ -234,12 +224,12 @@ def test_a_dag_where_a_tree_is_required(name: str) -> None:
     assert "HACELoss and HCELoss take DAGs." in str(caught.value)
 
 
-@every_case
-@pytest.mark.parametrize("value", [None, "tree.csv", STAR])
-def test_something_else_than_a_hierarchy(case: str, value: Any) -> None:
-    message = f"hierarchy must be a hace.Hierarchy. Got {type(value).__name__}."
-    with pytest.raises(ConfigError, match=says(message)):
-        CASES[case].build(value)
+def test_something_else_than_a_hierarchy() -> None:
+    for name in LOSSES:
+        for value in (None, "tree.csv", STAR):
+            message = f"hierarchy must be a hace.Hierarchy. Got {type(value).__name__}."
+            with pytest.raises(ConfigError, match=says(message)):
+                build_loss(name, value)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ the registry
@@ -257,11 +247,9 @@ def test_unknown_names() -> None:
     assert "ignore_index" in str(caught.value)
 
 
-@every_case
-def test_every_parameter_is_known_by_name(case: str) -> None:
-    from hace.losses.registry import loss_parameters
-
-    known = loss_parameters(CASES[case].loss)
-    assert {*CASES[case].params, "labels", "weight", "ignore_index", "reduction"} <= set(known)
-    assert "hierarchy" not in known
-    assert isinstance(CASES[case].build(Hierarchy.flat(["a", "b"])), torch.nn.Module)
+def test_every_parameter_is_known_by_name() -> None:
+    for case in CASES.values():
+        known = loss_parameters(case.loss)
+        assert {*case.params, "labels", "weight", "ignore_index", "reduction"} <= set(known)
+        assert "hierarchy" not in known
+        assert isinstance(case.build(Hierarchy.flat(["a", "b"])), torch.nn.Module)

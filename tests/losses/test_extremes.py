@@ -18,7 +18,18 @@ import hace
 from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss
 from hace.losses import kernels
 from tests.hierarchies import NAMED, plain
-from tests.loss_cases import CASES, FORMS, KERNEL, PURE, Form, logits, with_gradient
+from tests.loss_cases import (
+    CASES,
+    FORMS,
+    KERNEL,
+    PURE,
+    Form,
+    each_loss,
+    every_case,
+    in_each_form,
+    logits,
+    with_gradient,
+)
 from tests.reference import losses as oracle
 from tests.reference import structure
 
@@ -34,7 +45,6 @@ HARD = {
     "wide": plain(["root: a b", f"a: {' '.join(f'a{i}' for i in range(18))}", "b: b1 b2"]),
 }
 SMOOTH = {case for case in CASES if "smooth" in case or "soft_" in case or case.endswith("_soft")}
-every_case = pytest.mark.parametrize("case", CASES)
 
 
 @pytest.fixture(params=FORMS)
@@ -103,6 +113,7 @@ def cases_for(case: str, patterns: list[str]) -> list[tuple[str, str]]:
 
 
 @every_case
+@in_each_form
 def test_extreme_logits(case: str, form: Form) -> None:
     for name, pattern in cases_for(case, PATTERNS if case in SMOOTH else PATTERNS + OUT):
         z, y, values, gradients = expected(case, name, pattern, form.dtype)
@@ -119,6 +130,7 @@ def test_extreme_logits(case: str, form: Form) -> None:
 
 
 @pytest.mark.parametrize("name", HARD)
+@in_each_form
 def test_extreme_log_probs(name: str, form: Form) -> None:
     graph, h = HARD[name], HARD[name].build()
     for outputs in ("nodes", "leaves"):
@@ -180,7 +192,8 @@ def test_training_step_under_autocast(dtype: torch.dtype, form: Form) -> None:
 # ------------------------------------------------------------------ nan in, nan out
 
 
-@every_case
+@each_loss
+@in_each_form
 def test_nan_shows(case: str, form: Form) -> None:
     for name in ("ragged", "wide"):
         h = HARD[name].build()

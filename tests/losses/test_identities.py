@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from torch.nn.functional import cross_entropy
 import hace
 from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss, SoftLabelLoss
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
-from tests.loss_cases import CASES, FORMS, Form, examples, fitting, logits
+from tests.loss_cases import CASES, FORMS, Form, each_loss, every_case, examples, in_each_form, logits
 from tests.reference import losses as oracle
 from tests.reference import targets
 
@@ -176,12 +177,12 @@ def test_the_table_is_h_times_v(plain: Plain, d: float, eps: float) -> None:
     torch.testing.assert_close(table, spread @ w.diag() @ vertical)
 
 
-@pytest.mark.parametrize(
-    ("case", "name"),
-    [(case, name) for case, name in fitting("ragged", "dag_forest") if CASES[case].loss not in OUTSIDE],
-)
-def test_tables_are_sparse_unless_asked(case: str, name: str) -> None:
-    for labels in ("leaves", "nodes"):
+@each_loss
+def test_tables_are_sparse_unless_asked(case: str) -> None:
+    if CASES[case].loss in OUTSIDE:
+        return
+    names = ["ragged", "dag_forest"][: 1 + CASES[case].fits(NAMED["dag_forest"])]
+    for labels, name in itertools.product(("leaves", "nodes"), names):
         loss = CASES[case].build(NAMED[name].build(), labels=labels)
         sparse, dense = loss.table(), loss.table(dense=True)
         assert sparse.layout == torch.sparse_coo
@@ -234,31 +235,28 @@ def test_a_parent_is_at_least_as_likely_as_its_child(form: Form, plain: Plain, s
             assert log_q[:, 0].abs().max() <= form.tolerance["atol"]
 
 
-@pytest.mark.parametrize(("case", "name"), fitting("ragged", "forest", "redundant"))
-def test_shift_invariance_and_balanced_gradients(case: str, name: str, form: Form) -> None:
-    h = NAMED[name].build()
-    loss = CASES[case].build(h, reduction="none")
-    z = scores(form, h, CASES[case].outputs).requires_grad_()
-    value = loss(z, classes(h))
-    shift = torch.tensor([64.0, -128.0, 0.5, 8.0, -8.0, 1.0, 2.0], dtype=form.dtype)[: len(z)]
-    owned = torch.ones(loss.num_outputs, dtype=form.dtype)
-    if CASES[case].outputs == "paths":  # a shift of all classes is one of their own outputs
-        owned[h.labels < 0] = 0.0
-    moved = loss(z + shift[:, None] * owned, classes(h))
-    torch.testing.assert_close(moved, value, rtol=1e-5, atol=2e-5)
-    (gradient,) = torch.autograd.grad(value.sum(), z)
-    assert (gradient * owned).sum(dim=1).abs().max() < 1e-5
-
-
-@pytest.mark.parametrize(("case", "name"), fitting("ragged", "forest", "redundant"))
-def test_the_order_of_samples_does_not_matter(case: str, name: str, form: Form) -> None:
-    h = NAMED[name].build()
-    loss = CASES[case].build(h, reduction="none")
-    z = scores(form, h, CASES[case].outputs)
-    turn = torch.tensor(random.Random(1).sample(range(len(z)), len(z)))
-    torch.testing.assert_close(loss(z[turn], classes(h)[turn]), loss(z, classes(h))[turn], rtol=0, atol=0)
-    one_by_one = torch.stack([loss(row, y) for row, y in zip(z, classes(h), strict=True)])
-    form.close(one_by_one, loss(z, classes(h)).double())
+@every_case
+@in_each_form
+def test_shift_invariance_balanced_gradients_and_order(case: str, form: Form) -> None:
+    for name in ("ragged", "forest", "redundant"):
+        if not CASES[case].fits(NAMED[name]):
+            continue
+        h = NAMED[name].build()
+        loss = CASES[case].build(h, reduction="none")
+        z = scores(form, h, CASES[case].outputs).requires_grad_()
+        value = loss(z, classes(h))
+        shift = torch.tensor([64.0, -128.0, 0.5, 8.0, -8.0, 1.0, 2.0], dtype=form.dtype)[: len(z)]
+        owned = torch.ones(loss.num_outputs, dtype=form.dtype)
+        if CASES[case].outputs == "paths":  # a shift of all classes is one of their own outputs
+            owned[h.labels < 0] = 0.0
+        moved = loss(z + shift[:, None] * owned, classes(h))
+        torch.testing.assert_close(moved, value, rtol=1e-5, atol=2e-5)
+        (gradient,) = torch.autograd.grad(value.sum(), z)
+        assert (gradient * owned).sum(dim=1).abs().max() < 1e-5
+        turn = torch.tensor(random.Random(1).sample(range(len(z)), len(z)))
+        torch.testing.assert_close(loss(z[turn], classes(h)[turn]), value[turn], rtol=0, atol=0)
+        one_by_one = torch.stack([loss(row, y) for row, y in zip(z, classes(h), strict=True)])
+        form.close(one_by_one, value.double())
 
 
 @examples(60)

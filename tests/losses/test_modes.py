@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import hace
 from hace.losses import kernels
 from tests.hierarchies import NAMED
-from tests.loss_cases import CASES, KERNEL, fitting, logits
+from tests.loss_cases import CASES, KERNEL, ONE_OF_EACH, fitting, logits
 
 RAGGED = NAMED["ragged"].build()
 LOSSES = [
@@ -106,7 +106,9 @@ def test_equal_logits_of_any_size_are_a_uniform_distribution(largest: float, for
             torch.testing.assert_close(loss(z, y), loss(torch.zeros_like(z), y))
 
 
-@pytest.mark.parametrize(("case", "name"), fitting("forest", "dag_forest"))
+@pytest.mark.parametrize(
+    ("case", "name"), [p for p in fitting("forest", "dag_forest") if p[0] in ONE_OF_EACH]
+)
 def test_vmap_over_labels_and_soft_targets(case: str, name: str) -> None:
     h = NAMED[name].build()
     for labels in ("leaves", "nodes"):
@@ -115,6 +117,7 @@ def test_vmap_over_labels_and_soft_targets(case: str, name: str) -> None:
         y = torch.arange(6).view(3, 2) % loss.num_labels
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*torch.jit", DeprecationWarning)
+            warnings.filterwarnings("ignore", ".*performance drop", UserWarning)  # before torch 2.5
             for target in (y, torch.eye(loss.num_labels)[y]):
                 wanted = torch.stack([loss(a, b) for a, b in zip(z, target, strict=True)])
                 torch.testing.assert_close(torch.func.vmap(loss)(z, target), wanted, rtol=1e-5, atol=1e-5)

@@ -1,13 +1,13 @@
 """From ids and edges to a checked, ordered graph.
 
-This is the one gate of :class:`hace.Hierarchy`: it finds every problem of an input, reports them together,
-and decides the node order. Everything behind it may trust what it sees.
+This is the one gate of :class:`hace.Hierarchy`: it finds every problem of an input, reports them together, and decides the
+node order. Code behind it trusts its input.
 
 The node order of a tree or forest is its depth-first preorder (so a subtree is a contiguous range), siblings
 by the smallest label below them. The node order of a DAG is the reversed depth-first postorder that visits
 siblings from the largest such label to the smallest: parents before children, and the same as the preorder
-where the DAG is a tree. It depends on
-    the ids, the edges and the class list only, never on the order of lines in a file.
+where the DAG is a tree. It depends on the ids, the edges and the class list only, never on the order of lines in a
+file.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _label_order(
     if missing:
         problems.append(
             f"Nodes without children that are not in leaves: {listed(missing)}. "
-            "Add them to leaves, or leave out the nodes that are not used (Hierarchy.subset does)."
+            "Add them to leaves, or drop unused nodes with Hierarchy.subset."
         )
     if problems:
         return childless, problems

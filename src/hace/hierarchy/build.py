@@ -1,6 +1,6 @@
 """From the ways people write a hierarchy down (edges, parents, label paths) to ids and index pairs.
 
-Nothing is refused here except what cannot be an id; what is wrong is collected and reported by the assembly, together.
+Only what cannot be an id is refused here; other problems are collected, and the assembly reports them together.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
@@ -74,6 +75,11 @@ class TableLoss(HierarchicalLoss):
         fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
         check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
+        if soft_label_beta is not None and label_smoothing > 0:
+            raise ConfigError(
+                "label_smoothing and soft_label_beta exclude each other: horizontal smoothing is one or the other. "
+                f"Got label_smoothing={label_smoothing!r} and soft_label_beta={soft_label_beta!r}."
+            )
         super().__init__(
             hierarchy,
             outputs=outputs,

@@ -1,6 +1,6 @@
 """The compiled accelerator: optional, for float32 on the CPU, over trees and forests.
 
-It computes what :mod:`hace.losses.numerics` computes and is held by the same tests. It is built with the package where
+It computes what :mod:`hace.losses.numerics` computes and passes the same tests. It is built with the package where
 a C compiler is at hand; without it everything works in plain PyTorch. Eager code calls it directly;
 ``torch.compile`` sees it as a custom operator. Second derivatives go through the PyTorch form.
 
