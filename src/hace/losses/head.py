@@ -100,7 +100,7 @@ class Head(TableModule):
 
     def preorder(self, z: Tensor) -> Tensor:
         """(B, C) logits with their columns in preorder."""
-        return z if self.column is None else z.index_select(1, self.column)
+        return z if self.column is None else z.index_select(1, self.column.long())
 
     def to_nodes(self, x: Tensor, fill: float) -> Tensor:
         """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
