@@ -14,7 +14,7 @@ import hace
 from hace import LOSSES, ConfigError, DataError, HaceError, HACELoss, Hierarchy, HierarchyError, build_loss
 from hace.losses.registry import loss_parameters
 from tests.hierarchies import ANIMALS, DIAMOND, STAR
-from tests.loss_cases import CASES, Form, each_loss, in_each_form
+from tests.loss_cases import CASES, ONE_OF_EACH, Form, each_loss, in_each_form
 
 h = ANIMALS.build()  # 7 nodes, 4 leaves
 
@@ -111,24 +111,24 @@ def test_targets_of_the_wrong_kind() -> None:
                 loss(z, target)
 
 
-@each_loss
-def test_targets_of_the_wrong_shape(case: str) -> None:
-    loss = CASES[case].build(h)
-    z = torch.zeros(2, loss.num_outputs)
-    message = "target must have the shape of input without its class dimension, (2,). Got (3,)."
-    with pytest.raises(DataError, match=says(message)):
-        loss(z, torch.zeros(3, dtype=torch.long))
-    with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got (2, 3).")):
-        loss(z, torch.zeros(2, 3))
-    with pytest.raises(DataError, match=says("(2, 4). Got (2,). Integer labels must have an integer")):
-        loss(z, torch.zeros(2))
-    if loss.num_outputs == 7:
-        message = "(2, 4). Got (2, 7). Soft targets are over the 4 leaves, not over the head's columns."
+def test_targets_of_the_wrong_shape() -> None:
+    for case in ONE_OF_EACH:
+        loss = CASES[case].build(h)
+        z = torch.zeros(2, loss.num_outputs)
+        message = "target must have the shape of input without its class dimension, (2,). Got (3,)."
         with pytest.raises(DataError, match=says(message)):
-            loss(z, torch.zeros(2, 7))
-    loss = CASES[case].build(h, labels="nodes")
-    with pytest.raises(DataError, match=says("Soft target must have shape (2, 7). Got (2, 4).")):
-        loss(z, torch.zeros(2, 4))
+            loss(z, torch.zeros(3, dtype=torch.long))
+        with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got (2, 3).")):
+            loss(z, torch.zeros(2, 3))
+        with pytest.raises(DataError, match=says("(2, 4). Got (2,). Integer labels must have an integer")):
+            loss(z, torch.zeros(2))
+        if loss.num_outputs == 7:
+            message = "(2, 4). Got (2, 7). Soft targets are over the 4 leaves, not over the head's columns."
+            with pytest.raises(DataError, match=says(message)):
+                loss(z, torch.zeros(2, 7))
+        loss = CASES[case].build(h, labels="nodes")
+        with pytest.raises(DataError, match=says("Soft target must have shape (2, 7). Got (2, 4).")):
+            loss(z, torch.zeros(2, 4))
 
 
 # ------------------------------------------------------------------ parameters
@@ -202,17 +202,22 @@ def test_a_layer_that_does_not_collapse() -> None:
         loss.collapse(torch.zeros(7))
 
 
-@each_loss
-def test_a_weight_that_does_not_fit(case: str) -> None:
-    for weight, shape in (([1.0] * 7, (7,)), (torch.ones(3), (3,)), (torch.ones(4, 1), (4, 1)), (2.0, ())):
-        message = f"weight must have one entry for each of the 4 leaves. Got shape {shape}."
-        with pytest.raises(ConfigError, match=says(message)):
-            CASES[case].build(h, weight=weight)
-    with pytest.raises(ConfigError, match=says("each of the 7 nodes. Got shape (4,).")):
-        CASES[case].build(h, weight=[1.0] * 4, labels="nodes")
-    for bad in (nan, inf, -1.0):
-        with pytest.raises(ConfigError, match="weight must be finite and not negative"):
-            CASES[case].build(h, weight=[1.0, bad, 1.0, 1.0])
+def test_a_weight_that_does_not_fit() -> None:
+    for case in ONE_OF_EACH:
+        for weight, shape in (
+            ([1.0] * 7, (7,)),
+            (torch.ones(3), (3,)),
+            (torch.ones(4, 1), (4, 1)),
+            (2.0, ()),
+        ):
+            message = f"weight must have one entry for each of the 4 leaves. Got shape {shape}."
+            with pytest.raises(ConfigError, match=says(message)):
+                CASES[case].build(h, weight=weight)
+        with pytest.raises(ConfigError, match=says("each of the 7 nodes. Got shape (4,).")):
+            CASES[case].build(h, weight=[1.0] * 4, labels="nodes")
+        for bad in (nan, inf, -1.0):
+            with pytest.raises(ConfigError, match="weight must be finite and not negative"):
+                CASES[case].build(h, weight=[1.0, bad, 1.0, 1.0])
 
 
 @pytest.mark.parametrize("name", ["hxe", "conditional_softmax"])

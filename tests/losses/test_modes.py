@@ -99,7 +99,7 @@ def test_labels_written_over_between_two_backward_passes(loss: Any) -> None:
 @pytest.mark.parametrize("largest", [3e38, -3e38])
 @pytest.mark.parametrize("form", [kernels.disabled, KERNEL.used], ids=["pure", "kernel"])
 def test_equal_logits_of_any_size_are_a_uniform_distribution(largest: float, form: Callable[[], Any]) -> None:
-    for loss in LOSSES:
+    for loss in LOSSES[:3]:  # equal outputs are not equal path sums
         z = torch.full((3, loss.num_outputs), largest)
         y = torch.tensor([0, 3, 5])
         with form():

@@ -22,7 +22,6 @@ from tests.loss_cases import (
     PURE,
     Form,
     each_loss,
-    every_case,
     fitting,
     in_each_form,
     logits,
@@ -156,7 +155,7 @@ def test_second_derivatives_in_double_precision(case: str, name: str) -> None:
     assert torch.autograd.gradgradcheck(lambda z: loss(z, torch.arange(h.num_leaves)), z)
 
 
-@every_case
+@each_loss
 @in_each_form
 def test_learnt_sample_weights(case: str, form: Form) -> None:
     """Learning to reweight: weights of 0 and 1, and how a step with them would move another loss."""
@@ -173,7 +172,7 @@ def test_learnt_sample_weights(case: str, form: Form) -> None:
     torch.testing.assert_close(found, (each * direction).sum(dim=1), rtol=1e-4, atol=1e-5)
 
 
-@every_case
+@each_loss
 @in_each_form
 def test_second_derivatives_in_single_precision(case: str, form: Form) -> None:
     """A penalty on the gradient, as some regularisers have it, against float64."""
