@@ -73,7 +73,7 @@ def test_scores_of_the_wrong_width() -> None:
         with pytest.raises(DataError, match="expects logits over all 7 nodes, got 4 columns"):
             function(torch.zeros(2, 4), h, "nodes")
         with pytest.raises(
-            ConfigError, match=says("outputs must be 'nodes', 'leaves' or 'paths'. Got 'roots'.")
+            ConfigError, match=says("outputs must be one of 'nodes', 'leaves', 'paths'. Got 'roots'.")
         ):
             function(torch.zeros(2, 4), h, "roots")
     with pytest.raises(ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots'.")):

@@ -8,7 +8,7 @@ the free functions serve anybody's scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
+from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.path_sums import PathSums
 from hace.losses.table_module import TableModule
 
@@ -49,8 +50,8 @@ class Head(TableModule):
 
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs, sharing: float = 1.0) -> None:
         super().__init__()
-        if outputs not in ("nodes", "leaves", "paths"):
-            raise ConfigError(f"outputs must be 'nodes', 'leaves' or 'paths'. Got {outputs!r}.")
+        check_choice("outputs", outputs, get_args(Outputs))
+        check_number("sharing", sharing, "a number >= 0", is_number(sharing) and sharing >= 0)
         if outputs != "paths" and sharing != 1.0:
             raise ConfigError(f"sharing must come with outputs='paths'. Got outputs={outputs!r}.")
         h = self.hierarchy = hierarchy

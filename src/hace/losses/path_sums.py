@@ -7,7 +7,6 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.losses import numerics
-from hace.losses.checks import check_number, is_number
 from hace.losses.kernels import path_sums as kernel
 from hace.losses.table_module import TableModule
 
@@ -39,7 +38,6 @@ class PathSums(TableModule):
 
     def __init__(self, hierarchy: Hierarchy, sharing: float) -> None:
         super().__init__()
-        check_number("sharing", sharing, "a number >= 0", is_number(sharing) and sharing >= 0)
         h = self.hierarchy = hierarchy
         self.sharing = float(sharing)
         self.constant("leaf_nodes", h.leaf_nodes)
