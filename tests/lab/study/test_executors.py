@@ -18,6 +18,7 @@ import pytest
 from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.report.text import report_text
+from hace.lab.runs.stopping import Stopped, ending
 from hace.lab.study.executors import Processes
 from hace.lab.study.jobs import Job, JobResult, Resources
 from hace.lab.study.ray_cluster import RayCluster
@@ -275,3 +276,19 @@ def test_a_cluster_that_runs_already_and_wants_a_token(
     ]
     assert left == []  # the token is Ray's own business
     assert outcomes(tmp_path / "study" / "runs").items() <= outcomes(reference / "study" / "runs").items()
+
+
+def test_a_signal_during_the_start_of_ray_stops_the_study_as_any_other() -> None:
+    class Starting:
+        """`ray.init` as far as signals see it: its own handler of SIGTERM, which exits."""
+
+        @staticmethod
+        def init(**_: object) -> None:
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+            signal.raise_signal(signal.SIGTERM)
+
+    cluster = RayCluster.__new__(RayCluster)
+    cluster._ray = Starting
+    with ending() as ear, pytest.raises(Stopped):
+        cluster._connect()
+    assert ear.heard == signal.SIGTERM

@@ -126,11 +126,19 @@ def _own_handlers() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in WORDS}
+    came = 0
     try:
         yield
+    except SystemExit as error:  # Ray's handler raises it for a signal that comes during `ray.init`
+        if error.code not in before:
+            raise
+        came = int(error.code)
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if came:
+        signal.raise_signal(came)
+        raise KeyboardInterrupt
 
 
 def _answers(address: str) -> None:
