@@ -172,6 +172,8 @@ def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> 
     target = torch.tensor([0, 1, bad])
     with pytest.raises(DataError, match=rf"labels from 0 to 3 \(or ignore_index=-100\). Got {bad}"):
         loss(torch.zeros(3, 7, requires_grad=True), target)
+    if not hasattr(torch.compiler, "is_exporting"):  # before torch 2.7 the kernel is in no graph
+        return
     torch.compiler.reset()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     with pytest.raises(DataError, match=f"Got {bad}"):

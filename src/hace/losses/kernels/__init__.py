@@ -29,7 +29,8 @@ from torch.nn import Parameter
 from hace.errors import DataError
 
 # Private names that not every supported torch has.
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since torch 2.7
+# Before torch 2.7 an export cannot be told from a compilation: then both hold plain operators alone.
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 _pre_dispatch_modes = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", lambda: 0)
 
 _kernels: Any
