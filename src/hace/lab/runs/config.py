@@ -79,6 +79,9 @@ class LossConfig(Config):
         super().__post_init__()
         own = {k: v for k, v in loss_parameters(self.name).items() if k not in SHARED}
         options = {k: _one_kind(self.options.get(k, default)) for k, default in own.items()}
+        # Path sums came later: at their defaults they are left out, so that a run keeps its id.
+        later = {"sharing": 1.0} if "dilution" in own else {"sharing": 1.0, "outputs": "leaves"}
+        options = {k: v for k, v in options.items() if k not in later or v != later[k]}
         object.__setattr__(self, "options", options)
 
     def conflicts(self) -> list[str]:
