@@ -12,6 +12,7 @@ from hace.data import Dataset, Samples, synthetic_images
 
 VIT = "test_vit"  # a real ViT of timm's, 0.4 M parameters; 32 px are four patches
 SIZE = 32
+SIZES = {"batch_size": 3, "shard_size": 8}  # a batch does not divide a shard
 
 # `toy_images` and sizes at the command line, where a batch does not divide a shard.
 COMMAND = (

@@ -472,7 +472,7 @@ def test_two_thousand_images_in_constant_memory(place: Path, tmp_path: Path) -> 
 
 def test_what_is_no_run(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = place / "images"
-    assert "There is no run nowhere" in refused(capsys, "nowhere", images)
+    assert "nowhere does not exist" in refused(capsys, "nowhere", images)
     assert "must be a run directory. It has no run.json." in refused(capsys, tmp_path, images)
     for kind in ("probe", "train"):
         copy = tmp_path / kind
@@ -597,7 +597,7 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in ({"top_k": 0}, {"batch_size": 0}, {"workers": -1}, {"threshold": 0.5, "level": 1}):
         with pytest.raises(ConfigError):
             predictor.predict(place / "images", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(FormatError, match="There is no run"):
+    with pytest.raises(FormatError, match="does not exist"):
         Predictor.from_run("nowhere")
 
 

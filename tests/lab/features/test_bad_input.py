@@ -24,28 +24,9 @@ from hace.lab.features import plan as feature_plan
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore
-from tests.backbone_files import SIZE, VIT, content, save_weights, toy_images
+from tests.backbone_files import SIZE, SIZES, VIT, content, toy_images
 
 DATA = toy_images()
-SIZES = {"batch_size": 3, "shard_size": 8}  # a batch does not divide a shard
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_weights(VIT, tmp_path_factory.mktemp("weights") / "vit.safetensors", img_size=SIZE)
-
-
-@pytest.fixture(scope="module")
-def backbone(weights: Path) -> Backbone:
-    return load_backbone(VIT, checkpoint=weights, image_size=SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The features of an undisturbed run; tests only read them."""
-    folder = tmp_path_factory.mktemp("features") / "whole"
-    assert extract(DATA, backbone, folder, **SIZES)
-    return folder
 
 
 @pytest.fixture

@@ -19,32 +19,13 @@ from hace.data import Samples
 from hace.errors import ConfigError, FormatError
 from hace.lab.features import extraction as features
 from hace.lab.features import plan as feature_plan
-from hace.lab.features.backbones import Backbone, load_backbone
+from hace.lab.features.backbones import Backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.plan import manifest_differences
 from hace.lab.features.store import FeatureStore
-from tests.backbone_files import COMMAND, SIZE, VIT, content, save_weights, toy_images
+from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
 
 DATA = toy_images()
-SIZES = {"batch_size": 3, "shard_size": 8}  # a batch does not divide a shard
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_weights(VIT, tmp_path_factory.mktemp("weights") / "vit.safetensors", img_size=SIZE)
-
-
-@pytest.fixture(scope="module")
-def backbone(weights: Path) -> Backbone:
-    return load_backbone(VIT, checkpoint=weights, image_size=SIZE)
-
-
-@pytest.fixture(scope="module")
-def whole(backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The features of an undisturbed run; tests only read them."""
-    folder = tmp_path_factory.mktemp("features") / "whole"
-    assert extract(DATA, backbone, folder, **SIZES)
-    return folder
 
 
 def plain(backbone: Backbone, samples: Samples) -> np.ndarray:

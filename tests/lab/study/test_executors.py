@@ -274,7 +274,7 @@ def test_a_cluster_that_runs_already_and_wants_a_token(
         for path in tmp_path.rglob("*")
         if path.is_file() and secret["RAY_AUTH_TOKEN"].encode() in path.read_bytes()
     ]
-    assert left == []  # the token is Ray's own business
+    assert left == []  # the token stays out of every file
     assert outcomes(tmp_path / "study" / "runs").items() <= outcomes(reference / "study" / "runs").items()
 
 

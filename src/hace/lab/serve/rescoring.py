@@ -70,7 +70,7 @@ def open_finished(folder: str | Path) -> Run:
     folder = Path(folder)
     if not folder.is_dir():
         raise FormatError(
-            f"There is no run {folder}. Runs are folders that `hace probe` or `hace train` wrote."
+            f"{folder} does not exist. Give the folder of a run that `hace probe` or `hace train` wrote."
         )
     run = read_run(folder)
     if run.status == "unfinished":
