@@ -1,0 +1,114 @@
+"""Run a study behind the docs' numbers and keep its tables: python evidence/run.py NAME ... --data FOLDER [--work FOLDER]
+
+    python evidence/run.py cub200-mixed-labels --data data --work work
+
+A study stopped at any point resumes with the same command. When it is finished its tables go to evidence/results/NAME, with
+the command, versions, processor time and SHA-256 of every input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hace import environment
+from hace.lab.study.study import read_study
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+
+
+def main() -> None:
+    """Run, report, keep."""
+    listed = tomllib.loads((HERE / "studies.toml").read_text())
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="+", choices=list(listed["studies"]), metavar="NAME", help=", ".join(listed["studies"])
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="the folder with the inputs that studies.toml lists"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("evidence-work"), help="the folder of the studies' runs"
+    )
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--keep-only", action="store_true", help="keep the tables of a study as far as it has come"
+    )
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    for name in args.names:
+        run(name, listed, args)
+
+
+def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
+    """Run one study and keep its tables."""
+    command = listed["studies"][name]["command"]
+    inputs = {word: _input(word, listed, args) for word in re.findall(r"{(\w+)}", command)}
+    folder = args.work / name
+    if not args.keep_only:
+        words = shlex.split(command.format(**inputs))
+        _hace(*words, "--out", str(folder), "--workers", str(args.workers))
+    _hace("report", str(folder))
+    target = RESULTS / name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for table in sorted((folder / "report" / "tables").glob("*.csv")):
+        shutil.copy(table, target)
+    files = {word: {"file": path.name, "sha256": _sha256(path)} for word, path in inputs.items()}
+    study = read_study(folder)
+    results = [
+        record.run.result for record in study.records() if record.run is not None and record.run.result
+    ]
+    about = {
+        "command": f"hace {command}",
+        "inputs": files,
+        "runs": len(results),
+        "seconds": round(sum(result["seconds"] for result in results)),
+        "made_with": environment.config(),
+    }
+    (target / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _input(word: str, listed: dict[str, Any], args: argparse.Namespace) -> Path:
+    if word in listed["inputs"]:
+        return args.data / listed["inputs"][word]
+    path = args.work / f"{word}-256.npz"
+    if not path.exists():
+        source = args.data / listed["inputs"][listed["reduced"][word]]
+        _python(str(HERE / "reduce.py"), str(source), str(path))
+    return path
+
+
+def _hace(*words: str) -> None:
+    _python("-m", "hace", *words)
+
+
+def _python(*words: str) -> None:
+    """Run Python with one thread: more change the last digits."""
+    one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, *words], check=True, env={**os.environ, **one})
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()
