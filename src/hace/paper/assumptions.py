@@ -55,7 +55,7 @@ ASSUMPTIONS: tuple[str, ...] = (
     'HXE: weights decay toward the leaves (`decay="depth"`) and are not normalised over the tree (`normalize=None`), so that '
     "alpha = 0 is cross-entropy.",
     "Families and manufacturers: the paper speaks of leaf probabilities carried up, and says that HACE yields them natively. "
-    "The node of a level is chosen by q*, which for HACE includes the mass of inner nodes themselves.",
+    "For every method the best class counts, carried up to its family or manufacturer.",
     # Probes
     "DINOv2-Large: images are resized to 256 px and cropped to 224, as in its authors' linear evaluation; features are the "
     "class token after the last norm, scaled to length 1.",

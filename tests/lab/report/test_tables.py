@@ -40,7 +40,7 @@ from hace.lab.report.text import report_text
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import interval, paired_interval
 from hace.paper import report_sections
-from tests.report_studies import animals, fair_records, paper_records, row
+from tests.report_studies import ANIMALS, animals, fair_records, paper_records, row
 
 FAIR = Arena("fair", "pets", "backbone")
 PAPER = Arena("paper", "aircraft", "dinov2_large")
@@ -98,6 +98,28 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
         severity = [d["metrics"]["leaves"]["severity"] for d in results_on_disk]
         assert row(table, title)["severity ↓"].text == f"{sum(severity) / 3:.3f}"
         assert row(table, title)["seeds"].text == "3"
+
+
+def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], results: Results) -> None:
+    mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
+    group = {animals().index(leaf): above[-1] for leaf, above in ANIMALS.items()}
+    carried, by_node = [], []
+    for record in mine:
+        assert record.run is not None
+        arrays = load_file(record.run.folder / "predictions.safetensors")
+        pairs = zip(arrays["answer"].tolist(), arrays["truth"].tolist(), strict=True)
+        carried.append([float(group[a] == group[t]) for a, t in pairs])
+        by_node.append(arrays["level_correct"][:, 0].astype(float))
+    assert np.mean(carried) != np.mean(by_node)  # or the two rules could not be told apart
+    table = levels_table(FAIR, results.arrays[FAIR])
+    assert table is not None
+    for column, right in (("level 1 ↑", carried), ("level 1, best node ↑", by_node)):
+        drawn = interval(np.stack(right))
+        entry = row(table, "SCE")[column]
+        assert (entry.text, entry.detail) == (
+            f"{100 * drawn.value:.2f}",
+            f"[{100 * drawn.low:.2f}, {100 * drawn.high:.2f}]",
+        )
 
 
 def test_severity_interval_divides_distances_by_mistakes(records: list[Record], results: Results) -> None:

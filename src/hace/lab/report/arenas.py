@@ -20,7 +20,8 @@ from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
 from hace.metrics.sample_statistics import MetricKey
 
-BY_LEVEL = "accuracy by level, best node of the level"
+BY_LEVEL = "accuracy by level, answer carried up"
+BEST_NODE_BY_LEVEL = "accuracy by level, best node of the level"
 ECE_BY_LEVEL = "calibration error (ECE) by level"
 TOP1: MetricKey = ("leaves", "top-1")
 TOP5: MetricKey = ("leaves", "top-5")

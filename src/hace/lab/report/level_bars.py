@@ -55,7 +55,8 @@ def level_picture(arena: Arena, found: LevelBars, first: str, second: str) -> Pi
     mean = 100 * float(found.gain.mean()) if count else 0.0
     text = (
         f"Accuracy by {found.level}, {arena.title}: {ours} matches or beats {theirs} in {won:,} of {count:,} "
-        f"(beats in {more:,}), mean gain {mean:+.2f} points. Grey and hatched together are {theirs}."
+        f"(beats in {more:,}), mean gain {mean:+.2f} points. The best class counts, carried up. "
+        f"Grey and hatched together are {theirs}."
     )
     return picture(
         figure, f"level-{arena.slug}-{_safe(found.level)}", text, f"Bars. {text}", wide=width > 1.4 * WIDTH

@@ -110,7 +110,7 @@ class LevelBars:
 
 
 def level_bars(arrays: ArenaScores, first: str, second: str, level: int, name: str) -> LevelBars | None:
-    """Mean over seeds of the share of each node's samples whose best node of the level is the right one.
+    """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
 
     Args:
         arrays: The scores of an arena.
@@ -126,14 +126,13 @@ def level_bars(arrays: ArenaScores, first: str, second: str, level: int, name: s
     runs = [list(arrays.predictions(method).values()) for method in (first, second)]
     if h is None or not all(runs):
         return None
-    table = ancestors_at(h.parent_nodes)
-    depth = level + 1 if h.rooted else level
-    node = table[runs[0][0]["truth"], min(depth, table.shape[1] - 1)]
+    carried = h.level_nodes(level + 1)
+    node = carried[runs[0][0]["truth"]]
     samples = np.bincount(node, minlength=h.num_nodes)
     seen = np.flatnonzero(samples)
     share = []
     for kept in runs:
-        right = np.stack([run["level_correct"][:, level] for run in kept]).mean(axis=0)
+        right = np.stack([carried[run["answer"]] == node for run in kept]).mean(axis=0)
         share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
     order = np.lexsort((seen, -share[1]))
     names = [drawable(h.names[v]) for v in seen[order]]

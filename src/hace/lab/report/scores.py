@@ -10,7 +10,7 @@ import numpy as np
 
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.report.arenas import BY_LEVEL, Choice, level_names
+from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, Choice, level_names
 from hace.lab.runs.run import Run
 from hace.metrics.intervals import Interval, headline_columns, interval, paired_interval
 from hace.metrics.sample_statistics import MetricKey
@@ -104,18 +104,27 @@ class ArenaScores:
         read = self.predictions(method)
         if not seeds or any(seed not in read for seed in seeds):
             return None
-        heading, name = key
-        parts = []
-        for seed in seeds:
-            if heading == BY_LEVEL and self.hierarchy is not None and self.hierarchy.is_tree:
-                level = list(level_names(self.hierarchy)).index(name)
-                parts.append((read[seed]["level_correct"][:, level], None))
-            elif heading == "leaves" and name in (known := headline_columns(read[seed])):
-                parts.append(known[name])
-            else:
-                return None
-        below = [d for _, d in parts if d is not None]
-        return np.stack([n for n, _ in parts]), np.stack(below) if below else None
+        parts = [self._run_columns(read[seed], *key) for seed in seeds]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        below = [d for _, d in known if d is not None]
+        return np.stack([n for n, _ in known]), np.stack(below) if below else None
+
+    def _run_columns(
+        self, run: Mapping[str, np.ndarray], heading: str, name: str
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(S,) numerator and denominator of a metric of one run; None if it kept too little."""
+        h = self.hierarchy
+        if heading == "leaves":
+            return headline_columns(run).get(name)
+        if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
+            return None
+        level = level_names(h).index(name)
+        if heading == BEST_NODE_BY_LEVEL:
+            return run["level_correct"][:, level], None
+        carried = h.level_nodes(level + 1)
+        return carried[run["answer"]] == carried[run["truth"]], None
 
     def score(self, method: str, key: MetricKey) -> Score:
         """The mean of a metric over a method's seeds, with its interval if predictions were kept."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from hace.files.tables import write_rows
 from hace.lab.report.arenas import (
+    BEST_NODE_BY_LEVEL,
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
@@ -87,14 +88,17 @@ def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
 
 
 def levels_table(arena: Arena, arrays: ArenaScores) -> ReportTable | None:
-    """Accuracy and calibration error of the best node of each level; None on a DAG or a flat set of classes."""
+    """Accuracy by level under both rules, and calibration error; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
         return None
     metrics = [Metric((BY_LEVEL, name), f"{name} ↑") for name in names]
+    metrics += [Metric((BEST_NODE_BY_LEVEL, name), f"{name}, best node ↑") for name in names[:-1]]
     metrics += [Metric((ECE_BY_LEVEL, name), f"{name} ECE ↓", higher=False) for name in names]
     title = f"{arena.title}: accuracy and calibration error (ECE) by level, %"
-    remarks = ("The most probable node of each level, from the top of the hierarchy to its classes.", MEANS)
+    remarks = ("Accuracy: the best class carried up to the level, from the top of the hierarchy to its classes. Best node: the "
+               "most probable node of the level instead, by which under-confident models lose points that no user loses. ECE "
+               "is that of the best node's probability.", MEANS)  # fmt: skip
     return _metric_table(f"levels-{arena.slug}", title, arrays, metrics, remarks, arrows=False)
 
 
