@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-lowest check fuzz lint bench docs mutations clean help
+.PHONY: demo test test-lowest check fuzz lint bench docs results mutations clean help
 
 help:
 	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
 	@echo "make lint       formatting, style and types"
 	@echo "make docs       build the documentation into site/"
+	@echo "make results    rewrite the tables in README and docs from the results in evidence/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
 	@echo "make mutations  break the code line by line and check that the tests notice, in about an hour"
 	@echo "make bench      all benchmarks, one after another"
@@ -69,6 +70,9 @@ docs: $(READY)
 	$(BIN)/python docs/check_arguments.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html"
+
+results: $(READY)
+	$(BIN)/python evidence/write.py
 
 clean:
 	rm -rf $(VENV) $(LOWEST) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
