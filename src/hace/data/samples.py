@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Split(ABC):
     """What every split has: labels, which may be nodes at any level, and a name for each sample.
 
     Attributes:
@@ -89,13 +90,14 @@ class Split:
         }
         return replace(splits[0], **together, **cls._together(splits))
 
+    @abstractmethod
     def content(self) -> Iterator[bytes]:
         """For each sample the bytes that represent its content in a fingerprint."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def _together(cls, splits: Sequence[Any]) -> dict[str, Any]:
-        raise NotImplementedError
+        """The fields of a subclass, joined."""
 
     def _at(self, indices: np.ndarray) -> dict[str, Any]:
         return {"nodes": self.nodes[indices], "names": [self.names[i] for i in indices]}

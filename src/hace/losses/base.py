@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ ClassWeights = Tensor | Sequence[float] | np.ndarray | None
 SHARED = ("labels", "weight", "ignore_index", "reduction")  # the arguments of every loss
 
 
-class HierarchicalLoss(TableModule):
+class HierarchicalLoss(TableModule, ABC):
     """Base of all losses: ``loss(input, target)`` as :class:`torch.nn.CrossEntropyLoss`.
 
     A subclass defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets), class weights
@@ -40,6 +41,8 @@ class HierarchicalLoss(TableModule):
         ignore_index: label of samples that do not count.
         reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
     """
+
+    allowed_outputs: ClassVar[tuple[str, ...]] = get_args(Outputs)  # by this class of losses
 
     hierarchy: Hierarchy
     label_nodes: Tensor
@@ -59,6 +62,7 @@ class HierarchicalLoss(TableModule):
         super().__init__()
         if not isinstance(hierarchy, Hierarchy):
             raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
+        check_choice("outputs", outputs, self.allowed_outputs)
         check_choice("labels", labels, ("leaves", "nodes"))
         check_choice("reduction", reduction, ("none", "mean", "sum"))
         self.hierarchy = hierarchy
@@ -110,13 +114,13 @@ class HierarchicalLoss(TableModule):
         """
         return self.head.collapse(weight, bias)
 
+    @abstractmethod
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses; C = n behind path sums."""
-        raise NotImplementedError
 
+    @abstractmethod
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
-        raise NotImplementedError
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss.
@@ -211,13 +215,13 @@ class HierarchicalLoss(TableModule):
 class LabelLoss(HierarchicalLoss):
     """Base of losses without a table: a value per label, mixed linearly by soft targets and scaled by class weights."""
 
+    @abstractmethod
     def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) masses -> (B,) losses: the sum of each label's loss times its mass."""
-        raise NotImplementedError
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""

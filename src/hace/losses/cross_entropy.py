@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,7 +11,6 @@ from torch import Tensor
 from hace.hierarchy import Hierarchy
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_choice
 from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 
@@ -43,6 +42,8 @@ class CrossEntropyLoss(TableLoss):
         tensor(0.6931)
     """
 
+    allowed_outputs = get_args(LeafOutputs)
+
     def __init__(
         self,
         hierarchy: Hierarchy,
@@ -55,7 +56,6 @@ class CrossEntropyLoss(TableLoss):
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import abstractmethod
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
-from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
 from hace.losses.leaf_distances import LeafDistances
 
@@ -35,6 +36,8 @@ class DistanceLoss(LabelLoss):
         reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
     """
 
+    allowed_outputs = get_args(LeafOutputs)
+
     def __init__(
         self,
         hierarchy: Hierarchy,
@@ -47,7 +50,6 @@ class DistanceLoss(LabelLoss):
         ignore_index: int,
         reduction: Reduction,
     ) -> None:
-        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             outputs=outputs,
@@ -60,9 +62,9 @@ class DistanceLoss(LabelLoss):
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
 
+    @abstractmethod
     def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
         """The loss from log p and distances that broadcast with it; the last dimension is summed away."""
-        raise NotImplementedError
 
     def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.checks import check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.table_loss import TableLoss
 
@@ -80,7 +80,6 @@ class HACELoss(TableLoss):
         reduction: Reduction = "mean",
     ) -> None:
         check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
-        check_choice("outputs", outputs, get_args(Outputs))
         if not isinstance(aggregate, bool):
             raise ConfigError(f"aggregate must be True or False. Got {aggregate!r}.")
         if not aggregate and outputs != "nodes":

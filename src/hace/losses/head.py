@@ -19,6 +19,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
 from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.kernels.tree_loss import kernel_log_probs
 from hace.losses.path_sums import PathSums
 from hace.losses.table_module import TableModule
 
@@ -116,7 +117,7 @@ class Head(TableModule):
         if not self.hierarchy.is_tree:
             return numerics.dag_log_probs(z, self.ancestor, self.descendant)
         if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
-            return kernels.kernel_log_probs(z, self.parent)
+            return kernel_log_probs(z, self.parent)
         return numerics.tree_log_probs(z, self.levels)
 
     def node_log_probs(self, z: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hace.hierarchy import Hierarchy
 from hace.losses import tables
@@ -46,6 +46,8 @@ class HXELoss(TableLoss):
     Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 2 to 4.
     """
 
+    allowed_outputs = get_args(LeafOutputs)
+
     def __init__(
         self,
         hierarchy: Hierarchy,
@@ -64,7 +66,6 @@ class HXELoss(TableLoss):
         check_choice("decay", decay, ("depth", "height"))
         check_choice("normalize", normalize, (None, "tree"))
         require_tree(hierarchy, "HXELoss")
-        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 
@@ -44,6 +44,8 @@ class SoftLabelLoss(TableLoss):
     Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 5.
     """
 
+    allowed_outputs = get_args(LeafOutputs)
+
     def __init__(
         self,
         hierarchy: Hierarchy,
@@ -58,7 +60,6 @@ class SoftLabelLoss(TableLoss):
         reduction: Reduction = "mean",
     ) -> None:
         check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
-        check_choice("outputs", outputs, ("leaves", "paths"))
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),

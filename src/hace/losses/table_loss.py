@@ -14,10 +14,12 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
 from hace.hierarchy.matrices import sparse_matrix
+from hace.hierarchy.pairs import Labels
 from hace.losses import kernels, numerics, tables
-from hace.losses.base import ClassWeights, HierarchicalLoss, Labels, Reduction
+from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
+from hace.losses.kernels.tree_loss import BatchLabels, DenseRows, KernelRows, Ranges, SparseTable, tree_loss
 from hace.losses.leaf_distances import LeafDistances, padded
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
@@ -136,16 +138,17 @@ class TableLoss(HierarchicalLoss):
             return super()._reduced(z, target)
         # A copy: the graph may be used again after the caller has written new labels into its tensor.
         target = target.clone(memory_format=torch.contiguous_format)
-        rows = kernels.KernelRows(
-            *(target, self.start, self.node, self.value),
-            *(self.head.low, self.head.high, self.head.column, self.head.parent),
-            *(self.shared, self.label_weight, self.ignore_index, self.reduction),
+        rows = KernelRows(
+            BatchLabels(target, self.label_weight, self.ignore_index, self.reduction),
+            SparseTable(self.start, self.node, self.value),
         )
         if self.shared is not None:
-            rows = rows._replace(low=None, high=None)
+            rows = rows._replace(dense=DenseRows(self.head.parent, self.shared))
+        else:
+            rows = rows._replace(ranges=Ranges(self.head.low, self.head.high, self.head.column))
         if self.head.path_sums is not None:
-            rows = rows._replace(column=None, **self.head.path_sums.preorder_tree._asdict())
-        return kernels.tree_loss(z, rows, partial(super()._reduced, target=target))
+            rows = rows._replace(paths=self.head.path_sums.preorder_tree)
+        return tree_loss(z, rows, partial(super()._reduced, target=target))
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
@@ -172,10 +175,8 @@ class TableLoss(HierarchicalLoss):
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
         if served and self._kernel_serves(z, self.start, dense):
-            rows = kernels.KernelRows(parent=self.head.parent, dense=dense)
-            return kernels.tree_loss(
-                z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense)
-            )
+            rows = KernelRows(dense=DenseRows(self.head.parent, dense))
+            return tree_loss(z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense))
         return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
     def _dense_rows(self, target: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,9 @@ class HierarchicalMetric(Metric):
         """Add a batch."""
         self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
 
+    @abstractmethod
     def _add(self, batch: MetricBatch) -> None:
-        raise NotImplementedError
+        """Add the sums of a batch."""
 
     def _sums(self, name: str, *shape: int) -> None:
         """Declare a state that adds up, over batches and processes."""

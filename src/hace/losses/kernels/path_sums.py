@@ -108,15 +108,8 @@ def _path_sums_op(
 
 
 @_path_sums_op.register_fake
-def _(
-    x: Tensor,
-    leaf_nodes: Tensor,
-    leaf_above: Tensor,
-    inner_nodes: Tensor,
-    inner_above: Tensor,
-    sharing: float,
-    way: int,
-) -> Tensor:
+def _(x: Tensor, *rest: Any) -> Tensor:
+    leaf_nodes, _, inner_nodes, _, _, way = rest
     leaves = leaf_nodes.shape[0]
     return x.new_empty(x.shape[0], leaves + inner_nodes.shape[0] if way == _UP else leaves)
 
