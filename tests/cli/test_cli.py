@@ -263,6 +263,23 @@ def test_hierarchy_converts_to_the_terminal(edges: Path, capsys: pytest.CaptureF
     assert hace.read_hierarchy(again) == hace.read_hierarchy(edges)
 
 
+def test_hierarchy_is_made_from_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the training samples alone: the test samples would put every class elsewhere."""
+    x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], dtype=np.float32)
+    np.savez(tmp_path / "f.npz", x_train=x, y_train=[3, 5, 7, 9], x_test=x[::-1], y_test=[3, 7, 9, 5])
+    out = tmp_path / "taxonomy.csv"
+    made = ["hierarchy", "--induce", str(tmp_path / "f.npz"), "--levels", "1", "--out", str(out)]
+    assert cli.main(made) == 0
+    h = hace.read_hierarchy(out)
+    assert (h.leaves, h.parents("3"), h.parents("5")) == (("3", "5", "7", "9"), ("group 1",), ("group 1",))
+    capsys.readouterr()
+    compared = ["hierarchy", str(out), *made[1:-1], str(tmp_path / "again.csv"), "-o", "label_kind=id"]
+    assert cli.main(compared) == 0
+    assert "1.000 of the triplets" in capsys.readouterr().out
+    assert cli.main(["hierarchy", "--levels", "2"]) == 2
+    assert cli.main(["hierarchy"]) == 2
+
+
 def test_hierarchy_passes_options_to_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "up.txt").write_text("dog animal\nhusky dog\n")
     assert (

@@ -1,10 +1,10 @@
-"""`hace hierarchy`: summarise, convert or draw a hierarchy."""
+"""`hace hierarchy`: summarise, convert or draw a hierarchy, or make one from features."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import reader_options
 from hace.errors import ConfigError
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 DESCRIPTION = """\
-Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --to or --plot, write it in another
+Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in another
 format or draw it. An existing output file is replaced in one step, at the end.
+
+With --induce, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
+come together. FILE, if given, then names the classes, and the command says how far the two trees agree.
 """
 
 EXAMPLES = """\
@@ -26,13 +29,17 @@ examples:
   hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
+  hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy at hand: make one
+  hace hierarchy birds.csv --induce features.npz     the same over the classes of birds.csv, compared with it
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a file, a folder, or the built-in name cifar100")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="a file, a folder, or the built-in name cifar100"
+    )
     parser.add_argument("--format", metavar="FORMAT", help="the format of FILE, if its name does not tell")
     parser.add_argument(
         "-o",
@@ -50,29 +57,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
     )
+    parser.add_argument("--out", metavar="OUT", help="write it to OUT, in the format of its suffix")
     parser.add_argument("--plot", metavar="OUT", help="draw it to OUT: .png, .svg or .html")
+    parser.add_argument(
+        "--induce",
+        metavar="FEATURES",
+        help="make the hierarchy from the training samples of a file of features (.npz, .safetensors or .parquet)",
+    )
+    parser.add_argument(
+        "--levels",
+        metavar="K",
+        type=int,
+        help="with --induce: levels of groups above the classes (default: 2)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read, then write, draw or summarise."""
-    from hace.formats import read_hierarchy
-
+    """Read or induce, then write, draw or summarise."""
     if args.plot is not None:
         check_plot(args.plot)  # before anything is read or written
-    hierarchy = read_hierarchy(args.file, args.format, root=args.root, **reader_options(args.option))
+    if args.levels is not None and args.induce is None:
+        raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
+    options = reader_options(args.option)
+    if args.induce is None:
+        hierarchy, source = _read(args, options), args.file
+    else:
+        hierarchy, source = _induced(args, options), args.induce
     if args.to is not None:
-        write(hierarchy, *args.to, source=args.file)
+        write(hierarchy, *args.to, source=source)
+    if args.out is not None:
+        write(hierarchy, None, args.out, source=source)
     if args.plot is not None:
-        plot(hierarchy, args.plot, source=args.file)
-    if args.to is None and args.plot is None:
+        plot(hierarchy, args.plot, source=source)
+    if args.to is None and args.out is None and args.plot is None:
         print(hierarchy.summary())
 
 
-def write(hierarchy: Hierarchy, format: str, out: str, source: str) -> None:
+def _read(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+    """The hierarchy of a file."""
+    from hace.formats import read_hierarchy
+
+    if args.file is None:
+        raise ConfigError("hace hierarchy must have a FILE, or --induce FEATURES. Got neither.")
+    return read_hierarchy(args.file, args.format, root=args.root, **options)
+
+
+def _induced(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+    """A hierarchy made from features; says how far it agrees with a given one."""
+    from hace.data.feature_files import training_features
+    from hace.hierarchy import Hierarchy
+
+    kind = options.pop("label_kind", "auto")  # of the features; all others are of FILE
+    given = None if args.file is None else _read(args, options)
+    x, labels, classes = training_features(Path(args.induce), given, label_kind=kind)
+    hierarchy = Hierarchy.from_features(x, labels, classes, levels=2 if args.levels is None else args.levels)
+    if args.root:
+        hierarchy = hierarchy.with_root()
+    if given is not None:
+        found = given.agreement(hierarchy)
+        print(
+            f"agreement with {args.file}: {found.triplets:.3f} of the triplets of classes that both trees resolve (chance: "
+            f"0.333), correlation of distances {found.cophenetic:.3f}"
+        )
+    return hierarchy
+
+
+def write(hierarchy: Hierarchy, format: str | None, out: str, source: str) -> None:
     """Write a hierarchy to a file, or print it where `out` is "-"."""
     from hace.formats import render_hierarchy, write_hierarchy
 
-    if out == "-":
+    if out == "-" and format is not None:
         print(render_hierarchy(hierarchy, format), end="")
         return
     _refuse_source(out, source)

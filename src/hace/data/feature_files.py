@@ -17,6 +17,7 @@ from hace.files.limits import check_memory
 from hace.files.parquet import Parquet
 from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import natural_key
 from hace.hierarchy.names import label_nodes
 
 _LAYOUT = (
@@ -63,6 +64,29 @@ def load_features(
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     return Dataset(root.stem, h, splits, model)
+
+
+def training_features(
+    root: Path, hierarchy: Hierarchy | None = None, *, label_kind: str = "auto"
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """The training samples of a file that are labelled with a class: features, labels and classes in label order.
+
+    Args:
+        root: As of :func:`load_features`.
+        hierarchy: The classes; without it, the labels of the file in natural order.
+        label_kind: As of :func:`load_features`, with a hierarchy.
+
+    Raises:
+        FormatError: The file is missing, damaged or has another layout.
+        DataError: It has no training samples, or labels are not in the hierarchy.
+    """
+    if hierarchy is None:
+        labels = [y for _, y in _splits(read_feature_arrays(root), root).values()]
+        found = {str(value) for y in labels for value in np.unique(y).tolist()}
+        hierarchy, label_kind = Hierarchy.flat(sorted(found, key=natural_key)), "id"
+    train = load_features(root, hierarchy, label_kind=label_kind, allow_empty=True)["train"]
+    label = hierarchy.labels[train.nodes]
+    return train.x[label >= 0], label[label >= 0], hierarchy.leaves
 
 
 def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path) -> Features:

@@ -14,14 +14,14 @@ from hace.hierarchy import transforms as _transforms
 from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
 from hace.hierarchy.graphs import Direction, graph_parts, to_graph
-from hace.hierarchy.pairs import Pairs
+from hace.hierarchy.induction import Induced
 from hace.hierarchy.structure import frozen
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-class Hierarchy(Pairs):
+class Hierarchy(Induced):
     """A label hierarchy: a tree, a forest or a directed acyclic graph. Immutable.
 
     A node is an *id*, a string (integers are accepted and written as strings); display names are separate and may
@@ -37,7 +37,7 @@ class Hierarchy(Pairs):
     :meth:`without_root` changes no depth, level or distance. On a DAG depth is the longest path.
 
     Build one with :meth:`from_edges`, :meth:`from_parents`, :meth:`from_paths`, :meth:`from_networkx`, :meth:`flat` or
-    :func:`hace.read_hierarchy`.
+    :func:`hace.read_hierarchy`; from data with :meth:`from_features`, :meth:`from_confusion` or :meth:`from_linkage`.
 
     Example:
         >>> h = Hierarchy.from_edges([("animal", "dog"), ("animal", "cat"), ("dog", "husky"), ("dog", "beagle")],
