@@ -10,7 +10,7 @@ import numpy as np
 from hace.errors import DataError
 from hace.metrics.bootstrap import draw_counts, interval_ends
 from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
-from hace.metrics.evaluation import Evaluation
+from hace.metrics.evaluation import CALIBRATED, Evaluation
 from hace.metrics.sample_statistics import MetricKey
 
 _WEIGHTS = 1 << 22  # entries of the table of weights held at once
@@ -84,6 +84,11 @@ def compare(
     found = {}
     for column, (key, value) in enumerate(first.values.items()):
         found[key] = Difference(value, second.values[key], *interval_ends(gap[:, column]))
+    if first.calibrated is not None and second.calibrated is not None:
+        more = compare(first.calibrated, second.calibrated, replicates=replicates, seed=seed)
+        found |= {
+            key: more[key[0].removeprefix(CALIBRATED), key[1]] for key in first.all_values if key not in found
+        }
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,9 @@ from hace.metrics.metric_batch import MetricBatch
 from hace.metrics.sample_statistics import MetricKey, SampleStatistics
 
 PAIRS_SHOWN = 10
+CALIBRATED = "calibrated: "  # before the headings of metrics of calibrated scores
+CARRIED_UP = "accuracy by level, answer carried up"
+_RANKS_ONLY = ("leaves", CARRIED_UP, "ancestors and information")  # headings that no temperature changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,8 @@ class Evaluation:
         bins: number of bins of the calibration.
         thresholds: thresholds of the operating curve.
         distance: the distance of severity and HD@k.
+        calibrated: the same of scores divided by a temperature, if there is one.
+        temperature: by which the scores of ``calibrated`` were divided.
     """
 
     hierarchy: Hierarchy
@@ -36,6 +41,12 @@ class Evaluation:
     bins: int
     thresholds: tuple[float, ...]
     distance: str
+    calibrated: Evaluation | None = None
+    temperature: float | None = None
+
+    def with_calibrated(self, calibrated: Evaluation, temperature: float | None) -> Evaluation:
+        """This evaluation with that of calibrated scores beside it."""
+        return replace(self, calibrated=calibrated, temperature=temperature)
 
     @cached_property
     def level_titles(self) -> tuple[str, ...]:
@@ -47,6 +58,16 @@ class Evaluation:
         """Every metric by heading and name."""
         keys = self.samples.keys(self.level_titles)
         return dict(zip(keys, self.samples.values(bins=self.bins)[0].tolist(), strict=True))
+
+    @cached_property
+    def all_values(self) -> dict[MetricKey, float]:
+        """:attr:`values`, and those that a temperature changes once more, under headings that begin with "calibrated: "."""
+        return self.values | {(CALIBRATED + g, n): v for (g, n), v in self._confident_values.items()}
+
+    @property
+    def _confident_values(self) -> dict[MetricKey, float]:
+        found = {} if self.calibrated is None else self.calibrated.values
+        return {key: value for key, value in found.items() if key[0] not in _RANKS_ONLY}
 
     @property
     def mistakes(self) -> int:
@@ -86,13 +107,11 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON; nan becomes None."""
-        h, curve, risk = self.hierarchy, self.operating_curve, self.risk_coverage
+        h = self.hierarchy
         metrics: dict[str, dict[str, float | None]] = {}
-        for (heading, name), value in self.values.items():
+        for (heading, name), value in self.all_values.items():
             metrics.setdefault(heading, {})[name] = _plain(value)
-        thinned = (
-            np.unique(np.linspace(0, len(risk.coverage) - 1, 501).astype(int)) if len(risk.coverage) else []
-        )
+        calibrated = {} if self.calibrated is None else {"calibrated": self.calibrated._curves()}
         return {
             "hierarchy": {
                 "kind": h.kind,
@@ -105,6 +124,17 @@ class Evaluation:
             "distance": self.distance,
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
+            **self._curves(),
+            **calibrated,
+        }
+
+    def _curves(self) -> dict[str, Any]:
+        """The curves behind the metrics of confidence, as plain values."""
+        curve, risk = self.operating_curve, self.risk_coverage
+        thinned = (
+            np.unique(np.linspace(0, len(risk.coverage) - 1, 501).astype(int)) if len(risk.coverage) else []
+        )
+        return {
             "operating_curve": {
                 "threshold": curve.thresholds.tolist(),
                 "specificity": [_plain(x) for x in curve.specificity],
@@ -132,9 +162,11 @@ class Evaluation:
         ]
         if not h.is_tree:
             lines.append("metrics by level are omitted: on a DAG a node has no single ancestor at a level")
+        if self.temperature is not None:
+            lines.append(f"calibrated: scores divided by the temperature {self.temperature:.4g}")
         heading = ""
-        width = max(len(name) for _, name in self.values)
-        for (group, name), value in self.values.items():
+        width = max(len(name) for _, name in self.all_values)
+        for (group, name), value in self.all_values.items():
             if group != heading:
                 heading = group
                 lines += ["", heading]

@@ -18,7 +18,7 @@ from hace.hierarchy.columns import score_columns
 from hace.metrics import measures
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
-from hace.metrics.evaluation import Evaluation
+from hace.metrics.evaluation import CARRIED_UP, Evaluation
 from hace.metrics.measures import Measure, mean_of
 from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 from hace.metrics.sample_statistics import SampleStatistics
@@ -193,7 +193,7 @@ def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[s
     found += [("leaves", measures.distance_measure(h, k, distance)) for k in ranks]
     if h.is_tree:
         found += [
-            ("accuracy by level, answer carried up", measures.level_accuracy_measure(h)),
+            (CARRIED_UP, measures.level_accuracy_measure(h)),
             ("accuracy by level, best node of the level", measures.level_choice_measure(h)),
         ]
     for average in measures.AVERAGES:

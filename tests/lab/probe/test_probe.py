@@ -369,3 +369,65 @@ def test_real_features(
     assert [len(values) for values in top1.values()] == [5, 5]
     assert np.mean(top1["cross_entropy"]) >= expected
     assert np.mean(top1["hace"]) >= expected - 0.01
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "hace", "hace_paths", "conditional_softmax"])
+def test_a_run_is_calibrated_on_the_samples_it_holds_out(tmp_path: Path, loss: str) -> None:
+    config = replace(BASE, loss=LossConfig(loss), validation=0.3)
+    search, alone, final, plain = run_probes(
+        [
+            replace(config, evaluate="val", keep=False),
+            config,
+            replace(BASE, loss=config.loss, temperature=0.7),
+            replace(BASE, loss=config.loss, lr=3.0),
+        ],
+        tmp_path,
+    )
+    results = [run.result or {} for run in (search, alone, final, plain)]
+    held = rescored(alone.folder, split="val")
+    z = torch.cat(list(held.outputs()))
+    leaf = held.loss.leaf_logits(z) if loss != "hace" else z
+    best = hace.fit_temperature(leaf, held.samples.nodes, held.hierarchy, labels="nodes")
+    assert results[0]["temperature"] == results[1]["temperature"]
+    assert results[1]["temperature"]["value"] == pytest.approx(best, rel=1e-6)
+    assert results[2]["temperature"] == {"value": 0.7, "source": "config", "problem": None}
+    assert not any(heading.startswith("calibrated") for heading in results[0]["metrics"])  # their own samples
+    assert "temperature" not in results[3]
+    for result, scored, value in ((results[1], alone, best), (results[2], final, 0.7)):
+        tested = rescored(scored.folder)
+        z = torch.cat(list(tested.outputs()))
+        leaf = tested.loss.leaf_logits(z) if loss != "hace" else z
+        truth = tested.samples.nodes
+        for scale, prefix in ((1.0, ""), (value, "calibrated: ")):
+            found = hace.evaluate(leaf / scale, truth, tested.hierarchy, labels="nodes")
+            assert set(result["metrics"]) >= {
+                prefix + heading for heading in ("selection", "levels together")
+            }
+            for (heading, name), number in found.values.items():
+                if prefix + heading in result["metrics"]:
+                    assert result["metrics"][prefix + heading][name] == pytest.approx(number, abs=2e-5), (
+                        heading
+                    )
+
+
+def test_a_temperature_changes_neither_the_id_nor_the_raw_result(tmp_path: Path) -> None:
+    warm = replace(BASE, temperature=2.0)
+    assert warm.identity("x") == BASE.identity("x")
+    (one,), (two,) = run_probes([BASE], tmp_path / "one"), run_probes([warm], tmp_path / "two")
+    assert one.result is not None
+    assert two.result is not None
+    for heading, values in one.result["metrics"].items():
+        assert two.result["metrics"][heading] == values
+    assert one.result["operating_curve"] == two.result["operating_curve"]
+    assert one.result["operating_curve"] != two.result["calibrated"]["operating_curve"]
+
+
+def test_the_final_run_of_a_search_has_its_temperature(tmp_path: Path) -> None:
+    plan = probe_plan(replace(BASE, validation=0.4), {"hace": LossConfig("hace")}, [0], rates=[1.0, 4.0])
+    records = run_plan(plan, tmp_path)
+    final = next(r.run for r in records if r.stage == "final" and r.run)
+    chosen = next(r.run for r in records if r.stage == "search" and r.run and r.lr == final.config.lr)
+    assert chosen.result is not None
+    assert final.result is not None
+    assert final.config.temperature == chosen.result["temperature"]["value"]
+    assert "calibrated: selection" in final.result["metrics"]

@@ -20,7 +20,7 @@ from hace.data import Features
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe.scaling import Scaling, head_outputs
 from hace.lab.runs.config import ProbeConfig
-from hace.lab.runs.result import diverged_result, evaluate_outputs
+from hace.lab.runs.result import diverged_result, evaluate_run
 from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.runs.writer import RunWriter, start_run
@@ -101,7 +101,7 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     for config in configs:
         hierarchy = sources[data_key(config)].dataset.hierarchy
         shared: dict[str, Any] = config.to_dict()
-        for key in ("loss", "lr", "weight_decay", "keep"):
+        for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
             del shared[key]
         shared["data"] = {**shared["data"], "shuffle": None}
         shared["outputs"] = config.loss.build(hierarchy).num_outputs
@@ -165,7 +165,7 @@ def run_pass(
         heads = _fit(todo, task, x, x_val, done)
         share = (time.monotonic() - began) / len(heads)
         for (config, loss, writer), head in zip(todo, heads, strict=True):
-            _finish(writer, config, loss, head, task, x_eval, scaling, share)
+            _finish(writer, config, loss, head, task, (x_val, x_eval), scaling, share)
 
 
 def _fit(
@@ -244,11 +244,12 @@ def _finish(
     loss: HierarchicalLoss,
     head: FittedHead,
     task: Task[Features],
-    x: Tensor,
+    features: tuple[Tensor | None, Tensor],
     scaling: Scaling,
     seconds: float,
 ) -> None:
     began = time.monotonic()
+    x_val, x = features
     about = {
         "samples": len(task.train),
         "features": int(x.shape[1]),
@@ -263,7 +264,11 @@ def _finish(
         return
     weights = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
     weights |= scaling.tensors()
-    outcome = evaluate_outputs(loss, head_outputs(x, weights), task.evaluated.nodes, task.hierarchy)
+
+    def outputs(split: Features) -> Iterable[Tensor]:
+        return head_outputs(x if split is task.evaluated or x_val is None else x_val, weights)
+
+    outcome = evaluate_run(config, task, loss, outputs)
     result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
     if config.keep or writer.run.keeps:
         writer.finish(result, weights, outcome.predictions(), config if config.keep else None)

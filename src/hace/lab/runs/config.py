@@ -135,6 +135,8 @@ class RunConfig(Config):
         lr: The highest learning rate.
         weight_decay: Of the weights, not of biases.
         momentum: Of SGD; of AdamW the first beta.
+        temperature: By which scores are divided for the calibrated metrics, beside the raw ones. A run that holds out samples
+            fits its own on them; a study hands the final run the one of its search.
     """
 
     kind: ClassVar[str] = ""
@@ -149,6 +151,7 @@ class RunConfig(Config):
     lr: float = setting(1.0, RATE)
     weight_decay: float = setting(0.0, AT_LEAST_ZERO)
     momentum: float = setting(0.9, SHARE)
+    temperature: float | None = setting(None, POSITIVE, decides=False)
 
     def conflicts(self) -> list[str]:
         """A result on validation samples where none are held out."""

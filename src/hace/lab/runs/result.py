@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from hace.data.samples import Split
+from hace.decisions import fit_temperature
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
+from hace.lab.runs.config import RunConfig
+from hace.lab.runs.samples import Task
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import Evaluation
 from hace.metrics.evaluator import Evaluator
 
+_S = TypeVar("_S", bound=Split)
+
+
+class Temperature(NamedTuple):
+    """The temperature of a run, and where it comes from.
+
+    Attributes:
+        value: By which scores are divided; None where no temperature is best.
+        source: "val": the samples that the run held out; "config": its configuration, which has it from a search.
+        problem: Why there is none.
+    """
+
+    value: float | None
+    source: str
+    problem: str | None = None
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a model does on a split."""
+    """What a model does on a split.
+
+    Attributes:
+        report: All metrics, those of calibrated scores among them if there is a temperature from other samples.
+        temperature: The temperature, if there is one.
+    """
 
     report: Evaluation
+    temperature: Temperature | None = None
 
     def predictions(self) -> dict[str, np.ndarray]:
         """A few numbers for each sample, from which tables, intervals and confusions follow.
@@ -57,6 +84,7 @@ class Outcome:
             "status": "finished",
             "split": split,
             **self.report.to_dict(),
+            **({} if self.temperature is None else {"temperature": self.temperature._asdict()}),
             "train": dict(train),
             "seconds": round(seconds, 3),
         }
@@ -85,16 +113,19 @@ class ScoreView:
         hierarchy: The tree of the results. If the loss has another one (the shuffled control), only its leaves
             are comparable: their logits are aggregated over the true tree.
         restricted: Whether classes are left out, which takes logits: log q* no longer shows a node's own mass.
+        temperature: By which scores are divided, which takes logits, too; None leaves them as they are.
     """
 
     loss: HierarchicalLoss
     hierarchy: Hierarchy
     restricted: bool = False
+    temperature: float | None = None
 
     @cached_property
     def kind(self) -> str:
         """The kind of scores, as `hace.predict` and `Evaluator` name it."""
-        return "node_log_probs" if self._same and not self.restricted else "logits"
+        logits = self.restricted or self.temperature is not None
+        return "node_log_probs" if self._same and not logits else "logits"
 
     @cached_property
     def outputs(self) -> str:
@@ -108,7 +139,8 @@ class ScoreView:
         """(B, C) raw outputs -> (B, N) or (B, n) scores."""
         if self.kind == "node_log_probs":
             return self.loss.node_log_probs(z)
-        return z if self.outputs == "nodes" else self.loss.leaf_logits(z)
+        logits = z if self.outputs == "nodes" else self.loss.leaf_logits(z)
+        return logits if self.temperature is None else logits / self.temperature
 
     @cached_property
     def _same(self) -> bool:
@@ -118,6 +150,59 @@ class ScoreView:
     def _softmax(self) -> bool:
         """Whether q* comes from a softmax over all outputs; a conditional softmax has one among siblings."""
         return type(self.loss).node_log_probs is HierarchicalLoss.node_log_probs
+
+
+def held_out_temperature(
+    loss: HierarchicalLoss, outputs: Iterable[Tensor], truth: np.ndarray, hierarchy: Hierarchy
+) -> Temperature:
+    """The temperature that fits held-out samples best.
+
+    Args:
+        loss: The loss the model was trained with, which defines the columns.
+        outputs: Chunks (B, loss.num_outputs) of the samples that the run held out.
+        truth: (S,) node indices of `hierarchy`.
+        hierarchy: The tree of the results.
+    """
+    view = ScoreView(loss, hierarchy, temperature=1.0)
+    scores = torch.cat([view(z) for z in outputs])
+    try:
+        value = fit_temperature(scores, truth, hierarchy, labels="nodes", outputs=view.outputs)
+    except DataError as error:
+        return Temperature(None, "val", str(error))
+    return Temperature(value, "val")
+
+
+def evaluate_run(
+    config: RunConfig,
+    task: Task[_S],
+    loss: HierarchicalLoss,
+    outputs: Callable[[_S], Iterable[Tensor]],
+) -> Outcome:
+    """The outcome of a run: metrics of the evaluated samples, raw and, with a temperature from other samples, calibrated.
+
+    Args:
+        config: The run.
+        task: Its samples.
+        loss: The loss the model was trained with.
+        outputs: From samples to chunks of the model's raw outputs; called for the splits of :func:`scored_splits`, in order.
+    """
+    h = task.hierarchy
+    if task.val is task.evaluated:  # a search: its metrics on these samples stay raw
+        chunks = list(outputs(task.evaluated))
+        fitted = held_out_temperature(loss, chunks, task.evaluated.nodes, h)
+        return replace(evaluate_outputs(loss, chunks, task.evaluated.nodes, h), temperature=fitted)
+    fitted = None if config.temperature is None else Temperature(config.temperature, "config")
+    if task.val is not None:
+        fitted = held_out_temperature(loss, outputs(task.val), task.val.nodes, h)
+    value = None if fitted is None else fitted.value
+    chunks = outputs(task.evaluated)
+    found = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, temperature=value)
+    return replace(found, temperature=fitted)
+
+
+def scored_splits(task: Task[_S]) -> list[_S]:
+    """The samples that a finished model scores: those held out, for the temperature, and those of the result."""
+    return [task.evaluated] if task.val is None or task.val is task.evaluated else [task.val, task.evaluated]
 
 
 def evaluate_outputs(
@@ -130,6 +215,7 @@ def evaluate_outputs(
     distance: str = "lca_height",
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     bins: int = 15,
+    temperature: float | None = None,
 ) -> Outcome:
     """All metrics of a model's raw outputs.
 
@@ -139,28 +225,36 @@ def evaluate_outputs(
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree of the results.
         subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
+        temperature: Fitted on other samples: metrics of scores divided by it are given beside the raw ones.
 
     Raises:
         DataError: There are more or fewer outputs than samples.
     """
-    view = ScoreView(loss, hierarchy, restricted=subset is not None)
-    evaluator = Evaluator(
-        hierarchy,
-        kind=view.kind,
-        outputs=view.outputs,
-        labels="nodes",
-        subset=subset,
-        distance=distance,
-        rules=rules or {},
-        bins=bins,
-    )
+    views = [ScoreView(loss, hierarchy, subset is not None)]
+    if temperature is not None:
+        views.append(ScoreView(loss, hierarchy, subset is not None, temperature))
+    evaluators = [
+        Evaluator(
+            hierarchy,
+            kind=view.kind,
+            outputs=view.outputs,
+            labels="nodes",
+            subset=subset,
+            distance=distance,
+            rules=rules or {},
+            bins=bins,
+        )
+        for view in views
+    ]
     start = 0
     truth = np.asarray(truth)
     for z in outputs:
-        evaluator.add(view(z), truth[start : start + len(z)])
+        for view, evaluator in zip(views, evaluators, strict=True):
+            evaluator.add(view(z), truth[start : start + len(z)])
         start += len(z)
     if start != len(truth):  # a model that dropped its last batch would look better or worse than it is
         raise DataError(
             f"A model must score every sample once. Got {start:,} rows for {len(truth):,} samples."
         )
-    return Outcome(evaluator.evaluation())
+    raw, *calibrated = (evaluator.evaluation() for evaluator in evaluators)
+    return Outcome(raw.with_calibrated(calibrated[0], temperature) if calibrated else raw)

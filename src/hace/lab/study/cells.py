@@ -204,7 +204,9 @@ class Record:
 
 
 def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, str]:
-    """The candidate of a cell's final run; or None, and why there is none: "" while the search is not finished.
+    """The candidate of a cell's final run, with the temperature that its search fitted.
+
+    Or None, and why there is none: "" while the search is not finished.
 
     Args:
         cell: The cell.
@@ -220,9 +222,16 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
     if len(runs) < len(searched):
         return None, ""
     try:
-        return cell.candidates[select(runs)], ""
+        chosen = select(runs)
+        return {**cell.candidates[chosen], **_fitted(runs[chosen])}, ""
     except DataError as error:
         return None, str(error)
+
+
+def _fitted(run: Run) -> Candidate:
+    """The temperature that a search fitted on its held-out samples, for the final run; nothing where it has none."""
+    value = ((run.result or {}).get("temperature") or {}).get("value")
+    return {} if value is None else {"temperature": value}
 
 
 def select(runs: Sequence[Run]) -> int:

@@ -25,7 +25,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.models import load_weights
 from hace.lab.runs.devices import fallback_note
 from hace.lab.runs.progress import Start, Step
-from hace.lab.runs.result import diverged_result, evaluate_outputs
+from hace.lab.runs.result import diverged_result, evaluate_run, scored_splits
 from hace.lab.runs.run import DataPrint, Run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.runs.stopping import DivergedError, Ear, Stopped, listening
@@ -204,18 +204,18 @@ def _finish(training: Training, journal: Journal, ear: Ear) -> None:
     """Evaluate, and write what a finished run has. A signal stops it, unless other processes count on this one."""
     task, state = training.task, training.state
 
-    def until_stopped() -> Iterator[Tensor]:
-        for rows in training.outputs(task.evaluated):
+    def until_stopped(samples: Samples) -> Iterator[Tensor]:
+        for rows in training.outputs(samples):
             if ear.heard and training.team.world == 1:
                 raise Stopped(journal.stopped(state.position, ear.heard), ear.heard)
             yield rows
 
-    outputs = until_stopped()
     if not training.team.main:
-        for _ in outputs:  # it takes part, and the first process counts
-            pass
+        for samples in scored_splits(task):
+            for _ in until_stopped(samples):  # it takes part, and the first process counts
+                pass
         return
-    outcome = evaluate_outputs(training.loss.cpu(), outputs, task.evaluated.nodes, task.hierarchy)
+    outcome = evaluate_run(training.config, task, training.loss.cpu(), until_stopped)
     training.tick()
     result = outcome.result(training.config.evaluate, _about(training), state.position.seconds)
     journal.finish(result, tensors(state.result), outcome.predictions())
