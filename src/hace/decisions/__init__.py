@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
-from hace.decisions.guarantees import guaranteed_threshold
+from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import RULES, predict
 from hace.decisions.scores import SCORE_KINDS
 
-__all__ = ["RULES", "SCORE_KINDS", "Decisions", "fit_temperature", "guaranteed_threshold", "predict"]
+__all__ = [
+    "RULES",
+    "SCORE_KINDS",
+    "Decisions",
+    "GuaranteedThreshold",
+    "fit_temperature",
+    "guaranteed_threshold",
+    "predict",
+]

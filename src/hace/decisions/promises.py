@@ -1,0 +1,188 @@
+"""What a threshold promises about new samples, and the least threshold that calibration samples support.
+
+Calibration sample i has the loss L_i(t) at the threshold t, from 0 to a known most, and never more at a greater t. With
+n samples, alpha the promised mean loss as a share of the most, W(t) = sum L_i(t) / most, and delta = 1 - confidence:
+
+    samples, without confidence   (W(t) + 1) / (n + 1) <= alpha                  conformal risk control
+    samples, with confidence      P(Bin(n, alpha) <= W(t)) <= delta              Clopper-Pearson, where losses are 0 or 1
+                                  the bound of Hoeffding and Bentkus             where they are distances
+    answers, with confidence      P(Bin(m(t), alpha) <= W(t)) <= delta           of the m(t) samples answered at t
+
+For `samples` the expected loss falls as t grows, so the least t that passes, searched down from the safest, is valid: the
+search errs only if it passes at the greatest t whose expected loss is above alpha, which has probability delta.
+
+For `answers` the share of false answers need not fall. The m(t) answers at a t fixed in advance are a sample of all answers
+at t, so the binomial test of that t is exact, but a t chosen by looking is not fixed. Hence one fifth of the samples, drawn
+by a fixed seed, chooses a list of thresholds, from one that it finds safe down to 0, and the other four fifths test them in
+this order up to the first failure. Given the first part the list is fixed. To accept a threshold that breaks the promise,
+the search must first pass the test of the first such threshold in the list, which has probability at most delta. No
+assumption on the shape of the curve is needed (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then Test").
+
+References: Angelopoulos et al. 2022, "Conformal Risk Control"; Bates et al. 2021, "Distribution-Free, Risk-Controlling
+Prediction Sets"; Geifman and El-Yaniv 2017, "Selective Classification for Deep Neural Networks".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from hace.decisions.outcomes import Outcomes
+from hace.errors import ConfigError, DataError
+from hace.losses.checks import is_number
+
+PROMISES = ("samples", "answers")
+_CHOOSING = 5  # one sample in so many chooses the thresholds that the others test
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a threshold guarantees.
+
+    Attributes:
+        alpha: the mean loss it allows, as a share of the greatest loss.
+        delta: the probability of breaking the promise; None for a promise on average.
+        of: ``"samples"`` or ``"answers"``.
+        most: the greatest loss: 1 for false answers, or a distance.
+    """
+
+    alpha: Fraction
+    delta: Fraction | None
+    of: str
+    most: int = 1
+
+    @classmethod
+    def of_accuracy(cls, accuracy: float, confidence: float | None, of: str) -> Promise:
+        """A promise about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
+        if of not in PROMISES:
+            raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
+        alpha = 1 - _share("accuracy", accuracy)
+        if of == "answers" and confidence is None:
+            raise ConfigError(
+                "of='answers' needs confidence: its promise is a ratio and holds with a probability, not on average. "
+                "Give confidence=0.9, or of='samples'."
+            )
+        return cls(alpha, _delta(confidence), of)
+
+    @classmethod
+    def of_distance(cls, at_most: float, confidence: float | None, most: int) -> Promise:
+        """A promise about the mean distance of false answers, where no distance is above ``most``."""
+        if not is_number(at_most) or not 0 < at_most < most:
+            raise ConfigError(
+                f"at_most must be a distance above 0 and below {most}, the greatest in this hierarchy. Got {at_most!r}."
+            )
+        return cls(Fraction(str(float(at_most))) / most, _delta(confidence), "samples", most)
+
+    def __str__(self) -> str:
+        if self.most > 1:
+            return f"a mean distance of at most {float(self.alpha * self.most):g}"
+        return f"{float(1 - self.alpha):g} of the {self.of}"
+
+    def needed(self) -> int:
+        """The least number of samples that allows a promise at all: with no loss in any of them."""
+        if self.delta is None:
+            return math.ceil(1 / self.alpha) - 1
+        number = max(1, math.floor(math.log(self.delta) / math.log1p(-self.alpha)) - 1)
+        while not self.holds(np.array([0]), np.array([number]))[0]:
+            number += 1
+        if self.of == "samples":
+            return number
+        return next(n for n in range(number, 2 * number + 2) if n - n // _CHOOSING >= number)
+
+    def holds(self, loss: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Whether so much loss in all, of so many samples, supports the promise."""
+        if self.delta is None:
+            pairs = zip(loss.tolist(), number.tolist(), strict=True)
+            return np.array([w + self.most <= self.alpha * self.most * (n + 1) for w, n in pairs], dtype=bool)
+        from scipy.special import bdtr
+
+        alpha, share = float(self.alpha), loss / self.most
+        bound = bdtr(np.ceil(share), number.astype(np.int64), alpha)
+        if self.most > 1:
+            bound = np.minimum(math.e * bound, np.exp(-number * _divergence(share / number, alpha)))
+        return bound <= float(self.delta)
+
+    def threshold(self, outcomes: Outcomes) -> float:
+        """The least threshold that keeps the promise.
+
+        Args:
+            outcomes: of the rule, on the calibration samples.
+
+        Raises:
+            DataError: too few samples, or no threshold keeps it.
+        """
+        needed, number = self.needed(), len(outcomes)
+        if number < needed:
+            how = "" if self.delta is None else f" with confidence {float(1 - self.delta):g}"
+            raise DataError(
+                f"scores must hold at least {needed} samples to promise {self}{how}. Got {number}. Calibrate on more "
+                "samples, or ask for less."
+            )
+        search = self._of_samples if self.of == "samples" else self._of_answers
+        threshold = search(outcomes)
+        if threshold is None or threshold > 1:
+            raise DataError(
+                f"No threshold from 0 to 1 promises {self}: too many answers are false however sure the model is. Ask for "
+                "less, or calibrate on more samples."
+            )
+        return threshold
+
+    def _of_samples(self, outcomes: Outcomes) -> float | None:
+        """The search over every place where the loss changes."""
+        places = outcomes.places()
+        kept = self.holds(outcomes.loss_above(places), np.full(len(places), len(outcomes)))
+        return _last_kept(places, kept)
+
+    def _of_answers(self, outcomes: Outcomes) -> float | None:
+        """The test of thresholds that one part chooses, on the other part."""
+        order = np.random.default_rng(0).permutation(len(outcomes))
+        cut = len(order) // _CHOOSING
+        first, second = outcomes.take(order[:cut]), outcomes.take(order[cut:])
+        places = first.places(answers=True)
+        places = places[self._start(first, places, len(second)) :]
+        kept = self.holds(second.loss_above(places), second.answers_above(places))
+        return _last_kept(places, kept)
+
+    def _start(self, first: Outcomes, places: np.ndarray, number: int) -> int:
+        """Where the first part expects the test of the second, of ``number`` samples, to pass most surely."""
+        if not len(first):
+            return len(places) - 1
+        from scipy.stats import betabinom, binom
+
+        assert self.delta is not None
+        alpha, delta = float(self.alpha), float(self.delta)
+        answers, false = first.answers_above(places), first.loss_above(places)
+        expected = np.round(number * answers / len(first))
+        allowed = binom.ppf(delta, expected, alpha)
+        allowed -= binom.cdf(allowed, expected, alpha) > delta
+        passes = betabinom.cdf(allowed, expected, false + 0.5, answers - false + 0.5)
+        return int(np.argmax(np.where(allowed >= 0, passes, 0.0)))
+
+
+def _last_kept(places: np.ndarray, kept: np.ndarray) -> float | None:
+    """The threshold just above the last place before the first that is not kept; 0 where all are."""
+    last = (int(np.argmin(kept)) if not kept.all() else len(kept)) - 1
+    if last < 0:
+        return None
+    return 0.0 if places[last] == -np.inf else float(np.nextafter(places[last], 2.0))
+
+
+def _divergence(mean: np.ndarray, alpha: float) -> np.ndarray:
+    """KL(Bernoulli(min(mean, alpha)) || Bernoulli(alpha))."""
+    from scipy.special import rel_entr
+
+    mean = np.minimum(mean, alpha)
+    return rel_entr(mean, alpha) + rel_entr(1 - mean, 1 - alpha)
+
+
+def _share(name: str, value: float) -> Fraction:
+    if not is_number(value) or not 0 < value < 1:
+        raise ConfigError(f"{name} must be a number above 0 and below 1. Got {value!r}.")
+    return Fraction(str(float(value)))
+
+
+def _delta(confidence: float | None) -> Fraction | None:
+    return None if confidence is None else 1 - _share("confidence", confidence)
