@@ -72,6 +72,7 @@ def do_study(presets: Mapping[str, Preset], choices: Choices, args: argparse.Nam
     check_study_options(args)
     plan = make_plan(presets, choices, absent=args.dry_run)
     survey = Survey(plan.data)
+    plan = survey.asked(plan)
     for note in survey.notes():
         print(note, file=sys.stderr)
     say_skipped(plan, presets)
@@ -118,7 +119,8 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
     print(f"{summary(tally)}: {study.folder}")
     if tally.edges:
         print(
-            f"{tally.edges:,} of {tally.searches:,} searches chose the smallest or largest rate: wider --rates may do better"
+            f"{tally.edges:,} of {tally.searches:,} searches chose the smallest or largest value: wider --rates or --decays "
+            "may do better"
         )
     if tally.sum("failed"):
         for failure in list(scheduler.failures.values())[:ERRORS_SHOWN]:

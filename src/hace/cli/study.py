@@ -28,6 +28,8 @@ examples:
   hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
   hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
   hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
+  hace study mixed-labels --out S                        coarse labels: use or drop them? synthetic features
+  hace study mixed-labels --features birds=birds.npz --hierarchy birds=taxonomy.csv --shares 0,80 --out S
   hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
 
 Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be visible to
@@ -58,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--methods", metavar="M,...", help="methods, instead of the study's")
     what.add_argument("--rates", metavar="R,...", help="learning rates, instead of a fair study's")
+    what.add_argument(
+        "--decays", metavar="D,...", help="weight decays to search with every rate, instead of a fair study's"
+    )
     what.add_argument("--seeds", metavar="K", type=int, help="number of seeds, instead of the study's")
     what.add_argument(
         "--set",
@@ -69,6 +74,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument(
         "--epochs-scale", metavar="X", type=float, default=1.0, help="multiply the epochs of every run"
+    )
+
+    labels = parser.add_argument_group("what is known of the training labels")
+    labels.add_argument(
+        "--shares",
+        metavar="P,...",
+        help="mixed-labels: percent known only coarsely; noisy-labels: percent wrong",
+    )
+    labels.add_argument("--fine", metavar="K,...", help="low-shot: known labels per class")
+    labels.add_argument(
+        "--coarse-to",
+        metavar="TO",
+        help="what coarse labels are known to: parent (default), top, or a level by number or name",
     )
 
 
@@ -86,15 +104,20 @@ def run(args: argparse.Namespace) -> None:
         pairs(args.data_root, "--data-root"),
         pairs(args.hierarchy, "--hierarchy"),
     )
-    methods = None if args.methods is None else tuple(args.methods.split(","))
+    shares = listed_numbers("--shares", args.shares)
+    fine = listed_numbers("--fine", args.fine)
     choices = Choices(
         place,
         pairs(args.only, "--only"),
-        methods,
-        rates(args.rates),
-        args.seeds,
-        args.epochs_scale,
-        numbers(pairs(args.set, "--set")),
+        methods=None if args.methods is None else tuple(args.methods.split(",")),
+        rates=listed_numbers("--rates", args.rates),
+        decays=listed_numbers("--decays", args.decays),
+        shares=shares and tuple(share / 100 for share in shares),
+        fine=fine and tuple(int(k) if k.is_integer() else k for k in fine),  # pyright: ignore[reportArgumentType]
+        coarse_to=args.coarse_to,
+        seeds=args.seeds,
+        epochs_scale=args.epochs_scale,
+        settings=numbers(pairs(args.set, "--set")),
     )
     tally = do_study(find_presets(args.preset, studies()), choices, args)
     if tally is not None and tally.sum("failed"):
@@ -123,11 +146,11 @@ def print_presets() -> None:
         print(f"- {assumption}")
 
 
-def rates(text: str | None) -> tuple[float, ...] | None:
-    """Learning rates from the command line."""
+def listed_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """Numbers from the command line, such as "0.5,1"."""
     if text is None:
         return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"--rates must be numbers with commas between them. Got {text!r}.") from None
+        raise ConfigError(f"{option} must be numbers with commas between them. Got {text!r}.") from None

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.methods import METHODS
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, describe, learning_rates, recipe
@@ -60,7 +61,9 @@ def paper_config(
     if pairing is not None:  # SCE's rate follows from the dilution of the HACE run it is paired with
         lr = learning_rates(method, row.lr, 0.5 if dilution is None else dilution, pairing)
     return TrainConfig(
-        data=DataConfig(dataset, root, shuffle=seed if chosen.shuffled else None),
+        data=DataConfig(
+            dataset, root, shuffle=seed if chosen.shuffled else None, labels=LabelsConfig(drop=chosen.drops)
+        ),
         loss=chosen.loss_at(dilution) if chosen.diluted else chosen.loss,
         seed=seed,
         epochs=row.epochs[dataset],

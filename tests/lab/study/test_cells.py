@@ -67,7 +67,11 @@ def test_the_edge_of_a_grid() -> None:
     two = replace(CELL, candidates=rate_candidates([1.0, 2.0]))
     assert not any(two.at_edge(c) for c in two.candidates)  # of two, either is an edge
     decays = tuple({"lr": 1.0, "weight_decay": w} for w in (0.0, 0.1, 0.2))
-    assert [replace(CELL, candidates=decays).at_edge(c) for c in decays] == [True, False, True]
+    assert [replace(CELL, candidates=decays).at_edge(c) for c in decays] == [
+        False,
+        False,
+        True,
+    ]  # below 0 is nothing
 
 
 def test_selection() -> None:

@@ -14,7 +14,7 @@ from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
 from hace.lab.study.executors import InProcess
 from hace.lab.study.jobs import Job, JobResult
 from hace.lab.study.plans import Choices, StudyPlan, make_plan
-from hace.lab.study.presets import PRESETS
+from hace.lab.study.presets import find_presets
 from hace.lab.study.scheduler import Scheduler
 from hace.lab.study.start import Survey, start_study
 from hace.lab.study.study import read_study
@@ -66,7 +66,7 @@ class Told:
 def probes(folder: Path, retries: int = 1) -> Scheduler:
     """A study of one method at two rates: two searches that share a pass, and the final run."""
     choices = Choices(only={"method": "sce"}, rates=(1.0, 8.0), seeds=1, epochs_scale=0.04)
-    plan = make_plan(PRESETS, choices)
+    plan = make_plan(find_presets("demo"), choices)
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / "study", plan, choices, survey), survey.sources, retries=retries)
 

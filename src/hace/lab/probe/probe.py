@@ -1,14 +1,15 @@
 """Linear probes: from configurations to run directories.
 
-Runs that differ only in loss, rate or decay share one pass over the features and give the same bits as alone. A pass is
-the unit of work: :func:`passes` groups runs into passes, :func:`run_pass` does one. Finished runs are never repeated.
+Runs that differ only in loss, rate or decay share one pass over the features and give the same bits as alone; runs that
+know other labels do not. A pass is the unit of work: :func:`passes` groups runs into passes, :func:`run_pass` does one.
+Finished runs are never repeated.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from torch import Tensor
 from hace.data import Features
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe.scaling import Scaling, head_outputs
-from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import diverged_result, evaluate_run
 from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
@@ -67,12 +69,12 @@ def run_probes(
 
 
 def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
-    """The data of configurations, each loaded once. The shuffled control shares those of the true tree."""
+    """The data of configurations, each loaded once, whatever they train on: shuffled trees and other labels come later."""
     sources: Sources = {}
     for config in configs:
         key = data_key(config)
         if key not in sources:
-            source = load_source(replace(config.data, shuffle=None))
+            source = load_source(_as_loaded(config.data))
             if not isinstance(source.dataset["train"], Features):
                 raise ConfigError(
                     f"data.name of a probe must be a data set of features. Got {config.data.name!r}, which has images: compute "
@@ -84,7 +86,11 @@ def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
 
 def data_key(config: ProbeConfig) -> str:
     """The key of a configuration's data in `load_sources`."""
-    return json.dumps(replace(config.data, shuffle=None).to_dict(), sort_keys=True, default=str)
+    return json.dumps(_as_loaded(config.data).to_dict(), sort_keys=True, default=str)
+
+
+def _as_loaded(data: DataConfig) -> DataConfig:
+    return replace(data, shuffle=None, labels=LabelsConfig())
 
 
 def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
@@ -98,13 +104,16 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     L-BFGS trains each head alone, so its passes hold one run.
     """
     groups: dict[str, dict[str, ProbeConfig]] = {}
+    widths: dict[str, int] = {}  # building a loss for each of thousands of runs takes minutes
     for config in configs:
-        hierarchy = sources[data_key(config)].dataset.hierarchy
+        loss = json.dumps([data_key(config), config.loss.to_dict()], sort_keys=True, default=str)
+        if loss not in widths:
+            widths[loss] = config.loss.build(sources[data_key(config)].dataset.hierarchy).num_outputs
         shared: dict[str, Any] = config.to_dict()
         for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
             del shared[key]
         shared["data"] = {**shared["data"], "shuffle": None}
-        shared["outputs"] = config.loss.build(hierarchy).num_outputs
+        shared["outputs"] = widths[loss]
         group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
         # A run given twice is one run.
         group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
@@ -145,8 +154,9 @@ def run_pass(
     if not missing:
         return
     # Before any folder is made: data or losses that do not fit leave nothing behind.
-    tasks = [make_task(source, config) for config in missing]
-    task = tasks[0]  # the others differ in the loss's tree only
+    trees = {config.data.shuffle: config for config in missing}
+    tasks = {shuffle: make_task(source, config) for shuffle, config in trees.items()}
+    task = next(iter(tasks.values()))  # the others differ in the loss's tree only
     scaling = Scaling.fitted(missing[0].normalize, task.train.x)
     x, x_val, x_eval = normalized(task, scaling)
     losses = _losses(missing, tasks)
@@ -216,11 +226,14 @@ def optimization_of(config: ProbeConfig) -> Optimization:
     )
 
 
-def _losses(configs: Sequence[ProbeConfig], tasks: Sequence[Task[Features]]) -> list[HierarchicalLoss]:
+def _losses(
+    configs: Sequence[ProbeConfig], tasks: Mapping[int | None, Task[Features]]
+) -> list[HierarchicalLoss]:
     """A loss for each run; runs with equal losses share the object, so one call serves them all."""
     built: dict[str, HierarchicalLoss] = {}
     found = []
-    for config, task in zip(configs, tasks, strict=True):
+    for config in configs:
+        task = tasks[config.data.shuffle]
         key = json.dumps([config.loss.to_dict(), config.data.shuffle], sort_keys=True)
         if key not in built:
             built[key] = config.loss.build(task.tree, task.labels)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hace.data import DATASETS
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
-from hace.lab.study.cells import NO_RESULT, Record, best_record
+from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plans import DINOV2
 from hace.metrics.sample_statistics import MetricKey
@@ -66,23 +66,26 @@ HEADLINES = (
 
 
 class Arena(NamedTuple):
-    """Where methods compete: a protocol, a data set and a model."""
+    """Where methods compete: a protocol, a data set, a model and what is known of the training labels."""
 
     protocol: str
     dataset: str
     model: str
+    labels: str = ""
 
     @property
     def title(self) -> str:
         """For headings."""
-        return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}"
+        labels = f", {self.labels}" if self.labels else ""
+        return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}{labels}"
 
     @property
     def slug(self) -> str:
         """For file names."""
         return "-".join(
             "".join(c if c.isalnum() or c in "._" else "_" for c in part)
-            for part in (self.dataset, self.model, self.protocol)
+            for part in (self.dataset, self.model, self.protocol, self.labels)
+            if part
         )
 
 
@@ -136,10 +139,10 @@ def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Arena, 
         key = record.key
         if record.stage == "search":
             if record.top1 is not None:
-                cell = (key.protocol, key.dataset, key.model, key.method, key.seed, key.dilution)
+                cell = (*arena_of(key), key.method, key.seed, key.dilution)
                 validation[cell] = max(validation.get(cell, 0.0), record.top1)
             continue
-        arena = Arena(key.protocol, key.dataset, key.model)
+        arena = arena_of(key)
         found.setdefault(arena, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
     order = {method: i for i, method in enumerate(METHODS)}
     chosen: dict[Arena, dict[str, Choice]] = {}
@@ -165,13 +168,14 @@ def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], flo
         key = record.key
         if key.protocol == "paper":
             return record.metric(*by)
-        return validation.get((*_arena(record), key.method, key.seed, key.dilution))
+        return validation.get((*arena_of(key), key.method, key.seed, key.dilution))
 
     return best_record(records, merit)
 
 
-def _arena(record: Record) -> Arena:
-    return Arena(record.key.protocol, record.key.dataset, record.key.model)
+def arena_of(key: CellKey) -> Arena:
+    """The arena of a cell."""
+    return Arena(key.protocol, key.dataset, key.model, key.labels)
 
 
 def level_names(hierarchy: Hierarchy) -> tuple[str, ...]:

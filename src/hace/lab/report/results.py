@@ -7,7 +7,7 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, chosen_runs, method_title
+from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, arena_of, chosen_runs, method_title
 from hace.lab.report.scores import ArenaScores, Store
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
@@ -101,7 +101,7 @@ def _matched(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
     found: dict[str, dict[int, Record]] = {}
     for record in records:
         key = record.key
-        if record.stage == "final" and key.pairing and Arena(key.protocol, key.dataset, key.model) == arena:
+        if record.stage == "final" and key.pairing and arena_of(key) == arena:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
     return {name: Choice(arena, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
 
@@ -111,11 +111,7 @@ def _by_dilution(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
     found: dict[str, dict[float, dict[int, Record]]] = {}
     for record in records:
         key = record.key
-        if (
-            record.stage == "final"
-            and key.dilution is not None
-            and Arena(key.protocol, key.dataset, key.model) == arena
-        ):
+        if record.stage == "final" and key.dilution is not None and arena_of(key) == arena:
             found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
     return {
         f"{method_title(method)}, d = {d:g}": Choice(

@@ -234,6 +234,7 @@ RUN_COLUMNS = (
     "dilution",
     "pairing",
     "seed",
+    "labels",
     "stage",
     "lr",
     "status",

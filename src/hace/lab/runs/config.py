@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, Rule, setting
 from hace.losses.base import SHARED
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
@@ -38,6 +39,7 @@ class DataConfig(Config):
         options: Options of the data set.
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
             true tree.
+        labels: What is known of the training labels; by default all of them, as they are.
     """
 
     name: str = setting("synthetic-features")
@@ -46,6 +48,7 @@ class DataConfig(Config):
     root_node: bool | None = setting(None)
     options: Mapping[str, Any] = setting({})
     shuffle: int | None = setting(None, AT_LEAST_ZERO)
+    labels: LabelsConfig = setting(LabelsConfig, added=True)  # noqa: RUF009
 
     def conflicts(self) -> list[str]:
         """An unknown data set or option."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -15,6 +15,7 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, RunConfig
+from hace.lab.runs.labels import known_labels, part_of_each
 from hace.lab.runs.run import DataPrint
 
 _S = TypeVar("_S", bound=Split)
@@ -98,38 +99,48 @@ def load_source(config: DataConfig) -> Source[Any]:
 
 
 def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
-    """Split and, for the control, shuffle.
+    """Split, take away what `config.data.labels` does not know and, for the control, shuffle.
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
-    label and chosen by the seed.
+    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others.
 
     Raises:
         DataError: There is no such split, nothing is left to train on, or labels above the leaves meet a shuffled tree.
     """
-    data = source.dataset
+    data, what = source.dataset, config.data.labels
     train, val = data["train"], None
+    size, own = len(train), data["val"] if "val" in data.splits else None
+    if config.validation == "split" and own is None:
+        raise DataError(
+            f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. Give a share to hold out, such "
+            "as 0.1."
+        )
+    true = train.nodes if own is None else np.concatenate([train.nodes, own.nodes])
+    known = known_labels(true, data.hierarchy, what, config.seed, first=size)
     if config.validation == "split":
-        if "val" not in data.splits:
-            raise DataError(
-                f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. Give a share to hold out, such "
-                "as 0.1."
-            )
-        val = data["val"]
-    elif "val" in data.splits:
-        train = train.joined([train, data["val"]])
+        known, val = known[:size], own
+    elif own is not None:
+        train = train.joined([train, own])
     if isinstance(config.validation, float) and config.validation:
         pool = train
-        kept, held = held_out(pool.nodes, config.validation, config.seed)
+        kept, held = held_out(2 * true + (known == true), config.validation, config.seed)
         if not len(held):
             raise DataError(
                 f"validation={config.validation} of {len(pool)} training samples holds out none: every class has too few. "
                 "Give a larger share."
             )
-        train, val = pool.select(kept), pool.select(held)
+        train, val, known = pool.select(kept), pool.select(held), known[kept]
+    train = replace(train, nodes=known)
     evaluated = data["test"] if config.evaluate == "test" else val
     assert evaluated is not None  # the configuration checks that
-    coarse = bool((data.hierarchy.labels[train.nodes] < 0).any())
+    coarse = bool((data.hierarchy.labels[known] < 0).any())
+    if what.drop:
+        train = train.select(train.leaf_only())
+        if not len(train):
+            raise DataError(
+                "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
+            )
     tree = data.hierarchy
     if config.data.shuffle is not None:
         if coarse:
@@ -153,10 +164,4 @@ def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np
         >>> len(kept), np.bincount(np.array([0] * 10 + [1] * 5 + [2])[held]).tolist()
         (13, [2, 1])
     """
-    shuffled = np.random.default_rng([seed, 0x5EED]).permutation(len(nodes))
-    order = shuffled[np.argsort(nodes[shuffled], kind="stable")]  # label by label, at random within each
-    _, first, counts = np.unique(nodes[order], return_index=True, return_counts=True)
-    quota = np.minimum(np.floor(share * counts + 0.5).astype(np.int64), counts - 1)
-    place = np.arange(len(nodes)) - np.repeat(first, counts)  # 0, 1, ... within each label
-    held = place < np.repeat(quota, counts)
-    return np.sort(order[~held]), np.sort(order[held])
+    return part_of_each(nodes, share, [seed, 0x5EED])

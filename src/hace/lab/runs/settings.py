@@ -32,17 +32,22 @@ RATE = Rule("more than 0 and below 1e30", lambda v: 0 < v < 1e30)  # beyond, flo
 SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
 
 
-def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
+def setting(
+    default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True, added: bool = False
+) -> Any:
     """A field of a configuration.
 
     Args:
-        default: Its default; a dictionary is copied.
+        default: Its default; a dictionary is copied, a class (another configuration) called.
         rule: The rule for its value; None, where the type allows it, always passes.
         decides: Whether it decides the result of a run, and so its id.
+        added: Whether it came later: at its default it is not part of the id, so that earlier runs keep theirs.
     """
-    metadata = {"rule": rule, "decides": decides}
+    metadata = {"rule": rule, "decides": decides, "added": added}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    if isinstance(default, type):
+        return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -72,9 +77,10 @@ class Config:
         """The same without what does not decide the result."""
         out = {}
         for field in dataclasses.fields(self):
-            if field.metadata.get("decides", True):
-                value = getattr(self, field.name)
-                out[field.name] = value.deciding() if isinstance(value, Config) else _plain(value)
+            value = getattr(self, field.name)
+            if not field.metadata.get("decides", True) or _as_before(field, value):
+                continue
+            out[field.name] = value.deciding() if isinstance(value, Config) else _plain(value)
         return out
 
 
@@ -125,6 +131,14 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
 @cache  # a study has thousands of configurations, and evaluating annotations is most of the work
 def _hints(cls: type[Config]) -> dict[str, Any]:
     return get_type_hints(cls)
+
+
+def _as_before(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a setting that came later has its default, as in all runs made before it."""
+    if not field.metadata.get("added", False):
+        return False
+    made = field.default_factory
+    return value == (field.default if made is dataclasses.MISSING else made())
 
 
 def _needed(field: dataclasses.Field[Any]) -> bool:

@@ -11,6 +11,7 @@ from hace.errors import ConfigError, HaceError
 from hace.files.writing import sha256
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, RunConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, SHARE, setting
 
 
@@ -111,6 +112,11 @@ class TrainConfig(RunConfig):
         if self.warmup_epochs >= self.epochs:
             problems.append(
                 f"warmup_epochs must be fewer than epochs. Got {self.warmup_epochs} of {self.epochs}."
+            )
+        if self.per_class is not None and self.data.labels != LabelsConfig():
+            problems.append(
+                f"per_class must be left out with data.labels. Got {self.per_class}. data.labels.fine={self.per_class} with "
+                "data.labels.drop=true trains on as many of each class."
             )
         if self.accumulate > self.batch_size:
             problems.append(

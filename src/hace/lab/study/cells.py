@@ -1,8 +1,8 @@
 """The cells of a study: what each number in a table is about, the runs behind it, and how one run is chosen among several.
 
-A cell is one number: data set, model, method, dilution, pairing, seed. A cell with one candidate is one run. With several,
-every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all of them,
-and the test samples are used once. Every method has the same candidates. A seed repeats the whole procedure.
+A cell is one number: data set, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
+several, every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all
+of them, and the test samples are used once. Every method has the same candidates. A seed repeats the whole procedure.
 
 All choices are made here: :func:`select` among the candidates of a cell, :func:`best_record` among the cells of a method.
 """
@@ -46,6 +46,7 @@ class CellKey:
         dilution: d, where the method has one.
         pairing: Of the paper's protocol: "standard" or "adjusted"; None otherwise.
         seed: Of the run.
+        labels: What is known of the training labels: "80 % parent"; "" for labels as they are.
     """
 
     protocol: Literal["paper", "fair", "single"]
@@ -55,6 +56,7 @@ class CellKey:
     dilution: float | None
     pairing: str | None
     seed: int
+    labels: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -68,7 +70,10 @@ class CellKey:
             'aircraft resnet18 hace d=0.2 adjusted'
         """
         dilution = None if self.dilution is None else f"d={self.dilution:g}"
-        return " ".join(p for p in (self.dataset, self.model, self.method, dilution, self.pairing) if p)
+        labels = self.labels and f"({self.labels})"
+        return " ".join(
+            p for p in (self.dataset, self.model, self.method, dilution, self.pairing, labels) if p
+        )
 
 
 KEYS = tuple(field.name for field in fields(CellKey))
@@ -108,10 +113,10 @@ class Cell:
         return with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
 
     def at_edge(self, candidate: Candidate) -> bool:
-        """Whether a candidate has the smallest or largest value of a setting that takes three or more numbers."""
+        """Whether a candidate has the smallest or largest value of a setting that takes three or more numbers; 0 is no edge."""
         for name, value in candidate.items():
             tried = {c[name] for c in self.candidates if isinstance(c.get(name), int | float)}
-            if len(tried) > 2 and value in (min(tried), max(tried)):
+            if len(tried) > 2 and value and value in (min(tried), max(tried)):
                 return True
         return False
 
@@ -152,14 +157,18 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         raise ConfigError(f"a cell of the study does not fit this version: {error!r}.") from error
 
 
-def rate_candidates(rates: Sequence[float]) -> tuple[Candidate, ...]:
-    """Candidates that differ in their learning rate.
+def rate_candidates(rates: Sequence[float], decays: Sequence[float] = ()) -> tuple[Candidate, ...]:
+    """Candidates that differ in their learning rate and, where several are given, in their weight decay.
 
     Example:
         >>> rate_candidates([1.0, 2.0])
         ({'lr': 1.0}, {'lr': 2.0})
+        >>> len(rate_candidates([1.0, 2.0], [0.0, 1e-4]))
+        4
     """
-    return tuple({"lr": rate} for rate in rates)
+    if not decays:
+        return tuple({"lr": rate} for rate in rates)
+    return tuple({"lr": rate, "weight_decay": decay} for rate in rates for decay in decays)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import LossConfig
+from hace.losses.registry import loss_parameters
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Method:
         loss: The loss; a diluted method takes its d from the cell.
         diluted: Whether it has a dilution d.
         shuffled: Whether it trains on the shuffled tree.
+        drops: Whether it trains only on samples known to a leaf.
         control: What comparing with it shows; empty for a method that is not a control.
     """
 
@@ -27,6 +29,7 @@ class Method:
     loss: LossConfig
     diluted: bool = False
     shuffled: bool = False
+    drops: bool = False
     control: str = ""
 
     def loss_at(self, dilution: float | None) -> LossConfig:
@@ -92,10 +95,27 @@ METHODS: dict[str, Method] = {
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),
         Method("simloss", "SimLoss", _loss("simloss")),
         Method("expected_distance", "expected distance", _loss("expected_distance")),
+        # What coarse labels are worth.
+        Method("sce_drop", "SCE, coarse labels dropped", _loss("cross_entropy"), drops=True),
+        Method("paths_drop", "path sums, coarse labels dropped", _loss("cross_entropy_paths"), drops=True),
     )
 }
 PAPER_METHODS = tuple(METHODS)[:10]
 CONTROLS = tuple(key for key, method in METHODS.items() if method.control)
+DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
+
+
+def _one_of_each_loss() -> Iterator[str]:
+    """The first method of every loss that takes labels at any level; a shuffled tree has none above the leaves."""
+    seen = set()
+    for key, method in METHODS.items():
+        loss = method.loss.name
+        if not (method.shuffled or method.drops or loss in seen) and "labels" in loss_parameters(loss):
+            seen.add(loss)
+            yield key
+
+
+NODE_METHODS = tuple(_one_of_each_loss())
 
 
 def methods(keys: Iterable[str]) -> list[Method]:

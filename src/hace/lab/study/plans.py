@@ -13,7 +13,7 @@ from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, only, rate_candidates
 from hace.lab.study.methods import Method, methods
-from hace.lab.study.presets import Preset
+from hace.lab.study.presets import LabelGrid, Preset
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 OPTIONS = {"probe": "--features", "train": "--data-root"}
@@ -94,6 +94,10 @@ class Choices:
         only: Values of parts of the cells to keep: {"method": "hace,sce"}.
         methods: Instead of the preset's.
         rates: Instead of the preset's.
+        decays: Weight decays, instead of the preset's.
+        shares: Shares of coarse or wrong labels, instead of the preset's.
+        fine: Known labels per class, instead of the preset's.
+        coarse_to: What coarse labels are known to, instead of their parent.
         seeds: Instead of the preset's.
         epochs_scale: Multiplies the epochs of every run.
         settings: Other settings of every run, such as {"batch_size": 64} or {"precision": "bf16"}.
@@ -103,6 +107,10 @@ class Choices:
     only: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
+    decays: tuple[float, ...] | None = None
+    shares: tuple[float, ...] | None = None
+    fine: tuple[int, ...] | None = None
+    coarse_to: int | str | None = None
     seeds: int | None = None
     epochs_scale: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +125,17 @@ class Choices:
             raise ConfigError(f"--epochs-scale must be more than 0. Got {self.epochs_scale:g}.")
         if self.rates is not None and not all(rate > 0 for rate in self.rates):
             raise ConfigError(f"--rates must be more than 0. Got {', '.join(f'{r:g}' for r in self.rates)}.")
+        if self.decays is not None and not all(decay >= 0 for decay in self.decays):
+            raise ConfigError(f"--decays must be 0 or more. Got {', '.join(f'{d:g}' for d in self.decays)}.")
+
+    def grid(self, preset: Preset) -> LabelGrid:
+        """What is known of the labels in each part of a preset."""
+        grid = preset.labels
+        if self.shares is not None:
+            grid = replace(grid, coarse=grid.coarse and self.shares, wrong=grid.wrong and self.shares)
+        if self.fine is not None:
+            grid = replace(grid, fine=grid.fine and self.fine)
+        return grid if self.coarse_to is None else replace(grid, to=self.coarse_to)
 
 
 class StudyPlan(NamedTuple):
@@ -149,8 +168,8 @@ def make_plan(
         ConfigError: No such method or part, no data, or nothing selected.
 
     Example:
-        >>> from hace.lab.study.presets import PRESETS
-        >>> plan = make_plan(PRESETS, Choices(only={"method": "hace,sce"}, seeds=2))
+        >>> from hace.lab.study.presets import find_presets
+        >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
         >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
         (4, 'sce', 8)
     """
@@ -159,6 +178,7 @@ def make_plan(
         raise ConfigError(
             f"--rates must be left out: {next(iter(presets))} has fixed rates. Use a fair study to choose others."
         )
+    _refuse_idle(choices, presets)
     found: dict[CellKey, Cell] = {}
     data: dict[tuple[str, str], DataConfig] = {}
     missing: list[str] = []
@@ -186,9 +206,11 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
     rows = methods(choices.methods or preset.methods)
     for model in preset.models if preset.kind == "train" else (behind(source),):
         base = _base(preset, dataset, model, source, choices)
-        for method in rows:
-            for seed in range(choices.seeds or preset.seeds):
-                yield from method_cells(preset, choices, dataset, model, method, seed, base)
+        for labels in choices.grid(preset).situations():
+            known = replace(base, data=replace(source, labels=labels))
+            for method in rows:
+                for seed in range(choices.seeds or preset.seeds):
+                    yield from method_cells(preset, choices, dataset, model, method, seed, known)
 
 
 def _data(
@@ -196,11 +218,13 @@ def _data(
 ) -> tuple[dict[str, DataConfig], list[str]]:
     """The data sets of a preset and of the user that have a path; and the options that would give the others.
 
-    Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset.
+    Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset. They
+    replace synthetic ones.
     """
     option = OPTIONS[preset.kind]
     own = [d for d in locations.given(preset.kind) if d not in named]
-    found = {d: preset.data.get(d) or locations.data(d, preset.kind) for d in [*preset.datasets, *own]}
+    listed = [d for d in preset.datasets if not own or d not in preset.data]
+    found = {d: preset.data.get(d) or locations.data(d, preset.kind) for d in [*listed, *own]}
     lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
     there = {d: source for d, source in found.items() if source is not None}
     if absent and not there:
@@ -211,6 +235,20 @@ def _data(
             "your own."
         )
     return there, lacking
+
+
+def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
+    """Refuse an option about labels that none of the presets has a grid for."""
+    grids = [preset.labels for preset in presets.values()]
+    for option, value, fits in (
+        ("--shares", choices.shares, any(grid.coarse or grid.wrong for grid in grids)),
+        ("--fine", choices.fine, any(grid.fine for grid in grids)),
+        ("--coarse-to", choices.coarse_to, any(grid.coarse or grid.fine for grid in grids)),
+    ):
+        if value is not None and not fits:
+            raise ConfigError(
+                f"{option} must come with a study of labels: mixed-labels, low-shot or noisy-labels. Got {', '.join(presets)}."
+            )
 
 
 def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
@@ -274,14 +312,18 @@ def method_cells(
     seed: int,
     base: RunConfig,
 ) -> Iterator[Cell]:
-    """The cells of a method at a seed: one per dilution, or one per fixed run."""
+    """The cells of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
     if preset.fixed is None:
         grid = choices.rates or tuple(rate * base.lr for rate in preset.rates)
         rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
     else:
         rows = [(run.dilution, run.pairing, (run.lr,)) for run in preset.fixed(method.diluted, base.lr)]
     for dilution, pairing, rates in rows:
-        key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed)
+        labels = base.data.labels
+        key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed, labels.text)
         loss = method.loss_at(dilution if method.diluted else None)
         data = replace(base.data, shuffle=seed) if method.shuffled else base.data
-        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), rate_candidates(rates))
+        data = replace(data, labels=replace(labels, drop=True)) if method.drops else data
+        decays = (choices.decays or preset.decays) if preset.fixed is None else ()
+        candidates = rate_candidates(rates, decays)
+        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), candidates)

@@ -7,14 +7,48 @@ passed to :func:`hace.lab.study.plans.make_plan`; the command line offers those 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES
-from hace.lab.study.methods import CONTROLS, PAPER_METHODS
+from hace.lab.study.methods import CONTROLS, DROPPING, NODE_METHODS, PAPER_METHODS
+
+
+@dataclass(frozen=True)
+class LabelGrid:
+    """What is known of the training labels, in each part of a study; what is not known is coarse, missing or wrong.
+
+    Attributes:
+        coarse: Shares of labels known only to an ancestor; 0 is all labels as they are.
+        fine: Known labels per class: once with a coarse label for every other sample, once without the others.
+        wrong: Shares of wrong labels: once within the parent, once anywhere.
+        to: What coarse labels are known to; see :class:`hace.lab.runs.labels.LabelsConfig`.
+    """
+
+    coarse: tuple[float, ...] = ()
+    fine: tuple[int, ...] = ()
+    wrong: tuple[float, ...] = ()
+    to: int | str = "parent"
+
+    def situations(self) -> tuple[LabelsConfig, ...]:
+        """In the order of tables, each once.
+
+        Example:
+            >>> [s.text for s in LabelGrid(fine=(1,), wrong=(0, 0.2)).situations()]
+            ['', '1 a class', '1 a class + parent', '20 % wrong within parent', '20 % wrong anywhere']
+        """
+        to = self.to
+        found = [LabelsConfig()] if not self.coarse else []
+        found += [LabelsConfig(coarse=share, to=to) if share else LabelsConfig() for share in self.coarse]
+        found += [LabelsConfig(fine=k, to=to, drop=drop) for k in self.fine for drop in (True, False)]
+        for share in self.wrong:
+            where = ("parent", "anywhere") if share else ("parent",)
+            found += [LabelsConfig(wrong=share, within=within) for within in where]
+        return tuple({situation.text: situation for situation in found}.values())
 
 
 class FixedRun(NamedTuple):
@@ -39,6 +73,8 @@ class Preset:
         seeds: How many: 0, 1, ...
         dilutions: Of methods that have one.
         rates: Searched by the fair protocol; times the recipe's rate in end-to-end training.
+        decays: Weight decays searched with every rate; by default that of the base configuration.
+        labels: What is known of the training labels, in each part of the study.
         data: Data sets that need no path because they are synthetic.
         epochs: Of probes.
         lr: The base rate of probes.
@@ -57,6 +93,8 @@ class Preset:
     seeds: int = 1
     dilutions: tuple[float, ...] = (0.5,)
     rates: tuple[float, ...] = FAIR_RATES
+    decays: tuple[float, ...] = ()
+    labels: LabelGrid = LabelGrid()
     data: Mapping[str, DataConfig] = field(default_factory=dict)
     epochs: int = 30
     lr: float = 1.0
@@ -69,6 +107,21 @@ class Preset:
         return "fair" if self.fixed is None else "paper"
 
 
+_LABELS = Preset(
+    "",
+    "probe",
+    (*NODE_METHODS, *DROPPING),
+    ("synthetic",),
+    seeds=5,
+    rates=(2.0, 8.0, 32.0, 128.0),
+    decays=(0.0, 1e-5, 1e-4),
+    data={
+        "synthetic": DataConfig(
+            "synthetic-features", options={"classes": 40, "signal": 0.8, "train": 20, "test": 25}
+        )
+    },
+    epochs=30,
+)
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
         "synthetic features, fairly: the paper's methods and the controls, in two minutes",
@@ -82,6 +135,23 @@ PRESETS: Mapping[str, Preset] = {
             )
         },
         epochs=15,
+    ),
+    "mixed-labels": replace(
+        _LABELS,
+        title="some training labels known only to their parent: use or drop them, and which method",
+        labels=LabelGrid(coarse=(0.0, 0.5, 0.8, 0.95)),
+    ),
+    "low-shot": replace(
+        _LABELS,
+        title="a few training labels per class, with and without coarse labels for the other samples",
+        methods=NODE_METHODS,
+        labels=LabelGrid(fine=(1, 5, 10, 20)),
+    ),
+    "noisy-labels": replace(
+        _LABELS,
+        title="wrong training labels, within the parent or anywhere",
+        methods=NODE_METHODS,
+        labels=LabelGrid(wrong=(0.0, 0.2, 0.4)),
     ),
 }
 

@@ -73,13 +73,36 @@ class Survey:
         about = self.usable[cell.key.dataset, cell.config.kind]
         return replace(cell, validation="split" if "val" in about["samples"] else HELD_OUT)
 
+    def asked(self, plan: StudyPlan) -> StudyPlan:
+        """The plan with the questions that its data leave open.
+
+        Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
+        nothing to drop while all labels are known.
+        """
+        cells = []
+        for cell in plan.cells:
+            labels = cell.config.data.labels
+            known = not (labels.coarse or labels.fine is not None)
+            if labels.coarse if self._mixed(cell) else known and labels.drop:
+                continue
+            cells.append(cell)
+        return plan._replace(cells=cells)
+
+    def _mixed(self, cell: Cell) -> bool:
+        """Whether some training samples of a cell's data are labelled above the leaves."""
+        return bool(self.usable.get((cell.key.dataset, cell.config.kind), {}).get("coarse"))
+
     def notes(self) -> list[str]:
-        """A note for the user: the data sets whose validation split chooses."""
+        """Notes for the user: the data sets whose validation split chooses, and those with labels at mixed levels."""
         sizes = {name: about["samples"].get("val") for (name, _), about in self.usable.items()}
         return [
             f"{name}: its validation split ({count:,} samples) chooses under the fair protocol"
             for name, count in sizes.items()
             if count
+        ] + [
+            f"{name}: {about['coarse']:,} of {about['samples']['train']:,} training samples are labelled above the leaves"
+            for (name, _), about in self.usable.items()
+            if about.get("coarse")
         ]
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
@@ -99,6 +122,7 @@ class Survey:
             "classes": data.hierarchy.num_leaves,
             "nodes": data.hierarchy.num_nodes,
             "samples": {split: len(samples) for split, samples in data.splits.items()},
+            "coarse": len(data["train"]) - len(data["train"].leaf_only()),
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
 
@@ -127,6 +151,10 @@ def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -
             "only": dict(choices.only),
             "methods": choices.methods and list(choices.methods),
             "rates": choices.rates and list(choices.rates),
+            "decays": choices.decays and list(choices.decays),
+            "shares": choices.shares and list(choices.shares),
+            "fine": choices.fine and list(choices.fine),
+            "coarse_to": choices.coarse_to,
             "seeds": choices.seeds,
             "epochs_scale": choices.epochs_scale,
             "settings": dict(choices.settings),

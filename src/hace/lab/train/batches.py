@@ -14,6 +14,7 @@ from hace.data.loader import LoaderBatches, image_transform
 from hace.errors import ConfigError
 from hace.files.optional import optional
 from hace.lab.runs.devices import choose_workers
+from hace.lab.runs.labels import places_of_each
 from hace.lab.runs.samples import Task
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.distributed import Team
@@ -128,10 +129,7 @@ def few_of_each(task_nodes: np.ndarray, per_class: int, seed: int) -> np.ndarray
         >>> few_of_each(np.array([4, 4, 4, 7, 7]), 2, seed=0).tolist()
         [1, 2, 3, 4]
     """
-    shuffled = np.random.default_rng([seed, 0xFE3]).permutation(len(task_nodes))
-    order = shuffled[np.argsort(task_nodes[shuffled], kind="stable")]
-    _, first, counts = np.unique(task_nodes[order], return_index=True, return_counts=True)
-    if counts.min() < per_class:
-        raise ConfigError(f"per_class is {per_class}, and a class has only {counts.min()} training samples.")
-    place = np.arange(len(task_nodes)) - np.repeat(first, counts)
-    return np.sort(order[place < per_class])
+    fewest = np.unique(task_nodes, return_counts=True)[1].min()
+    if fewest < per_class:
+        raise ConfigError(f"per_class is {per_class}, and a class has only {fewest} training samples.")
+    return np.flatnonzero(places_of_each(task_nodes, [seed, 0xFE3]) < per_class)
