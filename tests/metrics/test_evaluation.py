@@ -64,6 +64,17 @@ def test_an_evaluation_holds_the_values_of_the_functions(plain: Any) -> None:
         ece = [r.ece for r in metrics.level_calibration(z, y, h)]
         found = [v["calibration error (ECE) by level", t] for t in level_titles(h)]
         assert found == pytest.approx(ece, abs=1e-6)
+        ece = [r.ece for r in metrics.level_calibration(z, y, h, binning="mass")]
+        found = [v["calibration error (ECE, bins of equal mass) by level", t] for t in level_titles(h)]
+        assert found == pytest.approx(ece, abs=1e-6)
+        for heading, function in (
+            ("Brier score", metrics.brier_score),
+            ("log-likelihood", metrics.log_likelihood),
+        ):
+            found = [v[f"{heading} by level", t] for t in level_titles(h)]
+            assert found == pytest.approx(function(z, y, h).tolist())
+        area = metrics.hierarchical_risk_coverage(z, y, h).area
+        assert v["selection", "hAURC"] == pytest.approx(area)
     else:
         assert not any("level" in heading for heading, _ in v)
 

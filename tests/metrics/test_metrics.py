@@ -131,6 +131,46 @@ def test_levels(name: str) -> None:
         assert diagram.ece == pytest.approx(
             oracle.ece([min(c, 1.0) for c in confidences], correct, 5), abs=1e-9
         )
+        equal = metrics.reliability(confidences, correct, 5, "mass")
+        assert equal.ece == pytest.approx(oracle.mass_ece(confidences, correct, 5), abs=1e-9)
+        rounded = np.round(confidences, 1)  # many are equal
+        assert metrics.expected_calibration_error(rounded, correct, 4, "mass") == pytest.approx(
+            oracle.mass_ece(rounded.tolist(), correct, 4), abs=1e-9
+        )
+    with pytest.raises(ConfigError, match="binning must be 'width' or 'mass'"):
+        metrics.level_calibration(z, y, h, binning="size")
+
+
+@pytest.mark.parametrize("labels", ["leaves", "nodes"])
+@pytest.mark.parametrize("name", TREES)
+def test_proper_scores_and_hierarchical_risk(name: str, labels: str) -> None:
+    """Heads over leaves with truths at leaves; heads over nodes, whose inner nodes have mass, with truths at any rank."""
+    plain, h = TREES[name], TREES[name].build()
+    z, y = sample(h)
+    if labels == "nodes":
+        g = torch.Generator().manual_seed(8)
+        z = torch.randn(SAMPLES, h.num_nodes, generator=g, dtype=torch.float64)
+        y = torch.randint(h.num_nodes, (SAMPLES,), generator=g)
+    forms = {"labels": labels, "outputs": labels}
+    ids = [h.nodes[v] for v in y.tolist()] if labels == "nodes" else truths(h, y)
+    q = log_q(z, h, outputs=labels).exp()
+    masses = [dict(zip(h.nodes, row, strict=True)) for row in q.tolist()]
+    leaf = [{v: row[v] for v in h.leaves} for row in masses]
+    levels = range(1, h.max_depth + 1)
+    expected = [oracle.brier_score(plain, masses, ids, k) for k in levels]
+    assert metrics.brier_score(z, y, h, **forms).tolist() == pytest.approx(expected, nan_ok=True)
+    expected = [oracle.log_likelihood(plain, masses, ids, k) for k in levels]
+    assert metrics.log_likelihood(z, y, h, **forms).tolist() == pytest.approx(expected, nan_ok=True)
+    curve = metrics.hierarchical_risk_coverage(z, y, h, **forms)
+    area = oracle.hierarchical_risk_area(plain, leaf, masses, ids, h.leaves)
+    assert curve.area == pytest.approx(area, abs=1e-9)
+    for t, risk in list(zip(curve.threshold, curve.risk, strict=True))[:: max(1, len(curve.risk) // 5)]:
+        if t < 1:  # a point is the answers at its threshold
+            told = predict(z, h, "climb", threshold=float(t), outputs=labels).ids
+            false = [
+                a is not None and a != v and a not in h.ancestors(v) for a, v in zip(told, ids, strict=True)
+            ]
+            assert risk == pytest.approx(np.mean(false))
 
 
 def test_answers_at_levels_that_break() -> None:

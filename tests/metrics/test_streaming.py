@@ -74,6 +74,16 @@ ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
         lambda h: metrics.LevelCalibration(h, 7),
         lambda z, y, h: [r.ece for r in metrics.level_calibration(z, y, h, bins=7)],
     ),
+    "calibration of equal mass": (
+        lambda h: metrics.LevelCalibration(h, 7, "mass"),
+        lambda z, y, h: [r.ece for r in metrics.level_calibration(z, y, h, bins=7, binning="mass")],
+    ),
+    "Brier score": (lambda h: metrics.BrierScore(h), lambda z, y, h: metrics.brier_score(z, y, h)),
+    "log-likelihood": (lambda h: metrics.LogLikelihood(h), lambda z, y, h: metrics.log_likelihood(z, y, h)),
+    "hAURC": (
+        lambda h: metrics.HierarchicalRiskArea(h),
+        lambda z, y, h: metrics.hierarchical_risk_coverage(z, y, h).area,
+    ),
     "classes": (
         lambda h: metrics.ClassAccuracy(h, 1),
         lambda z, y, h: metrics.class_accuracy(z, y, h, 1).accuracy,

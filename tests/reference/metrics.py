@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import nan
+from math import log, nan
 
 from tests.hierarchies import Plain
 
 from . import structure
-from .decisions import information, top_k
+from .decisions import climb, information, top_k
 from .targets import Row
 
 Answers = Sequence["str | None"]
@@ -157,6 +157,51 @@ def tree_inconsistency(h: Plain, per_level: Sequence[Sequence[str]]) -> float:
             for answers in per_level
         ]
     )
+
+
+def mass_ece(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> float:
+    """Expected calibration error over M bins of equally many samples; a sample's bin is that of the first equal one."""
+    count = len(confidences)
+    places = [bins * sum(other < c for other in confidences) // count for c in confidences]
+    total = 0.0
+    for i in set(places):
+        inside = [j for j in range(count) if places[j] == i]
+        total += abs(sum(correct[j] - confidences[j] for j in inside)) / count
+    return total if count else nan
+
+
+def brier_score(h: Plain, masses: Sequence[Row], truths: Sequence[str], level: int) -> float:
+    """Mean over samples, whose truth has a node at the level, of the squared errors of all nodes to choose from."""
+    choices = structure.level_choices(h, level)
+    each = []
+    for q, y in zip(masses, truths, strict=True):
+        right = structure.carried(h, y, level)
+        if right in choices:
+            each.append(sum((q[v] - (v == right)) ** 2 for v in choices))
+    return _mean(each)
+
+
+def log_likelihood(h: Plain, masses: Sequence[Row], truths: Sequence[str], level: int) -> float:
+    """Mean over samples, whose truth has a node at the level, of the log of that node's mass."""
+    nodes = [(q, structure.carried(h, y, level)) for q, y in zip(masses, truths, strict=True)]
+    choices = structure.level_choices(h, level)
+    return _mean([log(q[v]) for q, v in nodes if v is not None and v in choices])
+
+
+def hierarchical_risk_area(
+    h: Plain, leaf_masses: Sequence[Row], masses: Sequence[Row], truths: Sequence[str], order: Sequence[str]
+) -> float:
+    """hAURC of Goren et al. (2024): climb at every mass there is, then trapezoids under risk over coverage."""
+    most = max(information(h, v) for v in order)
+    points = []
+    for t in sorted({0.0, 2.0} | {mass for q in masses for mass in q.values()}):
+        told = [climb(h, p, q, t, order) for p, q in zip(leaf_masses, masses, strict=True)]
+        true = [
+            a is None or a == y or a in structure.ancestors(h, y) for a, y in zip(told, truths, strict=True)
+        ]
+        coverage = _mean([information(h, a) / most if most else 1.0 for a in told])
+        points.append((coverage, 1 - _mean([float(x) for x in true])))
+    return sum((a[0] - b[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points))
 
 
 def ece(confidences: Sequence[float], correct: Sequence[bool], bins: int = 15) -> float:

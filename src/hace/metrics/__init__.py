@@ -20,16 +20,19 @@ from hace.metrics.curves import OperatingCurve, RiskCoverage, operating_curve, r
 from hace.metrics.functional import (
     PRF,
     Severity,
+    brier_score,
     distances,
     full_path_accuracy,
     hierarchical_distance_at,
     hierarchical_prf,
     information_prf,
     level_accuracy,
+    log_likelihood,
     mistake_severity,
     top_k_accuracy,
     tree_inconsistency,
 )
+from hace.metrics.hierarchical_risk import HierarchicalRiskCoverage, hierarchical_risk_coverage
 from hace.metrics.intervals import Interval, interval, paired_interval
 from hace.metrics.metric_batch import ScoreForms
 
@@ -44,13 +47,18 @@ if TYPE_CHECKING:
         HierarchicalPRF,
         InformationPRF,
         LevelAccuracy,
-        LevelCalibration,
         Mistakes,
         MistakeSeverity,
-        OperatingArea,
-        RiskCoverageArea,
         TopKAccuracy,
         TreeInconsistency,
+    )
+    from hace.metrics.streaming_confidence import (
+        BrierScore,
+        HierarchicalRiskArea,
+        LevelCalibration,
+        LogLikelihood,
+        OperatingArea,
+        RiskCoverageArea,
     )
 
 _LAZY = {
@@ -64,19 +72,25 @@ _LAZY = {
         "HierarchicalPRF",
         "InformationPRF",
         "LevelAccuracy",
-        "LevelCalibration",
         "MistakeSeverity",
         "Mistakes",
-        "OperatingArea",
-        "RiskCoverageArea",
         "TopKAccuracy",
         "TreeInconsistency",
+    ),
+    "streaming_confidence": (
+        "BrierScore",
+        "HierarchicalRiskArea",
+        "LevelCalibration",
+        "LogLikelihood",
+        "OperatingArea",
+        "RiskCoverageArea",
     ),
 }
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
 __all__ = [
     "PRF",
+    "BrierScore",
     "ClassAccuracy",
     "ClassTable",
     "Confusion",
@@ -86,10 +100,13 @@ __all__ = [
     "FullPathAccuracy",
     "HierarchicalDistance",
     "HierarchicalPRF",
+    "HierarchicalRiskArea",
+    "HierarchicalRiskCoverage",
     "InformationPRF",
     "Interval",
     "LevelAccuracy",
     "LevelCalibration",
+    "LogLikelihood",
     "MistakeSeverity",
     "Mistakes",
     "OperatingArea",
@@ -101,6 +118,7 @@ __all__ = [
     "Severity",
     "TopKAccuracy",
     "TreeInconsistency",
+    "brier_score",
     "class_accuracy",
     "compare",
     "confusion",
@@ -110,10 +128,12 @@ __all__ = [
     "full_path_accuracy",
     "hierarchical_distance_at",
     "hierarchical_prf",
+    "hierarchical_risk_coverage",
     "information_prf",
     "interval",
     "level_accuracy",
     "level_calibration",
+    "log_likelihood",
     "mistake_severity",
     "operating_curve",
     "paired_interval",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.errors import DataError
+from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
@@ -15,17 +15,20 @@ from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+BINNINGS = ("width", "mass")
+
 
 @dataclass(frozen=True)
 class Reliability:
     """Sums by bin of confidence: the reliability diagram, and the expected calibration error (ECE) that follows from it.
 
-    M equal bins [i/M, (i+1)/M), and one more for a confidence of exactly 1, as in torchmetrics.
+    Bins of equal width: [i/M, (i+1)/M), and one more for a confidence of exactly 1, as in torchmetrics. Diagrams with them add
+    up. Bins of equal mass: M parts of the sorted samples, equal confidences together.
 
     Attributes:
-        counts: (M + 1,) samples in each bin.
-        confidence_sums: (M + 1,) sum of their confidences.
-        correct_sums: (M + 1,) how many of them are right.
+        counts: (M + 1,) samples in each bin; (M,) with bins of equal mass.
+        confidence_sums: the same shape, the sum of their confidences.
+        correct_sums: the same shape, how many of them are right.
     """
 
     counts: np.ndarray
@@ -56,13 +59,14 @@ class Reliability:
         )
 
 
-def reliability(confidence: Any, correct: Any, bins: int = 15) -> Reliability:
+def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "width") -> Reliability:
     """The reliability diagram of answers with a confidence.
 
     Args:
         confidence: (S,) probabilities.
         correct: (S,) whether each answer is right.
         bins: M, at most 100,000.
+        binning: ``"width"``: M bins of equal width. ``"mass"``: M bins of equally many samples.
 
     Example:
         >>> round(reliability([0.9, 0.8, 0.6], [True, True, False], bins=5).ece, 3)
@@ -74,33 +78,52 @@ def reliability(confidence: Any, correct: Any, bins: int = 15) -> Reliability:
         raise DataError(
             f"confidence and correct must be one-dimensional and equally long. Got {confidence.shape} and {correct.shape}."
         )
-    at = bin_of(confidence, bins)
+    at, most = bin_of(confidence, bins, binning), bins + (binning == "width")
     return Reliability(
-        np.bincount(at, minlength=bins + 1).astype(np.float64),
-        np.bincount(at, weights=confidence, minlength=bins + 1),
-        np.bincount(at, weights=correct, minlength=bins + 1),
+        np.bincount(at, minlength=most).astype(np.float64),
+        np.bincount(at, weights=confidence, minlength=most),
+        np.bincount(at, weights=correct, minlength=most),
     )
 
 
-def bin_of(confidence: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of each confidence, 0 to M. Rounding may lift a sum of probabilities slightly above 1."""
+def bin_of(confidence: np.ndarray, bins: int, binning: str = "width") -> np.ndarray:
+    """The bin of each confidence, from 0. Rounding may lift a sum of probabilities slightly above 1."""
+    check_binning(binning)
+    if binning == "mass":
+        first = np.searchsorted(np.sort(confidence), confidence)  # the rank of the first that is equal
+        return first * bins // max(len(confidence), 1)
     edges = np.arange(bins + 1) / bins
     return np.clip(np.searchsorted(edges, np.minimum(confidence, 1.0), side="right") - 1, 0, bins)
 
 
-def expected_calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
+def expected_calibration_error(
+    confidence: Any, correct: Any, bins: int = 15, binning: str = "width"
+) -> float:
     """ECE (l1) of answers with a confidence.
 
     Args:
         confidence: (S,) probabilities.
         correct: (S,) whether each answer is right.
         bins: number of bins; see :func:`reliability`.
+        binning: ``"width"`` or ``"mass"``; see :func:`reliability`.
     """
-    return reliability(confidence, correct, bins).ece
+    return reliability(confidence, correct, bins, binning).ece
+
+
+def check_binning(binning: str) -> None:
+    """Refuse what is not a way to make bins."""
+    if binning not in BINNINGS:
+        raise ConfigError(f"binning must be 'width' or 'mass'. Got {binning!r}.")
 
 
 def level_calibration(
-    preds: Any, target: Any, hierarchy: Hierarchy, *, bins: int = 15, **forms: Unpack[ScoreForms]
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    *,
+    bins: int = 15,
+    binning: str = "width",
+    **forms: Unpack[ScoreForms],
 ) -> list[Reliability]:
     """The reliability diagram of every level 1 to the deepest. Confidence is the mass of the level's most probable node.
 
@@ -109,16 +132,17 @@ def level_calibration(
         target: (B,) truths.
         hierarchy: a tree or forest.
         bins: number of bins; see :func:`reliability`.
+        binning: ``"width"`` or ``"mass"``; see :func:`reliability`.
         **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
-    return level_diagrams(as_metric_batch(preds, target, hierarchy, **forms), bins)
+    return level_diagrams(as_metric_batch(preds, target, hierarchy, **forms), bins, binning)
 
 
-def level_diagrams(batch: MetricBatch, bins: int) -> list[Reliability]:
+def level_diagrams(batch: MetricBatch, bins: int, binning: str = "width") -> list[Reliability]:
     """:func:`level_calibration` of a batch."""
     confidence = batch.levels.probabilities.double().cpu().numpy()
     correct = batch.correct_at_levels
-    return [reliability(confidence[:, k], correct[:, k], bins) for k in range(confidence.shape[1])]
+    return [reliability(confidence[:, k], correct[:, k], bins, binning) for k in range(confidence.shape[1])]
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from hace.hierarchy import Hierarchy
 from hace.metrics.calibration import Reliability, reliability
 from hace.metrics.confusion import ClassTable, Confusion, class_table, summarise_mistakes
 from hace.metrics.curves import OperatingCurve, RiskCoverage, curve_of, risk_coverage
+from hace.metrics.hierarchical_risk import HierarchicalRiskCoverage, LadderColumns, ladder_curve
 from hace.metrics.measures import level_titles
 from hace.metrics.metric_batch import MetricBatch
 from hace.metrics.sample_statistics import MetricKey, SampleStatistics
@@ -85,6 +86,12 @@ class Evaluation:
         return risk_coverage(self.samples.confidence, self.samples.answers != self.samples.truth)
 
     @cached_property
+    def hierarchical_risk_coverage(self) -> HierarchicalRiskCoverage:
+        """Share of false answers against coverage, as answers climb from the best leaf; empty on a DAG."""
+        ladders = self.samples.ladders
+        return ladder_curve(ladders if ladders.reached.shape[1] else LadderColumns(*(c[:0] for c in ladders)))
+
+    @cached_property
     def operating_curve(self) -> OperatingCurve:
         """Precision against specificity of the threshold rule."""
         s = self.samples
@@ -106,7 +113,7 @@ class Evaluation:
         return class_table(batch, self.hierarchy.level_index(level))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values for JSON; nan becomes None."""
+        """Everything as plain values for JSON; nan and infinities become None."""
         h = self.hierarchy
         metrics: dict[str, dict[str, float | None]] = {}
         for (heading, name), value in self.all_values.items():
@@ -200,4 +207,4 @@ def _title(hierarchy: Hierarchy, node: str) -> str:
 
 
 def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return float(value) if np.isfinite(value) else None

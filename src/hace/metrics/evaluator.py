@@ -19,6 +19,7 @@ from hace.metrics import measures
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
+from hace.metrics.hierarchical_risk import LadderColumns, ladder_columns
 from hace.metrics.measures import Measure, mean_of
 from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 from hace.metrics.sample_statistics import SampleStatistics
@@ -116,6 +117,7 @@ class Evaluator:
             specific=operating.specific.astype(np.float32),
             true=operating.true.astype(np.float32),
             answered=operating.answered,
+            ladders=ladder_columns(batch) if tree else LadderColumns(*(np.empty((len(batch), 0)),) * 3),
             decided=answers,
         )
 
@@ -204,6 +206,8 @@ def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[s
         found += [
             ("levels together", measures.full_path_measure(h)),
             ("levels together", measures.inconsistency_measure(h)),
+            ("Brier score by level", measures.brier_measure(h)),
+            ("log-likelihood by level", measures.log_likelihood_measure(h)),
         ]
     return found
 

@@ -144,6 +144,42 @@ def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     return _values(measures.level_accuracy_measure(hierarchy), batch)
 
 
+def brier_score(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """(H,) for each level 1 to the deepest, the mean over samples of the sum over its nodes v of (q*[v] - 1[v is true])^2.
+
+    From 0, certain and right, to 2, certain and wrong. Samples whose truth is an inner node above the level do not count
+    there. Trees and forests only.
+
+    Args:
+        preds: scores.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+
+    Example:
+        >>> h = Hierarchy.flat(["cat", "dog"])
+        >>> round(brier_score(np.array([[0.8, 0.2]]), [0], h, kind="probs").item(), 4)
+        0.08
+    """
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.brier_measure(hierarchy), batch)
+
+
+def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """(H,) for each level 1 to the deepest, the mean of log q*[the truth's node]; at most 0, and better when higher.
+
+    Samples whose truth is an inner node above the level do not count there. Trees and forests only.
+
+    Args:
+        preds: scores.
+        target: (B,) truths.
+        hierarchy: a tree or forest.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return _values(measures.log_likelihood_measure(hierarchy), batch)
+
+
 def hierarchical_prf(
     preds: Any, target: Any, hierarchy: Hierarchy, *, average: str = "micro", **forms: Unpack[ScoreForms]
 ) -> PRF:

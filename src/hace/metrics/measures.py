@@ -129,6 +129,26 @@ def _level_choice(batch: MetricBatch) -> Ratios:
     return mean_of(batch.correct_at_levels)
 
 
+def brier_measure(hierarchy: Hierarchy) -> Measure:
+    """Sum over the nodes of a level of (q* - 1[the truth's node])^2, mean over samples, for every level."""
+    return Measure(level_titles(hierarchy), _brier)
+
+
+def _brier(batch: MetricBatch) -> Ratios:
+    known, right, squares = batch.level_masses
+    return np.where(known, squares - 2 * np.exp(right) + 1, 0.0), known.astype(np.float64)
+
+
+def log_likelihood_measure(hierarchy: Hierarchy) -> Measure:
+    """Mean log q* of the truth's node, for every level."""
+    return Measure(level_titles(hierarchy), _log_likelihood)
+
+
+def _log_likelihood(batch: MetricBatch) -> Ratios:
+    known, right, _ = batch.level_masses
+    return np.where(known, right, 0.0), known.astype(np.float64)
+
+
 def full_path_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose answers at all levels are the truth's."""
     level_numbers(hierarchy)

@@ -16,6 +16,7 @@ from hace.decisions.rules import all_levels
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.index import level_choices
 from hace.metrics.relations import Relations, relations
 
 
@@ -136,6 +137,21 @@ class MetricBatch:
     def correct_at_levels(self) -> np.ndarray:
         """(B, H) whether the answer at each level is the truth's node at that level."""
         return self.answers_at_levels == self.carried(self.truth)
+
+    @cached_property
+    def level_masses(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(B, H) each: whether the truth has a node at the level, log q* of that node, and the sum of q*^2 over the level.
+
+        A truth at an inner node has none at the levels below it.
+        """
+        h, log_q = self.hierarchy, self.log_q.double().cpu()
+        levels = _scores.level_numbers(h)
+        nodes = self.carried(self.truth)
+        known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
+        right = log_q.gather(1, torch.from_numpy(nodes)).numpy()
+        chosen = [torch.from_numpy(level_choices(h, k)) for k in levels]
+        squares = [(2 * log_q[:, choices]).exp().sum(dim=1).numpy() for choices in chosen]
+        return known, right, np.stack(squares, axis=1) if squares else right
 
     def carried(self, nodes: IntArray) -> IntArray:
         """(B, H) nodes carried to every level 1 to the deepest."""

@@ -14,8 +14,13 @@ from scipy import sparse
 from hace.hierarchy.assembly import IntArray
 from hace.metrics.calibration import bin_of
 from hace.metrics.curves import operating_area
+from hace.metrics.hierarchical_risk import LadderColumns, ladder_curves
 
 MetricKey = tuple[str, str]  # heading, name
+CALIBRATION_ERRORS = {  # headings by the way bins are made
+    "width": "calibration error (ECE) by level",
+    "mass": "calibration error (ECE, bins of equal mass) by level",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,8 @@ class SampleStatistics:
         specific: (S, T) information of the answer at each threshold, over log2 n.
         true: (S, T) whether that answer is the truth or above it.
         answered: (S, T) whether that answer is below the root.
+        ladders: (S, L) of the rungs from the root to the best leaf, see :class:`hace.metrics.hierarchical_risk.LadderColumns`;
+            L = 0 on a DAG.
         decided: by title, (S,) nodes and probabilities of each further rule.
     """
 
@@ -50,6 +57,7 @@ class SampleStatistics:
     specific: np.ndarray
     true: np.ndarray
     answered: np.ndarray
+    ladders: LadderColumns
     decided: dict[str, tuple[IntArray, np.ndarray]]
 
     def __len__(self) -> int:
@@ -63,8 +71,9 @@ class SampleStatistics:
         arrays = {
             f.name: np.concatenate([getattr(part, f.name) for part in parts])
             for f in fields(cls)
-            if f.name not in ("names", "decided")
+            if f.name not in ("names", "decided", "ladders")
         }
+        ladders = LadderColumns(*(np.concatenate(c) for c in zip(*(p.ladders for p in parts), strict=True)))
         decided = {
             title: (
                 np.concatenate([part.decided[title][0] for part in parts]),
@@ -72,13 +81,14 @@ class SampleStatistics:
             )
             for title in parts[0].decided
         }
-        return cls(names=parts[0].names, decided=decided, **arrays)
+        return cls(names=parts[0].names, ladders=ladders, decided=decided, **arrays)
 
     def keys(self, titles: Sequence[str]) -> list[MetricKey]:
         """Heading and name of every value of :meth:`values`, in its order; ``titles`` name the levels."""
         ratios = [(heading, name) for heading, name, _ in self.names]
-        calibration = [("calibration error (ECE) by level", title) for title in titles]
+        calibration = [(heading, title) for heading in CALIBRATION_ERRORS.values() for title in titles]
         areas = ["AURC", "AURC of the distance", "area under the operating curve"]
+        areas += ["hAURC"] if self.ladders.reached.shape[1] else []
         return ratios + calibration + [("selection", name) for name in areas]
 
     def values(self, weights: np.ndarray | None = None, bins: int = 15) -> np.ndarray:
@@ -91,23 +101,38 @@ class SampleStatistics:
             ratios = np.where(denominator == 0, empty, (w @ self.numerator) / denominator)
             found = [
                 np.where(total == 0, np.nan, ratios),
-                self._calibration(w, bins) / total,
+                *(self._calibration(w, bins, binning) / total for binning in CALIBRATION_ERRORS),
                 self._risk_area(w, self.answers != self.truth),
                 self._risk_area(w, self.distance),
                 operating_area(w @ self.specific / total, w @ self.true / total)[:, None],
+                self._ladder_area(w),
             ]
         return np.concatenate(found, axis=1)
 
-    def _calibration(self, w: np.ndarray, bins: int) -> np.ndarray:
+    def _calibration(self, w: np.ndarray, bins: int, binning: str) -> np.ndarray:
         """(R, H) sums over bins of |right answers - confidences|."""
         out = np.empty((len(w), self.level_confidence.shape[1]))
-        rows = np.arange(len(self))
         for k in range(out.shape[1]):
             confidence = self.level_confidence[:, k].astype(np.float64)
             gap = self.level_correct[:, k] - confidence
-            by_bin = sparse.csr_array((gap, (rows, bin_of(confidence, bins))), shape=(len(self), bins + 1))
-            out[:, k] = np.abs((by_bin.T @ w.T).T).sum(axis=1)
+            if binning == "width":
+                place = bin_of(confidence, bins)
+                shape = (len(self), bins + 1)
+                by_bin = sparse.csr_array((gap, (np.arange(len(self)), place)), shape=shape)
+                sums = (by_bin.T @ w.T).T
+            else:
+                sums = _sums_by_mass(confidence, gap, w, bins)
+            out[:, k] = np.abs(sums).sum(axis=1)
         return out
+
+    def _ladder_area(self, w: np.ndarray) -> np.ndarray:
+        """(R, 1) areas under hierarchical risk-coverage curves; (R, 0) on a DAG."""
+        if not self.ladders.reached.shape[1]:
+            return np.empty((len(w), 0))
+        if not len(self):
+            return np.full((len(w), 1), np.nan)
+        _, x, y = ladder_curves(self.ladders, w)
+        return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1, keepdims=True)
 
     def _risk_area(self, w: np.ndarray, risk: np.ndarray) -> np.ndarray:
         """(R, 1) areas under risk-coverage curves; equal confidences enter together."""
@@ -120,3 +145,17 @@ class SampleStatistics:
         step = np.diff(covered, axis=1, prepend=0.0)
         area = np.where(covered > 0, step * lost / covered, 0.0).sum(axis=1, keepdims=True)
         return area / covered[:, -1:]
+
+
+def _sums_by_mass(confidence: np.ndarray, gap: np.ndarray, w: np.ndarray, bins: int) -> np.ndarray:
+    """(R, M) sums of gaps in the bins that split the weight of the samples evenly; equal confidences together."""
+    order = np.argsort(confidence, kind="stable")
+    first = np.searchsorted(confidence[order], confidence[order])  # the first that is equal
+    sorted_w = w[:, order]
+    before = (np.cumsum(sorted_w, axis=1) - sorted_w)[:, first]
+    with np.errstate(invalid="ignore"):
+        place = np.minimum(before * bins // w.sum(axis=1, keepdims=True), bins - 1)
+    rows = np.arange(len(w))[:, None] * bins
+    flat = np.nan_to_num(rows + place).astype(np.int64).ravel()
+    sums = np.bincount(flat, weights=(sorted_w * gap[order]).ravel(), minlength=len(w) * bins)
+    return sums.reshape(len(w), bins)

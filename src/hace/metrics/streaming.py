@@ -7,7 +7,6 @@ torchmetrics: ``pip install "hace[metrics]"``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,21 +15,9 @@ from torch import Tensor
 
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import level_choices
 from hace.metrics import measures
-from hace.metrics.bounds import MOST_BINS, check_count
-from hace.metrics.calibration import Reliability, level_diagrams
 from hace.metrics.confusion import ClassTable, Confusion, class_counts, summarise_mistakes
-from hace.metrics.curves import (
-    THRESHOLDS,
-    OperatingColumns,
-    OperatingCurve,
-    RiskCoverage,
-    curve_of,
-    operating_columns,
-    risk_coverage,
-)
 from hace.metrics.metric_batch import MetricBatch, ScoreForms
 from hace.metrics.streaming_base import HierarchicalMetric, RatioMetric
 
@@ -172,38 +159,6 @@ class TreeInconsistency(RatioMetric):
         super().__init__(hierarchy, measures.inconsistency_measure(hierarchy), **forms)
 
 
-class LevelCalibration(HierarchicalMetric):
-    """Expected calibration error of every level, streaming: a dict by level. ``diagrams()`` gives the data to plot.
-
-    Args:
-        hierarchy: a tree or forest.
-        bins: number of bins.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
-    """
-
-    higher_is_better = False
-
-    def __init__(self, hierarchy: Hierarchy, bins: int = 15, **forms: Unpack[ScoreForms]) -> None:
-        check_count("bins", bins, MOST_BINS)
-        super().__init__(hierarchy, bins, **forms)
-        self.bins = bins
-        self.titles = measures.level_titles(hierarchy)
-        self._sums("bin_sums", len(self.titles), 3, bins + 1)
-
-    def _add(self, batch: MetricBatch) -> None:
-        each = level_diagrams(batch, self.bins)
-        self._plus("bin_sums", [(r.counts, r.confidence_sums, r.correct_sums) for r in each])
-
-    def diagrams(self) -> list[Reliability]:
-        """The reliability diagram of each level."""
-        return [Reliability(*sums) for sums in self._array("bin_sums")]
-
-    def compute(self) -> dict[str, Tensor]:
-        """ECE by level."""
-        values = [torch.tensor(r.ece, dtype=torch.float64, device=self.device) for r in self.diagrams()]
-        return dict(zip(self.titles, values, strict=True))
-
-
 class ClassAccuracy(HierarchicalMetric):
     """:func:`hace.metrics.class_accuracy` at a level, streaming. ``table()`` names the classes.
 
@@ -236,82 +191,6 @@ class ClassAccuracy(HierarchicalMetric):
     def compute(self) -> Tensor:
         """(C,) accuracy of each node of the level, nan where it has no samples."""
         return torch.as_tensor(self.table().accuracy, device=self.device)
-
-
-class OperatingArea(HierarchicalMetric):
-    """Area under the operating curve, streaming. ``curve()`` gives the data to plot.
-
-    Args:
-        hierarchy: the hierarchy.
-        thresholds: probabilities.
-        constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
-    """
-
-    higher_is_better = True
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        thresholds: Sequence[float] = THRESHOLDS,
-        constrained: bool = True,
-        **forms: Unpack[ScoreForms],
-    ) -> None:
-        super().__init__(hierarchy, hash(tuple(thresholds)), constrained, **forms)
-        self.thresholds, self.constrained = tuple(thresholds), constrained
-        for name in OperatingColumns._fields:
-            self._sums(name, len(self.thresholds))
-        self._sums("samples")
-
-    def _add(self, batch: MetricBatch) -> None:
-        columns = operating_columns(batch, self.thresholds, self.constrained)
-        for name, column in columns._asdict().items():
-            self._plus(name, column.sum(axis=0))
-        self._plus("samples", len(batch))
-
-    def curve(self) -> OperatingCurve:
-        """The curve itself."""
-        sums = [self._array(name) for name in OperatingColumns._fields]
-        return curve_of(self.thresholds, sums, int(self._array("samples")))
-
-    def compute(self) -> Tensor:
-        """Its area."""
-        return torch.tensor(self.curve().area, dtype=torch.float64, device=self.device)
-
-
-class RiskCoverageArea(HierarchicalMetric):
-    """AURC, streaming. Keeps two numbers per sample.
-
-    Args:
-        hierarchy: the hierarchy.
-        distance: the risk of an answer: a named distance, or None for 0/1 mistakes.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
-    """
-
-    higher_is_better = False
-
-    def __init__(
-        self, hierarchy: Hierarchy, distance: str | None = None, **forms: Unpack[ScoreForms]
-    ) -> None:
-        if distance is not None:
-            check_distance(distance)
-        super().__init__(hierarchy, distance, **forms)
-        self.distance = distance
-        self._rows("confidence")
-        self._rows("risk")
-
-    def _add(self, batch: MetricBatch) -> None:
-        wrong = batch.answers != batch.truth
-        self._append("confidence", batch.confidence)
-        self._append("risk", wrong if self.distance is None else batch.distance(self.distance))
-
-    def curve(self) -> RiskCoverage:
-        """The curve itself."""
-        return risk_coverage(self._array("confidence"), self._array("risk"))
-
-    def compute(self) -> Tensor:
-        """Its area."""
-        return torch.tensor(self.curve().area, dtype=torch.float64, device=self.device)
 
 
 class Mistakes(HierarchicalMetric):
