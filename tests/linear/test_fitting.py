@@ -234,6 +234,16 @@ def test_start_is_where_a_head_begins() -> None:
     assert again.epochs < settled.epochs
 
 
+def test_zeros_are_a_start_without_a_seed() -> None:
+    x, y = blobs()
+    trial = Trial(build_loss("hace", TREE), 0.5)
+    zero = FittedHead.of(np.zeros((TREE.num_nodes, x.shape[1])), np.zeros(TREE.num_nodes))
+    named = one(x, y, trial, Optimization(epochs=2, start="zeros"))
+    given = one(x, y, trial, Optimization(epochs=2), start=zero)
+    drawn = one(x, y, trial, Optimization(epochs=2))
+    assert torch.equal(named.weight, given.weight) and not torch.equal(named.weight, drawn.weight)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])
 def test_one_sample_one_class_and_unseen_classes_work(optimizer: str) -> None:
     x, _ = blobs(rows=20)
@@ -318,6 +328,7 @@ def test_scores_refuse_features_of_another_width() -> None:
     [
         ({"optimizer": "rmsprop"}, "optimizer must be one of 'sgd', 'adamw', 'lbfgs'. Got 'rmsprop'"),
         ({"schedule": "linear"}, "schedule must be one of 'cosine', 'constant'"),
+        ({"start": "ones"}, "start must be one of 'random', 'zeros'. Got 'ones'"),
         ({"epochs": 0}, "epochs must be a whole number above 0. Got 0"),
         ({"epochs": True}, "epochs must be a whole number above 0. Got True"),
         ({"batch_size": 2.5}, "batch_size must be a whole number above 0. Got 2.5"),

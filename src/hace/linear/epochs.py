@@ -54,11 +54,13 @@ class EpochLoop:
         self._blocks = [Heads(trials, block, losses, weight, bias, options) for block in blocks]
 
     def _initial(self, start: FittedHead | None) -> tuple[Tensor, Tensor]:
-        """(d, C) and (C,): uniform within 1 / sqrt(d), as in torch.nn.Linear, from a separate generator."""
+        """(d, C) and (C,): given, zeros, or uniform within 1 / sqrt(d) as in torch.nn.Linear, from a separate generator."""
         columns, width = self._rows.shape_of(self._losses[0])
         if start is not None:
             bias = start.bias if start.bias is not None and self._options.bias else torch.zeros(columns)
             return start.weight.T.contiguous().to(self._rows.x), bias.to(self._rows.x)
+        if self._options.start == "zeros":
+            return self._rows.x.new_zeros(width, columns), self._rows.x.new_zeros(columns)
         generator = torch.Generator().manual_seed(self._seed)
         bound = width**-0.5
         weight = torch.empty(columns, width).uniform_(-bound, bound, generator=generator)

@@ -55,7 +55,7 @@ def fit_heads(
     """Train heads side by side; each comes out as if trained alone.
 
     The same arguments give the same bits at one thread. The seed fixes the initial weights (distributed as in
-    torch.nn.Linear; they depend on seed and shape only) and the order of the batches (on seed and epoch only). The global
+    torch.nn.Linear, unless ``optimization`` says zeros; they depend on seed and shape only) and the order of the batches (on seed and epoch only). The global
     random states of torch and numpy stay untouched.
 
     Args:
@@ -70,7 +70,7 @@ def fit_heads(
             with these; so a weight of 2 counts a sample twice if all data are one batch.
         on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
             "lbfgs" has no epochs and does not call it.
-        start: initial weights, instead of random ones.
+        start: initial weights, in place of those that ``optimization`` asks for.
 
     Returns:
         The heads, in the order of the trials.

@@ -16,6 +16,7 @@ from hace.losses.checks import check_choice, check_number, is_number
 
 HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")
 HEAD_SCHEDULES = ("cosine", "constant")
+HEAD_STARTS = ("random", "zeros")
 
 EpochRecord = dict[str, Any]
 
@@ -63,6 +64,8 @@ class Optimization:
         batch_size: samples per step. The last batch of an epoch may have fewer; none is dropped.
         momentum: of "sgd", in [0, 1); the first beta of "adamw".
         bias: whether the head has one.
+        start: initial weights of "sgd" and "adamw": "random", as in torch.nn.Linear, or "zeros", for labels at inner nodes:
+            losses reinforce whatever random weights prefer below such a label. "lbfgs" starts from zeros.
         patience: stop a head after this many epochs without a better top-1 on the validation data, and return the weights
             of its best epoch. None: train to the end and return the last ones.
         tolerance: "lbfgs" has converged when no entry of the gradient is larger.
@@ -82,6 +85,7 @@ class Optimization:
     batch_size: int = 256
     momentum: float = 0.9
     bias: bool = True
+    start: str = "random"
     patience: int | None = None
     tolerance: float = 1e-6
     max_iter: int = 1000
@@ -89,6 +93,7 @@ class Optimization:
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, HEAD_OPTIMIZERS)
         check_choice("schedule", self.schedule, HEAD_SCHEDULES)
+        check_choice("start", self.start, HEAD_STARTS)
         for name in ("epochs", "batch_size", "max_iter"):
             value = getattr(self, name)
             check_number(name, value, "a whole number above 0", _is_count(value))
