@@ -72,8 +72,9 @@ class Method:
     drops: bool = False
     start: str = "zeros"
 
-    def build(self, h: Hierarchy, labels: str) -> Any:
-        return build_loss(self.loss, h, labels=labels, **dict(self.params))
+    def build(self, h: Hierarchy) -> Any:
+        """The loss, for labels at any node."""
+        return build_loss(self.loss, h, labels="nodes", **dict(self.params))
 
 
 def paths(sharing: float, dilution: float | None = None) -> Method:
@@ -168,7 +169,7 @@ def in_batches(data: Data, known: Known, methods: list[Method], seed: int, epoch
     right: dict[str, Right] = {}
     for method in methods:
         rows = ~held & (known.fine if method.drops else True)
-        trials = [Trial(method.build(data.h, "nodes"), rate) for rate in RATES]
+        trials = [Trial(method.build(data.h), rate) for rate in RATES]
         heads = fit_heads(
             data.x[rows],
             known.nodes[rows],

@@ -241,7 +241,8 @@ def test_zeros_are_a_start_without_a_seed() -> None:
     named = one(x, y, trial, Optimization(epochs=2, start="zeros"))
     given = one(x, y, trial, Optimization(epochs=2), start=zero)
     drawn = one(x, y, trial, Optimization(epochs=2))
-    assert torch.equal(named.weight, given.weight) and not torch.equal(named.weight, drawn.weight)
+    assert torch.equal(named.weight, given.weight)
+    assert not torch.equal(named.weight, drawn.weight)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])

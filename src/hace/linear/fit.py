@@ -55,8 +55,8 @@ def fit_heads(
     """Train heads side by side; each comes out as if trained alone.
 
     The same arguments give the same bits at one thread. The seed fixes the initial weights (distributed as in
-    torch.nn.Linear, unless ``optimization`` says zeros; they depend on seed and shape only) and the order of the batches (on seed and epoch only). The global
-    random states of torch and numpy stay untouched.
+    torch.nn.Linear, unless ``optimization`` says zeros; they depend on seed and shape only) and the order of the batches (on
+    seed and epoch only). The global random states of torch and numpy stay untouched.
 
     Args:
         x: (M, d) features, float32.
