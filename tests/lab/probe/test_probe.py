@@ -14,7 +14,15 @@ import torch
 
 import hace
 from hace.errors import ConfigError, DataError
-from hace.lab.probe.probe import HEADS_PER_PASS, head_outputs, load_sources, normalized, passes, run_probes
+from hace.lab.probe.probe import (
+    HEADS_PER_PASS,
+    head_outputs,
+    load_sources,
+    normalized,
+    optimization_of,
+    passes,
+    run_probes,
+)
 from hace.lab.probe.scaling import Scaling
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
@@ -431,3 +439,11 @@ def test_the_final_run_of_a_search_has_its_temperature(tmp_path: Path) -> None:
     assert final.result is not None
     assert final.config.temperature == chosen.result["temperature"]["value"]
     assert "calibrated: selection" in final.result["metrics"]
+
+
+def test_heads_start_from_zeros_where_labels_are_coarse() -> None:
+    config = ProbeConfig()
+    assert optimization_of(config, "leaves").start == "random"
+    assert optimization_of(config, "nodes").start == "zeros"
+    assert optimization_of(replace(config, start="random"), "nodes").start == "random"
+    assert ProbeConfig().identity("data") != replace(config, start="zeros").identity("data")

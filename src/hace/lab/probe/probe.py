@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -197,7 +197,7 @@ def _fit(
         x,
         task.targets(task.train),
         [Trial(loss, config.lr, config.weight_decay) for config, loss, _ in todo],
-        optimization_of(shared),
+        optimization_of(shared, task.labels),
         seed=shared.seed,
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
         on_epoch=report,
@@ -211,8 +211,14 @@ def has_all(run: Run, config: ProbeConfig) -> bool:
     return run.status == "diverged" or (run.status == "finished" and (run.keeps or not config.keep))
 
 
-def optimization_of(config: ProbeConfig) -> Optimization:
-    """The settings that all heads of a pass share."""
+def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> Optimization:
+    """The settings that all heads of a pass share.
+
+    Args:
+        config: Of any of them.
+        labels: What the targets are; see :attr:`ProbeConfig.start`.
+    """
+    start = config.start if config.start != "auto" else "zeros" if labels == "nodes" else "random"
     return Optimization(
         optimizer=config.optimizer,
         schedule=config.schedule,
@@ -220,6 +226,7 @@ def optimization_of(config: ProbeConfig) -> Optimization:
         batch_size=config.batch_size,
         momentum=config.momentum,
         bias=config.bias,
+        start=start,
         patience=config.patience,
         tolerance=config.tolerance,
         max_iter=config.max_iter,

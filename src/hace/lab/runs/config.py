@@ -180,6 +180,8 @@ class ProbeConfig(RunConfig):
         optimizer: "sgd" with momentum, "adamw", or "lbfgs" with all samples at once, to convergence.
         schedule: "cosine" to 0 over all steps, or "constant".
         bias: Whether the layer has one.
+        start: Initial weights: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some training samples are
+            labelled above the leaves, because losses reinforce whatever random weights prefer below such a label.
         patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
         tolerance: Of L-BFGS: it stops when the largest gradient is below this.
         max_iter: Of L-BFGS: the most iterations.
@@ -192,6 +194,7 @@ class ProbeConfig(RunConfig):
     optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
     schedule: Literal["cosine", "constant"] = setting("cosine")
     bias: bool = setting(True)
+    start: Literal["auto", "random", "zeros"] = setting("auto", added=True)
     patience: int | None = setting(None, AT_LEAST_ONE)
     tolerance: float = setting(1e-6, POSITIVE)
     max_iter: int = setting(1000, AT_LEAST_ONE)

@@ -286,7 +286,7 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     """The configuration that all runs of a data set and model share, at the base rate."""
     scale = choices.epochs_scale
     if preset.kind == "probe":
-        base = ProbeConfig(data=data, lr=preset.lr, epochs=_scaled(preset.epochs, scale))
+        base = ProbeConfig(data=data, lr=preset.lr, epochs=_scaled(preset.epochs, scale), start=preset.start)
     else:
         if preset.recipe is None:
             raise ConfigError(

@@ -78,6 +78,7 @@ class Preset:
         data: Data sets that need no path because they are synthetic.
         epochs: Of probes.
         lr: The base rate of probes.
+        start: Initial weights of probes, as in `ProbeConfig`.
         recipe: From data set and model to the configuration of a training run; required for "train".
         fixed: The runs of a method, from whether it has a dilution and the base rate. Without it every method searches
             `rates` on held-out samples: the fair protocol. With it nothing is searched, and the best run on the test set
@@ -98,6 +99,7 @@ class Preset:
     data: Mapping[str, DataConfig] = field(default_factory=dict)
     epochs: int = 30
     lr: float = 1.0
+    start: Literal["auto", "random", "zeros"] = "auto"
     recipe: Callable[[str, str], TrainConfig] | None = None
     fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
 
@@ -121,6 +123,7 @@ _LABELS = Preset(
         )
     },
     epochs=30,
+    start="zeros",  # for all methods alike, those that drop samples too
 )
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
