@@ -89,15 +89,22 @@ METHODS: dict[str, Method] = {
             control="the same target without outputs for inner nodes",
         ),
         # Path sums: relatives share their ancestors' outputs.
-        Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths")),
-        Method("hace_paths", "HACE, path sums", _loss("hace_paths"), diluted=True),
+        Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths", sharing=1.0)),
+        Method("hace_paths", "HACE, path sums", _loss("hace_paths", sharing=1.0), diluted=True),
+        Method("sce_paths_0.5", "SCE, path sums s=0.5", _loss("cross_entropy_paths", sharing=0.5)),
+        Method("hace_paths_0.5", "HACE, path sums s=0.5", _loss("hace_paths", sharing=0.5), diluted=True),
         # Other baselines.
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),
         Method("simloss", "SimLoss", _loss("simloss")),
         Method("expected_distance", "expected distance", _loss("expected_distance")),
         # What coarse labels are worth.
         Method("sce_drop", "SCE, coarse labels dropped", _loss("cross_entropy"), drops=True),
-        Method("paths_drop", "path sums, coarse labels dropped", _loss("cross_entropy_paths"), drops=True),
+        Method(
+            "paths_drop",
+            "path sums, coarse labels dropped",
+            _loss("cross_entropy_paths", sharing=1.0),
+            drops=True,
+        ),
     )
 }
 PAPER_METHODS = tuple(METHODS)[:10]
