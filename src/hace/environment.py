@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import platform
+from functools import cache
 from importlib import metadata
 
 import torch
@@ -54,6 +55,7 @@ def show_config() -> None:
         print(f"{name:<13} {value}")
 
 
+@cache  # every run of a study asks, and reading a package's metadata takes milliseconds
 def _version(package: str) -> str:
     try:
         return metadata.version(package)

@@ -80,6 +80,11 @@ class Arena(NamedTuple):
         return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}{labels}"
 
     @property
+    def column(self) -> str:
+        """Its model and labels, in tables by data set."""
+        return f"{shown(self.model)}, {self.labels}" if self.labels else shown(self.model)
+
+    @property
     def slug(self) -> str:
         """For file names."""
         return "-".join(
@@ -117,8 +122,10 @@ class Choice:
         diluted = METHODS[self.method].diluted if self.method in METHODS else True
         dilutions = sorted({r.key.dilution for r in self.finished if r.key.dilution is not None})
         rates = sorted({r.lr for r in self.finished})
+        decays = sorted({r.run.config.weight_decay for r in self.finished if r.run is not None})
         parts = [f"d {_range(dilutions)}"] if diluted and dilutions else []
-        return ", ".join([*parts, f"rate {_range(rates)}"] if rates else parts)
+        parts += [f"rate {_range(rates)}"] if rates else []
+        return ", ".join([*parts, f"decay {_range(decays)}"] if len(decays) > 1 else parts)
 
     def values(self, key: MetricKey) -> list[float]:
         """The metric of every finished seed that has it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from hace.errors import ConfigError
 from hace.lab.report.arenas import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
+from hace.lab.report.labels import label_blocks
 from hace.lab.report.nodes import arena_data, level_bars
 from hace.lab.report.render import ReportTable
 from hace.lab.report.results import Results, tally
@@ -102,6 +103,8 @@ def build_document(
     """
     document = Document(title, facts)
     by_arena = {arena: _arena_section(results, arena, document, draw) for arena in results.choices}
+    if labels := label_blocks(results, draw):
+        document.sections.append(Section("labels", "Labels: use or drop, and which method", tuple(labels)))
     document.sections += [_short(results), _reading(results)]
     document.sections += [Section("results", "Results", ()), *by_arena.values()]
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
@@ -149,6 +152,8 @@ def _pictures(results: Results, arena: Arena) -> list[Any]:
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[arena], dict(results.choices[arena])
+    if arena.labels:  # one of many states of the labels: the figure over all of them says more
+        return [figures.rates_picture(arena, results.records)]
     found: list[Any] = [
         figures.tradeoff_picture(arena, arrays),
         figures.rates_picture(arena, results.records),

@@ -9,7 +9,7 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, Choice, method_title
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, Choice, arena_of, method_title
 from hace.lab.report.drawing import (
     RC_PARAMS,
     WIDTH,
@@ -56,18 +56,21 @@ def rates_picture(arena: Arena, records: Sequence[Record]) -> Picture | None:
 def _rate_curves(
     arena: Arena, records: Sequence[Record], stage: str
 ) -> dict[str, tuple[float | None, dict[float, float]]]:
-    """For each method, rate -> mean accuracy over seeds; of several dilutions the one with the highest point."""
-    found: dict[str, dict[float | None, dict[float, list[float]]]] = {}
+    """For each method, rate -> mean accuracy over seeds, each at its best decay, at the dilution with the highest point."""
+    found: dict[str, dict[float | None, dict[float, dict[int, float]]]] = {}
     for r in records:
-        if r.stage == stage and (r.key.protocol, r.key.dataset, r.key.model) == arena and r.top1 is not None:
+        if r.stage == stage and arena_of(r.key) == arena and r.top1 is not None:
             # A method without a dilution has that of its partner in a pair.
             diluted = r.key.method not in METHODS or METHODS[r.key.method].diluted
             curves = found.setdefault(r.key.method, {}).setdefault(r.key.dilution if diluted else None, {})
-            curves.setdefault(r.lr, []).append(r.top1)
+            seeds = curves.setdefault(r.lr, {})
+            seeds[r.key.seed] = max(r.top1, seeds.get(r.key.seed, 0.0))
     best = {}
     for method in [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]:
         curves = {
-            d: {lr: float(np.mean(c[lr])) for lr in sorted(c)} for d, c in found[method].items() if len(c) > 1
+            d: {lr: float(np.mean([*c[lr].values()])) for lr in sorted(c)}
+            for d, c in found[method].items()
+            if len(c) > 1
         }
         if curves:
             best[method] = max(curves.items(), key=lambda item: max(item[1].values()))

@@ -181,11 +181,15 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
             made_up = str((part.get("config") or {}).get("name")).startswith("synthetic")
             option = {"probe": "--features", "train": "--data-root"}.get(part.get("kind", ""))
             words += [] if made_up or option is None else [f"{option} {name}=PATH"]
-    for name in ("methods", "rates"):
+    for name in ("methods", "rates", "decays", "fine"):
         if choices.get(name):
             words.append(
                 f"--{name} {','.join(f'{x:g}' if isinstance(x, float) else str(x) for x in choices[name])}"
             )
+    if choices.get("shares"):
+        words.append(f"--shares {','.join(f'{100 * share:g}' for share in choices['shares'])}")
+    if choices.get("coarse_to"):
+        words.append(f"--coarse-to {choices['coarse_to']}")
     if choices.get("seeds"):
         words.append(f"--seeds {choices['seeds']}")
     if choices.get("epochs_scale", 1.0) != 1.0:

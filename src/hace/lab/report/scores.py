@@ -78,7 +78,7 @@ class ArenaScores:
         self.choices = choices
         self.store = store or Store()
         self._scores: dict[tuple[str, MetricKey], Score] = {}
-        self._gaps: dict[tuple[str, str, MetricKey], tuple[Interval, int] | None] = {}
+        self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
@@ -144,21 +144,34 @@ class ArenaScores:
         drawn = interval(*found)
         return Score(mean, drawn.low, drawn.high, len(values))
 
-    def difference(self, first: str, second: str, key: MetricKey) -> tuple[Interval, int] | None:
-        """first - second, paired over the seeds and samples that both have; and the number of these seeds."""
-        if (first, second, key) not in self._gaps:
-            self._gaps[first, second, key] = self._difference(first, second, key)
-        return self._gaps[first, second, key]
+    def difference(
+        self, first: str, second: str, key: MetricKey, other: ArenaScores | None = None
+    ) -> tuple[Interval, int] | None:
+        """first - second, paired over the seeds and samples that both have; and the number of these seeds.
 
-    def _difference(self, first: str, second: str, key: MetricKey) -> tuple[Interval, int] | None:
-        if first not in self.choices or second not in self.choices:
+        Args:
+            first: A method.
+            second: Another one.
+            key: The metric.
+            other: The arena of the second, with the same test samples; by default this one.
+        """
+        there = other or self
+        place = (first, second, key, id(there))
+        if place not in self._gaps:
+            self._gaps[place] = self._difference(first, second, key, there)
+        return self._gaps[place]
+
+    def _difference(
+        self, first: str, second: str, key: MetricKey, there: ArenaScores
+    ) -> tuple[Interval, int] | None:
+        if first not in self.choices or second not in there.choices:
             return None
         ours = {r.key.seed: r.metric(*key) for r in self.choices[first].finished}
-        theirs = {r.key.seed: r.metric(*key) for r in self.choices[second].finished}
+        theirs = {r.key.seed: r.metric(*key) for r in there.choices[second].finished}
         seeds = [s for s in ours if ours[s] is not None and theirs.get(s) is not None]
         if not seeds:
             return None
-        a, b = self.columns(first, key, seeds), self.columns(second, key, seeds)
+        a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
         if a is None or b is None or not a[0].size:
             gap = float(np.mean([ours[s] - theirs[s] for s in seeds]))  # type: ignore[operator]
             return Interval(gap, np.nan, np.nan), len(seeds)

@@ -147,7 +147,7 @@ def pair_table(results: Results, protocol: str) -> ReportTable | None:
     rows = [
         (
             Entry(shown(arena.dataset)),
-            Entry(shown(arena.model)),
+            Entry(arena.column),
             *(_gap_entry(gaps[m.key].get(arena), m) for m in metrics),
             Entry(_seeds_won(results.arrays[arena], first, second)),
         )
@@ -195,7 +195,7 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
         return None
     heads = (
         ("", *(shown(p.dataset) for p in arenas), "", "", ""),
-        ("method", *(shown(p.model) for p in arenas), "won", "mean", "median"),
+        ("method", *(p.column for p in arenas), "won", "mean", "median"),
     )
     if len(arenas) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hace.lab.report.arenas import HEADLINES, Metric, method_title, shown
+from hace.lab.report.labels import labels_text
 from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores, Score
@@ -30,8 +31,8 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 
 
 def results_text(results: Results) -> str:
-    """The summary of results."""
-    tables = [
+    """The summary of results: of a study about labels its answers, of others one table per arena."""
+    tables = [f"{lines}\n\n{to_text(table)}" for lines, table in labels_text(results)] or [
         to_text(summary_table(arena.title, arrays, results.second))
         for arena, arrays in results.arrays.items()
     ]

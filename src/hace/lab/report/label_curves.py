@@ -1,0 +1,55 @@
+"""The figure of a study about labels: accuracy by what is known of them, one line per method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib
+
+from hace.lab.report.arenas import Arena, method_title
+from hace.lab.report.drawing import RC_PARAMS, WIDTH, Picture, finish, legend, new_figure, picture, style
+from hace.lab.report.labels import LabelQuestion
+from hace.lab.study.methods import METHODS
+
+
+def curves_picture(
+    question: LabelQuestion, panels: Sequence[tuple[str, str, Sequence[tuple[float, Arena]]]]
+) -> Picture:
+    """Top-1 accuracy against the share or number of labels; dropping coarse ones and knowing all as references.
+
+    Args:
+        question: The study's question.
+        panels: Title, name of the horizontal axis, and points of each part.
+    """
+    methods = [
+        m for m in question.results.methods if any(m in question.results.choices[a] for a in question.arenas)
+    ]
+    with matplotlib.rc_context(RC_PARAMS):
+        figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.6)
+        first = None
+        for i, (title, axis, points) in enumerate(panels):
+            axes = figure.add_subplot(1, len(panels), i + 1, sharey=first)
+            first = first or axes
+            for method in methods:
+                values = [(x, question.scores(arena).get(method)) for x, arena in points]
+                line = [(x, 100 * y) for x, y in values if y is not None]
+                if line:
+                    drops = method in METHODS and METHODS[method].drops
+                    look = {**style(method), **({"linestyle": "--", "color": "0.6"} if drops else {})}
+                    xs, ys = zip(*line, strict=True)
+                    axes.plot(xs, ys, markersize=4, linewidth=1.3, **look)
+            if question.whole is not None and (best := question.scores(question.whole)):
+                name, value = next(iter(best.items()))
+                label = f"all labels, {method_title(name)}" if i == 0 else None
+                axes.axhline(100 * value, color="0.3", linewidth=0.8, linestyle=(0, (1, 2)), label=label)
+            if axis == "known labels per class":
+                axes.set_xscale("log")
+                axes.minorticks_off()
+            axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
+            axes.set_title(title, fontsize=9)
+            axes.set(xlabel=axis, ylabel="top-1 on test samples, %" if i == 0 else "")
+            finish(axes)
+        legend(figure, first)
+    caption = f"Accuracy by what is known of the training labels, {question.title}. Dashed grey: coarse labels dropped."
+    alt = f"Lines of top-1 accuracy for {len(methods)} methods as fewer training labels are known."
+    return picture(figure, f"labels-{question.slug}", caption, alt, wide=len(panels) > 1)

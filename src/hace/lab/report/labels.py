@@ -1,0 +1,280 @@
+"""Studies of labels: whether coarse ones are worth using, which method uses them best, and what it buys.
+
+Arenas of one data set and model that differ in what is known of the training labels are one question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hace.errors import ConfigError
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, method_title, shown
+from hace.lab.report.render import Entry, ReportTable
+from hace.lab.report.results import Results
+from hace.lab.report.scores import ArenaScores
+from hace.lab.report.tables import MEANS, bracket, score_entry, with_marks
+from hace.lab.runs.labels import LabelsConfig
+from hace.lab.study.methods import METHODS
+from hace.metrics.intervals import Interval
+
+AS_THEY_ARE = "all labels"
+HOW_CHOSEN = (
+    "Rates and decays are chosen on held-out training samples by their true labels, for every method alike; the final run "
+    "trains on what is known of them. The best method is the one with the highest test accuracy, so its lead over the next is "
+    "a little flattered."
+)
+
+
+class Answer(NamedTuple):
+    """What a study says of one state of the labels.
+
+    Attributes:
+        arena: Where.
+        best: The method with the highest mean top-1 that uses all labels it is given.
+        accuracy: Its mean top-1.
+        second: The next one, and how far the best is ahead of it.
+        dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
+        closed: The share of the gap between dropping and knowing all labels that the best method closes.
+        lost: What it loses to knowing all labels, in accuracy.
+    """
+
+    arena: Arena
+    best: str
+    accuracy: float
+    second: tuple[str, Interval] | None
+    dropping: tuple[str, Interval] | None
+    closed: float | None
+    lost: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class LabelQuestion:
+    """The arenas of one data set, model and protocol, by what is known of the labels.
+
+    Attributes:
+        results: Of the study.
+        arenas: With the settings of their labels, in the order of the study.
+    """
+
+    results: Results
+    arenas: Mapping[Arena, LabelsConfig]
+
+    @property
+    def title(self) -> str:
+        """Data set and model."""
+        arena = next(iter(self.arenas))
+        return f"{shown(arena.dataset)}, {shown(arena.model)}"
+
+    @property
+    def slug(self) -> str:
+        """For file names."""
+        return next(iter(self.arenas))._replace(labels="").slug
+
+    @cached_property
+    def whole(self) -> Arena | None:
+        """The arena where all labels are known; None where the data have coarse ones as they are."""
+        found = [arena for arena, labels in self.arenas.items() if labels == LabelsConfig()]
+        return found[0] if found and not self._droppers(found[0]) else None
+
+    @cached_property
+    def answers(self) -> list[Answer]:
+        """One for each state of the labels with a finished method."""
+        return [answer for arena in self.arenas if (answer := self._answer(arena)) is not None]
+
+    def scores(self, arena: Arena) -> dict[str, float]:
+        """The mean top-1 of every method with a result, the best first."""
+        arrays = self.results.arrays[arena]
+        found = {m: arrays.score(m, TOP1).value for m in arrays.choices}
+        known = {m: value for m, value in found.items() if value is not None}
+        return dict(sorted(known.items(), key=lambda item: -item[1]))
+
+    def _droppers(self, arena: Arena) -> list[str]:
+        return [m for m in self.results.choices[arena] if m in METHODS and METHODS[m].drops]
+
+    def _answer(self, arena: Arena) -> Answer | None:
+        drops = self._droppers(arena)
+        scores = self.scores(arena)
+        using = [m for m in scores if m not in drops]
+        if not using:
+            return None
+        best, ours = using[0], self.results.arrays[arena]
+        second = self._gap(ours, best, ours, using[1]) if len(using) > 1 else None
+        dropping = self._dropping(arena)
+        gain, closed, lost = None, None, None
+        whole = None if self.whole in (None, arena) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
+        if whole is not None:
+            lost = whole - scores[best]
+        if dropping is not None:
+            there, name = dropping
+            gain = self._gap(ours, best, self.results.arrays[there], name)
+            below = self.scores(there)[name]
+            if whole is not None and whole > below:
+                closed = (scores[best] - below) / (whole - below)
+        return Answer(arena, best, scores[best], second, gain, closed, lost)
+
+    def _dropping(self, arena: Arena) -> tuple[Arena, str] | None:
+        """Where coarse labels are dropped, and the best method there."""
+        labels, there = self.arenas[arena], arena
+        drops = self._droppers(arena)
+        if not drops and labels.fine is not None and not labels.drop:
+            same = [a for a, other in self.arenas.items() if other.drop and other.fine == labels.fine]
+            if not same:
+                return None
+            there, drops = same[0], list(self.results.choices[same[0]])
+        found = [m for m in self.scores(there) if m in drops]
+        return (there, found[0]) if found else None
+
+    def _gap(
+        self, ours: ArenaScores, first: str, theirs: ArenaScores, second: str
+    ) -> tuple[str, Interval] | None:
+        found = ours.difference(first, second, TOP1, theirs)
+        return None if found is None else (second, found[0])
+
+
+def label_questions(results: Results) -> list[LabelQuestion]:
+    """The questions of a study about labels; none in other studies."""
+    groups: dict[Arena, dict[Arena, LabelsConfig]] = {}
+    for arena, choices in results.choices.items():
+        for choice in choices.values():
+            runs = [record.run for record in choice.finished if record.run is not None]
+            if runs and not (choice.method in METHODS and METHODS[choice.method].drops):
+                groups.setdefault(arena._replace(labels=""), {})[arena] = runs[0].config.data.labels
+                break
+    found = [LabelQuestion(results, arenas) for arenas in groups.values()]
+    return [q for q in found if len(q.arenas) > 1 or any(q._droppers(arena) for arena in q.arenas)]
+
+
+def label_blocks(results: Results, draw: bool) -> list[Any]:
+    """Answers, table and figure of every question; none in other studies."""
+    blocks: list[Any] = []
+    for question in label_questions(results):
+        blocks += [headline(question), list(answer_lines(question)), labels_table(question)]
+        if draw and (drawn := _picture(question)) is not None:
+            blocks.append(drawn)
+    return [*blocks, HOW_CHOSEN] if blocks else []
+
+
+def headline(question: LabelQuestion) -> str:
+    """Use or drop, in a sentence."""
+    gains = [a.dropping[1] for a in question.answers if a.dropping is not None]
+    if not gains:
+        wrong = any(labels.wrong for labels in question.arenas.values())
+        return f"{question.title}: which method to use where labels are {'wrong' if wrong else 'few'}."
+    if all(gain.excludes_zero and gain.value > 0 for gain in gains):
+        words = "use the coarse labels"
+    elif all(gain.excludes_zero and gain.value < 0 for gain in gains):
+        words = "drop the coarse labels"
+    elif not any(gain.excludes_zero for gain in gains):
+        words = "using or dropping the coarse labels makes no difference that this study shows"
+    else:
+        words = "whether to use the coarse labels depends on how many there are"
+    return f"{question.title}: {words}."
+
+
+def answer_lines(question: LabelQuestion) -> Iterator[str]:
+    """What each state of the labels says."""
+    for answer in question.answers:
+        parts = []
+        if answer.dropping is not None:
+            name, gain = answer.dropping
+            verdict = "Level" if not gain.excludes_zero else "Use them" if gain.value > 0 else "Drop them"
+            parts.append(
+                f"{verdict}: {method_title(answer.best)} is {_points(gain)} points over dropping them with "
+                f"{method_title(name)}"
+            )
+        lead = f"{method_title(answer.best)} {100 * answer.accuracy:.1f} %"
+        if answer.second is not None:
+            name, gap = answer.second
+            lead += (
+                f", {'ahead of' if gap.excludes_zero else 'level with'} {method_title(name)} ({_points(gap)})"
+            )
+        parts.append(f"best method: {lead}" if parts else f"Best method: {lead}")
+        if answer.closed is not None:
+            parts.append(f"it closes {100 * answer.closed:.0f} % of the gap to knowing all labels")
+        elif answer.lost is not None:
+            parts.append(f"{100 * answer.lost:.1f} points below knowing all labels")
+        yield f"{answer.arena.labels or AS_THEY_ARE}: {'; '.join(parts)}."
+
+
+def _points(gap: Interval) -> str:
+    interval = "" if gap.low != gap.low else f" {bracket(gap.low, gap.high, HEADLINES[0], sign=True)}"
+    return f"{100 * gap.value:+.2f}{interval}"
+
+
+def labels_table(question: LabelQuestion) -> ReportTable:
+    """Methods by states of the labels, in top-1 accuracy."""
+    results, metric = question.results, HEADLINES[0]
+    methods = [m for m in results.methods if any(m in results.choices[a] for a in question.arenas)]
+    columns = []
+    for arena in question.arenas:
+        arrays = results.arrays[arena]
+        scores = [arrays.score(m, TOP1) for m in methods]
+        states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
+        entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
+        columns.append(with_marks(entries, [s.value for s in scores], metric))
+    tried = _candidates(question)
+    rows = tuple(
+        (Entry(method_title(m)), *(column[i] for column in columns), Entry(str(tried.get(m, 1))))
+        for i, m in enumerate(methods)
+    )
+    heads = ("method", *(arena.labels or AS_THEY_ARE for arena in question.arenas), "candidates")
+    title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
+    remarks = (
+        f"{MEANS} Candidates: rates and decays that each method's search tries, per seed.",
+        "Rows that drop coarse labels train on the samples known to a class alone.",
+    )
+    return ReportTable(f"labels-{question.slug}", title, (heads,), rows, remarks=remarks)
+
+
+def _candidates(question: LabelQuestion) -> dict[str, int]:
+    """How many settings the search of each method tries, for a seed."""
+    tried: dict[Any, int] = {}
+    for record in question.results.records:
+        if record.stage == "search" and record.key.dataset == next(iter(question.arenas)).dataset:
+            tried[record.key] = tried.get(record.key, 0) + 1
+    return {key.method: count for key, count in tried.items()}
+
+
+def labels_text(results: Results) -> list[tuple[str, ReportTable]]:
+    """Answers and table of every question, for the terminal."""
+    found = []
+    for question in label_questions(results):
+        lines = [headline(question), *(f"- {line}" for line in answer_lines(question))]
+        found.append(("\n".join(lines), labels_table(question)))
+    return found
+
+
+def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Arena]]]]:
+    """The parts of the figure: title, name of the horizontal axis, and its points."""
+    found: dict[tuple[str, str], list[tuple[float, Arena]]] = {}
+    for arena, labels in question.arenas.items():
+        if labels.coarse:
+            place = ("", "training labels known only coarsely, %"), 100 * labels.coarse
+        elif labels.fine is not None:
+            title = "fine labels alone" if labels.drop else "and coarse labels for the others"
+            place = (title, "known labels per class"), float(labels.fine)
+        elif labels.wrong:
+            place = (f"wrong {'within the parent' if labels.within == 'parent' else 'anywhere'}", "wrong labels, %"), (
+                100 * labels.wrong
+            )  # fmt: skip
+        else:
+            continue
+        found.setdefault(place[0], []).append((place[1], arena))
+    whole = question.whole
+    drawn = []
+    for (title, axis), points in found.items():
+        start = [(0.0, whole)] if whole is not None and "%" in axis else []
+        drawn.append((title, axis, sorted([*start, *points], key=lambda point: point[0])))
+    return [panel for panel in drawn if len(panel[2]) > 1]
+
+
+def _picture(question: LabelQuestion) -> Any:
+    try:
+        from hace.lab.report.label_curves import curves_picture
+    except ImportError as error:
+        raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
+    found = panels(question)
+    return curves_picture(question, found) if found else None
