@@ -136,6 +136,12 @@ def test_targets_of_the_wrong_shape() -> None:
 OUT_OF_RANGE = [
     ("hace", "dilution", "in (0, 1]", [0, 0.0, -0.1, 1.01, nan, inf, "0.5", None, True]),
     ("hace", "label_smoothing", "in [0, 1)", [-0.1, 1.0, 2, nan, "0.1", None]),
+    (
+        "hace",
+        "level_weights",
+        "'uniform', 'linear', or numbers >= 0 that sum to 1",
+        ["flat", [], [0.5, 0.4], [1.5, -0.5], 0.5, [nan, 1.0]],
+    ),
     ("hace", "soft_label_beta", "a number above 0, or None", [0, -1.0, nan, inf, "10"]),
     ("hace_leaves", "dilution", "in (0, 1]", [0, 2]),
     ("ancestral_smoothing", "dilution", "in (0, 1]", [0, 2]),
@@ -176,10 +182,15 @@ def test_a_distance_that_is_none(name: str) -> None:
     assert "lca_height" in str(caught.value)
 
 
-def test_smoothings_that_exclude_each_other() -> None:
-    message = "label_smoothing and soft_label_beta exclude each other"
-    with pytest.raises(ConfigError, match=says(message)):
-        HACELoss(h, label_smoothing=0.1, soft_label_beta=10)
+def test_a_similarity_that_is_none() -> None:
+    for bad in ([[1.0]], [[0.0] * 4] * 4, [[-1.0] * 4] * 4, [[nan] * 4] * 4, "near", [[1.0, 2.0], [1.0]]):
+        with pytest.raises(ConfigError, match=says("similarity must hold 4 x 4 numbers >= 0")):
+            build_loss("simloss", h, similarity=bad)
+
+
+def test_parameters_that_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=says("level_weights must come without a dilution")):
+        HACELoss(h, 0.3, level_weights="uniform")
     with pytest.raises(ConfigError, match=says("aggregate=False must come with outputs='nodes'")):
         HACELoss(h, aggregate=False, outputs="leaves")
     with pytest.raises(ConfigError, match=says("Got outputs='paths'")):

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -15,8 +16,19 @@ from torch.nn.functional import cross_entropy
 
 import hace
 from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss, SoftLabelLoss
+from hace.losses.tables import dilution_masses
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
-from tests.loss_cases import CASES, FORMS, Form, each_loss, every_case, examples, in_each_form, logits
+from tests.loss_cases import (
+    CASES,
+    FORMS,
+    Form,
+    each_loss,
+    every_case,
+    examples,
+    in_each_form,
+    logits,
+    with_gradient,
+)
 from tests.reference import losses as oracle
 from tests.reference import targets
 
@@ -41,6 +53,24 @@ def classes(h: Hierarchy) -> Tensor:
 
 
 # ------------------------------------------------------------------ between losses
+
+
+@examples(20)
+@given(plain=hierarchies(), labels=st.sampled_from(["leaves", "nodes"]))
+def test_simloss_of_any_matrix(form: Form, plain: Plain, labels: str) -> None:
+    """That of distances is the default; another one by the sum itself."""
+    h = plain.build()
+    ends = h.leaf_nodes if labels == "leaves" else np.arange(h.num_nodes)
+    far = h.distances(ends[:, None], h.leaf_nodes[None, :], labels="nodes")
+    z = logits(len(ends), h.num_leaves, seed=3).to(form.dtype)
+    shared = {"labels": labels, "reduction": "none"}
+    y = torch.arange(len(ends))
+    form.close(SimLoss(h, similarity=0.5**far, **shared)(z, y), SimLoss(h, 0.5, **shared)(z, y).double())
+    similarity = logits(len(ends), h.num_leaves, seed=4).abs() + 0.1
+    wanted = -(z.double().softmax(dim=1) * similarity).sum(dim=1).log()
+    loss = SimLoss(h, similarity=similarity, **shared)
+    form.close(loss(z, y), wanted)
+    form.close(loss(z, torch.eye(len(ends), dtype=form.dtype)), wanted)
 
 
 @examples(40)
@@ -147,16 +177,44 @@ def test_the_paper_s_path_of_three() -> None:
     assert row.sum().item() == pytest.approx(1.0, rel=1e-12)
 
 
+SMOOTHINGS = (
+    {},
+    {"label_smoothing": 0.3},
+    {"soft_label_beta": 3.0},
+    {"label_smoothing": 0.3, "soft_label_beta": 3.0},
+    {"level_weights": "uniform"},
+    {"level_weights": "linear", "label_smoothing": 0.1},
+    {"level_weights": [0.4, 0.0, 0.35, 0.25], "soft_label_beta": 2.0},
+)
+
+
 @examples(15)
 @given(plain=hierarchies(), d=rates)
 def test_rows_sum_to_one_and_are_the_recursion_s(plain: Plain, d: float) -> None:
     h = plain.build()
     for labels, ids in (("leaves", h.leaves), ("nodes", h.nodes)):
-        for smoothing in ({}, {"label_smoothing": 0.3}, {"soft_label_beta": 3.0}):
-            table = HACELoss(h, d, labels=labels, **smoothing).table(dense=True)
-            wanted = [[targets.hace_row(plain, y, d, **smoothing).get(v, 0.0) for v in h.nodes] for y in ids]
+        for options in SMOOTHINGS:
+            shared = {} if "level_weights" in options else {"d": d}
+            table = HACELoss(h, *shared.values(), labels=labels, **options).table(dense=True)
+            rows = [targets.hace_row(plain, y, d, **options) for y in ids]
+            wanted = [[row.get(v, 0.0) for v in h.nodes] for row in rows]
             torch.testing.assert_close(table, torch.tensor(wanted, dtype=torch.float64))
             torch.testing.assert_close(table.sum(dim=1), torch.ones(len(ids), dtype=torch.float64))
+
+
+def test_level_weights_of_a_dilution_are_hace_bit_for_bit() -> None:
+    """Where all classes have one depth; on ragged trees the rest at the top is a sum, right to the last bits."""
+    for d in (0.2, 0.5, 0.7, 0.9):
+        for name in ("animals", "ragged"):
+            h = NAMED[name].build()
+            masses = dilution_masses(d, h.max_depth + h.rooted)
+            pair = [HACELoss(h, d, 0.1), HACELoss(h, label_smoothing=0.1, level_weights=masses.tolist())]
+            torch.testing.assert_close(*(loss.table(dense=True) for loss in pair), rtol=1e-14, atol=0)
+        pair = [HACELoss(ANIMALS.build(), d), HACELoss(ANIMALS.build(), level_weights=dilution_masses(d, 3))]
+        assert torch.equal(*(loss.table(dense=True) for loss in pair))
+        z = logits(4, 7).float()
+        results = [with_gradient(loss, z, torch.arange(4)) for loss in pair]
+        assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @examples(40)

@@ -122,11 +122,12 @@ def hace(
     logits: Row,
     label: str,
     *,
-    d: float,
+    d: float = 0.5,
     label_smoothing: float = 0.0,
     soft_label_beta: float | None = None,
     distance: str = "lca_height",
     weight: Row | None = None,
+    level_weights: str | list[float] | None = None,
     aggregate: bool = True,
     outputs: str = "nodes",
 ) -> float:
@@ -145,6 +146,7 @@ def hace(
         soft_label_beta=soft_label_beta,
         distance=distance,
         weight=weight,
+        level_weights=level_weights,
     )
     log_q = node_log_probs(h, logits) if aggregate else own_log_probs(h, logits)
     return cross_entropy_with(row, log_q)

@@ -47,7 +47,7 @@ def table_loss(h: Plain, logits: Row, row: Row, *, aggregate: bool = True) -> tu
 
 
 def hace(
-    h: Plain, logits: Row, label: str, *, d: float, aggregate: bool = True, **params
+    h: Plain, logits: Row, label: str, *, d: float = 0.5, aggregate: bool = True, **params
 ) -> tuple[float, Row]:
     """HACE with any horizontal smoothing and weights; the head is over nodes or leaves, as the logits are."""
     return table_loss(h, logits, targets.hace_row(h, label, d, **params), aggregate=aggregate)

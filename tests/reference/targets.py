@@ -22,11 +22,13 @@ def horizontal(
     soft_label_beta: float | None = None,
     distance: str = "lca_height",
 ) -> Row:
-    """Row of H: one-hot, uniform smoothing (eq. 3), or the LCA soft labels of Bertinetto et al."""
+    """Row of H: one-hot, uniform smoothing (eq. 3), the LCA soft labels of Bertinetto et al., or a mix with these."""
     if soft_label_beta is not None:
-        if label_smoothing:
-            raise ValueError("uniform smoothing and LCA soft labels are alternatives")
-        return lca_soft_labels(h, label, soft_label_beta, distance)
+        soft = lca_soft_labels(h, label, soft_label_beta, distance)
+        share = (
+            label_smoothing or 1.0
+        )  # with eps, eq. (3) with soft labels in place of the uniform distribution
+        return {c: share * p + (1.0 - share) * (c == label) for c, p in soft.items()}
     return uniform_smoothing(h, label, label_smoothing)
 
 
@@ -76,6 +78,27 @@ def ancestral(h: Plain, label: str, d: float) -> Row:
     return row
 
 
+def ancestral_by_steps(h: Plain, label: str, weights: str | list[float]) -> Row:
+    """Row of V for a profile: a walker goes up, to each parent alike, and stops after j steps with weight j.
+
+    Where there is no parent it stops. "uniform" and "linear" are over the longest way up from the label.
+    """
+    length = structure.depths(h)[label] + h.rooted
+    if weights == "uniform":
+        weights = [1 / length] * length
+    elif weights == "linear":
+        weights = [2 * (length - j) / (length * (length + 1)) for j in range(length)]
+    here, row = {label: 1.0}, {}
+    for stops in weights:
+        there: Row = {}
+        for v, mass in here.items():
+            row[v] = row.get(v, 0.0) + float(stops) * mass
+            for parent in h.parents[v] or [v]:
+                there[parent] = there.get(parent, 0.0) + mass / max(len(h.parents[v]), 1)
+        here = there
+    return row
+
+
 def ancestral_by_paths(h: Plain, label: str, d: float) -> Row:
     """The same row by the appendix' sum over all ways up, with the errata mended.
 
@@ -103,6 +126,7 @@ def hace_row(
     soft_label_beta: float | None = None,
     distance: str = "lca_height",
     weight: Row | None = None,
+    level_weights: str | list[float] | None = None,
 ) -> Row:
     """Row `label` of T = H diag(w) V: the mass p~(c) w(c) of every node c, spread over its ancestors."""
     smoothed = horizontal(
@@ -110,7 +134,8 @@ def hace_row(
     )
     row: Row = {}
     for c, mass in smoothed.items():
-        for v, share in ancestral(h, c, d).items():
+        shares = ancestral(h, c, d) if level_weights is None else ancestral_by_steps(h, c, level_weights)
+        for v, share in shares.items():
             row[v] = row.get(v, 0.0) + mass * weight_of(weight, c) * share
     return row
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import numerics
@@ -63,12 +66,16 @@ class DistanceLoss(LabelLoss):
         self.distance = distance
 
     @abstractmethod
-    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
-        """The loss from log p and distances that broadcast with it; the last dimension is summed away."""
+    def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
+        """The loss from log p and rows of labels that broadcast with it; the last dimension is summed away."""
+
+    def rows(self, rows: Tensor) -> Tensor:
+        """(B,) labels -> (B, n) what :meth:`of_rows` takes of them: their distances to the classes."""
+        return self.distances(rows)
 
     def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""
-        return self.of_rows(z.log_softmax(dim=1), self.distances(rows).to(z.dtype))
+        return self.of_rows(z.log_softmax(dim=1), self.rows(rows).to(z.dtype))
 
     def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) masses -> (B,) losses."""
@@ -76,7 +83,7 @@ class DistanceLoss(LabelLoss):
         losses = z.new_zeros(len(z))
         size = max(1, _CHUNK // max(1, z.numel()))
         for part in torch.arange(self.num_labels, device=z.device).split(size):
-            rows = self.of_rows(log_p[:, None], self.distances(part).to(z.dtype))  # (B, part)
+            rows = self.of_rows(log_p[:, None], self.rows(part).to(z.dtype))  # (B, part)
             losses = losses + numerics.table_cross_entropy(-rows, mass[:, part])  # 0 times inf is 0
         return losses
 
@@ -87,11 +94,13 @@ class SimLoss(DistanceLoss):
     .. math:: \ell(z, y) = -\log \sum_c S[y, c] \operatorname{softmax}(z)_c, \qquad
         S[y, c] = r^{\operatorname{dist}(y, c)}
 
-    At r = 0 it is cross-entropy.
+    At r = 0 it is cross-entropy. Any other matrix S may be given: co-occurrences, or similarities of embeddings.
 
     Args:
         hierarchy: the taxonomy.
         reduction_factor: r in [0, 1), the similarity left by one step of distance.
+        similarity: S in place of r^dist: (labels, n) numbers >= 0, some above 0 in every row; rows and columns in label
+            order, rows in node order with ``labels="nodes"``.
         distance: see :meth:`hace.Hierarchy.distances`.
         outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
             ``sharing`` times the sum of its ancestors'.
@@ -110,11 +119,14 @@ class SimLoss(DistanceLoss):
     Reference: Kobs et al., "SimLoss: Class Similarities in Cross Entropy" (2020), eq. 2.
     """
 
+    log_similarity: Tensor | None
+
     def __init__(
         self,
         hierarchy: Hierarchy,
         reduction_factor: float = 0.5,
         *,
+        similarity: Tensor | np.ndarray | Sequence[Sequence[float]] | None = None,
         distance: Distance = "lca_height",
         outputs: LeafOutputs = "leaves",
         sharing: float = 1.0,
@@ -136,21 +148,49 @@ class SimLoss(DistanceLoss):
             reduction=reduction,
         )
         self.reduction_factor = reduction_factor
+        self.constant("log_similarity", self._checked_similarity(similarity))
 
-    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
+    def rows(self, rows: Tensor) -> Tensor:
+        """(B,) labels -> (B, n) distances to the classes, or the logarithms of given similarities."""
+        given = self.log_similarity
+        return super().rows(rows) if given is None else given.index_select(0, rows)
+
+    def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
         """- log of the expected similarity."""
-        if self.reduction_factor > 0:
-            log_similarity = distance * math.log(self.reduction_factor)
+        if self.log_similarity is not None:
+            terms = log_p + row
+        elif self.reduction_factor > 0:
+            terms = log_p + row * math.log(self.reduction_factor)
         else:
-            log_similarity = torch.where(distance == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
-        terms = log_p + log_similarity
+            terms = log_p + torch.where(row == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
         # Where everything is -inf the loss is inf; without the mask its gradient would be nan, even if not asked for.
         nothing = (terms == -torch.inf).all(dim=-1)
         return -terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
+        if self.log_similarity is not None:
+            return {"similarity": tuple(self.log_similarity.shape)}
         return {"reduction_factor": self.reduction_factor, "distance": self.distance}
+
+    def _checked_similarity(self, given: Any) -> np.ndarray | None:
+        """The logarithms of a matrix; refuses what is not one."""
+        if given is None:
+            return None
+        shape = (self.num_labels, self.hierarchy.num_leaves)
+        try:
+            values = given.detach().double().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            values = np.zeros(0)
+        fits = values.shape == shape and bool(np.isfinite(values).all()) and bool((values >= 0).all())
+        if not fits or not (values > 0).any(axis=1).all():
+            raise ConfigError(
+                f"similarity must hold {shape[0]} x {shape[1]} numbers >= 0, some above 0 in every row. "
+                f"Got shape {values.shape}."
+            )
+        with np.errstate(divide="ignore"):
+            return np.log(values)
 
 
 class ExpectedDistanceLoss(DistanceLoss):
@@ -202,9 +242,9 @@ class ExpectedDistanceLoss(DistanceLoss):
             reduction=reduction,
         )
 
-    def of_rows(self, log_p: Tensor, distance: Tensor) -> Tensor:
+    def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
         """The expected distance."""
-        return (log_p.exp() * distance).sum(dim=-1)
+        return (log_p.exp() * row).sum(dim=-1)
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast, get_args
+
+import numpy as np
 
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
@@ -31,9 +34,13 @@ class HACELoss(TableLoss):
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
         dilution: d in (0, 1]. The paper uses 0.2, 0.5 and 0.7. At 1 no mass leaves the label.
-        label_smoothing: eps in [0, 1); the paper uses 0.1. Excludes ``soft_label_beta``.
-        soft_label_beta: beta > 0 of LCA soft labels, exp(-beta dist(y, c) / max dist), normalised; the paper uses 10
-            and 30. None: no soft labels.
+        label_smoothing: eps in [0, 1); the paper uses 0.1.
+        soft_label_beta: beta > 0 of LCA soft labels s, exp(-beta dist(y, c) / max dist), normalised; the paper uses 10
+            and 30. All mass follows s; with eps above 0, eps of it: (1 - eps) one-hot + eps s, as eq. 3 reads with s in place
+            of the uniform distribution. None: no soft labels.
+        level_weights: in place of ``dilution``, the mass that stays at the label, at its parent, and so on: numbers >= 0 that
+            sum to 1, of which a shorter path's top keeps the rest; ``"uniform"``: the same at every node of the path; or
+            ``"linear"``: in proportion to k + 1, k, ..., 1 from the label to the top.
         distance: distance of the soft labels; see :meth:`hace.Hierarchy.distances`.
         outputs: ``"nodes"``: the head has N columns. ``"leaves"``: HACE's table on a head with n columns (an ablation).
             ``"paths"``: N columns, a class's logit is its own output plus ``sharing`` times the sum of its ancestors', and
@@ -70,6 +77,7 @@ class HACELoss(TableLoss):
         label_smoothing: float = 0.0,
         soft_label_beta: float | None = None,
         *,
+        level_weights: tables.LevelWeights | None = None,
         distance: Distance = "lca_height",
         outputs: Outputs = "nodes",
         sharing: float = 1.0,
@@ -80,6 +88,7 @@ class HACELoss(TableLoss):
         reduction: Reduction = "mean",
     ) -> None:
         check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
+        level_weights = _checked_level_weights(level_weights, dilution)
         if not isinstance(aggregate, bool):
             raise ConfigError(f"aggregate must be True or False. Got {aggregate!r}.")
         if not aggregate and outputs != "nodes":
@@ -87,10 +96,14 @@ class HACELoss(TableLoss):
                 f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "
                 "the inner nodes of the table."
             )
+        if level_weights is None:
+            table = partial(tables.ancestral_table, hierarchy, dilution=dilution)
+        else:
+            table = partial(tables.profile_table, hierarchy, level_weights=level_weights)
         super().__init__(
             hierarchy,
-            partial(tables.ancestral_table, hierarchy, dilution=dilution),
-            dilution=dilution,
+            table,
+            dilution=dilution if level_weights is None else None,
             label_smoothing=label_smoothing,
             soft_label_beta=soft_label_beta,
             distance=distance,
@@ -102,10 +115,12 @@ class HACELoss(TableLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
+        self.dilution, self.level_weights = dilution, level_weights
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
-        shown: dict[str, Any] = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
+        profile = {"level_weights": self.level_weights} if self.level_weights else {"dilution": self.dilution}
+        shown: dict[str, Any] = {**profile, "label_smoothing": self.label_smoothing}
         if self.soft_label_beta is not None:
             shown |= {"soft_label_beta": self.soft_label_beta, "distance": self.distance}
         if self.head.outputs == "leaves":
@@ -157,3 +172,22 @@ class HCELoss(TableLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
+
+
+def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights | None:
+    """A profile's name or masses; refuses what is not a distribution, or meets a dilution."""
+    if given is None:
+        return None
+    rule = "'uniform', 'linear', or numbers >= 0 that sum to 1"
+    named = isinstance(given, str) and given in get_args(tables.Profile)
+    fits = named
+    if not isinstance(given, str):
+        fits = isinstance(given, (Sequence, np.ndarray)) and len(given) > 0
+        fits = fits and all(is_number(weight) and weight >= 0 for weight in given)
+        fits = fits and abs(sum(given) - 1) <= 1e-6
+    check_number("level_weights", given, rule, fits)
+    if dilution != 0.5:
+        raise ConfigError(
+            f"level_weights must come without a dilution, whose place they take. Got dilution={dilution!r}."
+        )
+    return cast(tables.Profile, given) if named else tuple(float(weight) for weight in given)

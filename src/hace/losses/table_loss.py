@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
@@ -36,9 +35,9 @@ class TableLoss(HierarchicalLoss):
     Args:
         hierarchy: the taxonomy.
         table: from node indices of labels to their rows of V.
-        dilution: d of V, for the row that smoothing adds to all.
+        dilution: d of V, for the row that smoothing adds to all; None: that row comes from the table.
         label_smoothing: eps of a uniform H.
-        soft_label_beta: beta of an H of LCA soft labels.
+        soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
         distance: distance of the soft labels.
         outputs: what the head's columns are.
         sharing: s of path sums, with ``outputs="paths"`` only.
@@ -65,7 +64,7 @@ class TableLoss(HierarchicalLoss):
         weight: ClassWeights,
         ignore_index: int,
         reduction: Reduction,
-        dilution: float = 1.0,
+        dilution: float | None = 1.0,
         label_smoothing: float = 0.0,
         soft_label_beta: float | None = None,
         distance: Distance = "lca_height",
@@ -77,11 +76,6 @@ class TableLoss(HierarchicalLoss):
         fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
         check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
-        if soft_label_beta is not None and label_smoothing > 0:
-            raise ConfigError(
-                "label_smoothing and soft_label_beta exclude each other: horizontal smoothing is one or the other. "
-                f"Got label_smoothing={label_smoothing!r} and soft_label_beta={soft_label_beta!r}."
-            )
         super().__init__(
             hierarchy,
             outputs=outputs,
@@ -91,7 +85,7 @@ class TableLoss(HierarchicalLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
-        self.dilution, self.label_smoothing = dilution, label_smoothing
+        self.label_smoothing = label_smoothing
         self.soft_label_beta, self.distance = soft_label_beta, distance
         self.aggregate = aggregate
         nodes = self.label_nodes.numpy()
@@ -99,14 +93,20 @@ class TableLoss(HierarchicalLoss):
         class_weight = np.ones(hierarchy.num_nodes)
         if self.label_weight is not None:
             class_weight[nodes] = self.label_weight.numpy()
-        # H diag(w) V: class weights act here, on the rows and on the row that smoothing adds to all of them.
-        scale = (1.0 - label_smoothing) * class_weight[nodes]
-        background = tables.background(hierarchy, dilution, label_smoothing, class_weight)
+        # H diag(w) V: class weights act here, on the rows and on the row that uniform smoothing adds to all of them.
+        uniform = label_smoothing if soft_label_beta is None else 0.0
+        scale = (1.0 - uniform) * class_weight[nodes]
+        if dilution is not None:
+            background = tables.background(hierarchy, dilution, uniform, class_weight)
+        else:
+            background = tables.table_background(
+                hierarchy, table(hierarchy.leaf_nodes), uniform, class_weight
+            )
         self.longest = int(np.diff(built.start).max())
         self.constant("start", built.start)
         self.constant("node", built.node)
         self.constant("value", built.value * np.repeat(scale, np.diff(built.start)))
-        self.constant("shared", background if label_smoothing else None)
+        self.constant("shared", background if uniform else None)
         self.soften = None
         if soft_label_beta is not None:
             self.soften = LeafDistances(hierarchy, nodes, distance)
@@ -199,7 +199,7 @@ class TableLoss(HierarchicalLoss):
         return entries.new_zeros(len(mass), self.hierarchy.num_nodes).index_add(1, self.node, entries)
 
     def _soft_labels(self, rows: Tensor) -> Tensor:
-        """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised."""
+        """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised, or eps of them."""
         assert self.soften is not None
         closeness = (-self.sharpness * self.soften(rows)).exp()
         if self.labels == "nodes":  # y itself has its share where it is not a class
@@ -207,7 +207,11 @@ class TableLoss(HierarchicalLoss):
                 1, self.head.leaf_nodes, closeness
             )
             closeness = full.scatter(1, rows[:, None], 1.0)
-        return closeness / closeness.sum(dim=1, keepdim=True)
+        mass = closeness / closeness.sum(dim=1, keepdim=True)
+        if self.label_smoothing == 0:
+            return mass
+        kept = torch.zeros_like(mass).scatter(1, rows[:, None], 1.0 - self.label_smoothing)
+        return kept + self.label_smoothing * mass
 
     def _soften(self, target: Tensor) -> Tensor:
         """Soft targets times the horizontal smoothing H, a chunk of its rows at a time."""

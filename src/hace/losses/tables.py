@@ -6,7 +6,8 @@ label's path (or among its ancestors, on a DAG) that is all; label smoothing add
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 
 FloatArray = NDArray[np.float64]
+Profile = Literal["uniform", "linear"]
+LevelWeights = Profile | Sequence[float]
 
 
 class Table(NamedTuple):
@@ -51,6 +54,58 @@ def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
     is_top = h.parent_nodes[node] < 0
     value = np.power(1.0 - dilution, step) * np.where(is_top, 1.0, dilution)  # eq. (4)
     return Table(start, node, value)
+
+
+def profile_table(h: Hierarchy, rows: IntArray, level_weights: LevelWeights) -> Table:
+    """V for a given profile: the mass that stays at the label, at its parent, and so on.
+
+    Mass moves up a step at a time, on a DAG in equal shares to all parents, and a share of it stays at each step. A node
+    without parents keeps whatever arrives.
+
+    Args:
+        h: the hierarchy.
+        rows: node index of each row's label.
+        level_weights: see :func:`level_masses`.
+    """
+    lengths = h.depths[rows] + (1 if h.rooted else 0)
+    masses = np.zeros((int(lengths.max()) + 1, int(lengths.max())))
+    for length in np.unique(lengths).tolist():
+        masses[length, :length] = level_masses(level_weights, length)
+    if not h.is_tree:
+        return _dag_profile(h, rows, masses[lengths])
+    start, node, step = path_entries(h, rows)
+    return Table(start, node, masses[np.repeat(lengths, lengths), step])
+
+
+def level_masses(level_weights: LevelWeights, length: int) -> FloatArray:
+    """(length,) masses along a path, from the label to its top; they sum to 1.
+
+    Args:
+        level_weights: ``"uniform"``: the same at every node; ``"linear"``: falling by the same step from the label to the
+            top, in proportion to length, length - 1, ..., 1; or the masses, of which a shorter path's top keeps the rest.
+        length: nodes on the path.
+
+    Example:
+        >>> level_masses("linear", 3).round(3).tolist(), level_masses([0.5, 0.3, 0.2], 2).tolist()
+        ([0.5, 0.333, 0.167], [0.5, 0.5])
+    """
+    if level_weights == "uniform":
+        return np.full(length, 1.0 / length)
+    if level_weights == "linear":
+        falling = np.arange(length, 0, -1.0)
+        return falling / falling.sum()
+    given = np.asarray(level_weights, dtype=np.float64)
+    masses = np.zeros(length)
+    masses[: len(given)] = given[:length]
+    if len(given) > length:
+        masses[-1] = given[length - 1 :].sum()
+    return masses
+
+
+def dilution_masses(dilution: float, length: int) -> FloatArray:
+    """(length,) the masses of a dilution, d (1 - d)^j and (1 - d)^k at the top: eq. (4) as level weights."""
+    step = np.arange(length)
+    return np.power(1.0 - dilution, step) * np.where(step == length - 1, 1.0, dilution)
 
 
 def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize: str | None) -> Table:
@@ -98,6 +153,12 @@ def background(h: Hierarchy, dilution: float, smoothing: float, weight: FloatArr
     return np.where(parents > 0, dilution, 1.0) * np.array(arrived)
 
 
+def table_background(h: Hierarchy, table: Table, smoothing: float, weight: FloatArray) -> FloatArray:
+    """(N,) the same from the rows of V that belong to the classes, in label order."""
+    share = np.repeat(weight[h.leaf_nodes], np.diff(table.start)) * (smoothing / h.num_leaves)
+    return np.bincount(table.node, weights=table.value * share, minlength=h.num_nodes).astype(np.float64)
+
+
 def path_entries(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """(start, node, step): the path of each row's node up to its top, in a tree."""
     levels = h.depths - (0 if h.rooted else 1)
@@ -137,6 +198,37 @@ def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
         np.concatenate([nodes[v][::-1] for v in chosen]),
         np.concatenate([values[v][::-1] for v in chosen]),
     )
+
+
+def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
+    """The rows on a DAG: (row, node, mass) entries that move up step by step, and what stays of them."""
+    parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
+    first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1))
+    row, node, mass = np.arange(len(rows)), np.asarray(rows), np.ones(len(rows))
+    kept = []
+    for step in range(masses.shape[1]):
+        kept.append((row * h.num_nodes + node, mass * masses[row, step]))
+        ways = np.maximum(parents[node], 1)  # a top keeps what arrives
+        edge = (
+            np.repeat(first[node], ways)
+            + np.arange(int(ways.sum()))
+            - np.repeat(np.cumsum(ways) - ways, ways)
+        )
+        stays = np.repeat(parents[node] == 0, ways)
+        node = np.where(stays, np.repeat(node, ways), h.edges[np.minimum(edge, len(h.edges) - 1), 0])
+        row, node, mass = _merged(np.repeat(row, ways) * h.num_nodes + node, np.repeat(mass / ways, ways), h)
+    keys, values = (np.concatenate(part) for part in zip(*kept, strict=True))
+    row, node, value = _merged(keys, values, h)
+    order = np.lexsort((-node, row))  # a label has the largest index of its row
+    start = np.searchsorted(row, np.arange(len(rows) + 1))
+    return Table(start.astype(np.int64), node[order], value[order])
+
+
+def _merged(keys: IntArray, values: FloatArray, h: Hierarchy) -> tuple[IntArray, IntArray, FloatArray]:
+    """(row, node, value) of entries with keys row * N + node, sorted, those with one key added up."""
+    unique, place = np.unique(keys, return_inverse=True)
+    total = np.bincount(place, weights=values, minlength=len(unique)).astype(np.float64)
+    return unique // h.num_nodes, unique % h.num_nodes, total
 
 
 def distance_parts(h: Hierarchy, distance: str) -> tuple[FloatArray, FloatArray, FloatArray, float]:

@@ -25,6 +25,11 @@ Validation = float | Literal["split"]  # a share of the training samples, or the
 _VALIDATION = Rule("at least 0 and less than 1, or 'split'", lambda v: v == "split" or 0 <= v < 1)
 # Part of every run's id. Bump it when results change: old runs are then no longer reused.
 ALGORITHM = 1
+_LATER = {
+    "sharing": 1.0,
+    "level_weights": None,
+    "similarity": None,
+}  # parameters of losses, and their defaults
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ class LossConfig(Config):
         super().__post_init__()
         own = {k: v for k, v in loss_parameters(self.name).items() if k not in SHARED}
         options = {k: _one_kind(self.options.get(k, default)) for k, default in own.items()}
-        # Path sums came later: at their defaults they are left out, so that a run keeps its id.
-        later = {"sharing": 1.0} if "dilution" in own else {"sharing": 1.0, "outputs": "leaves"}
+        # Parameters that came later are left out at their defaults, so that a run keeps its id.
+        later = {**_LATER, "outputs": None if "dilution" in own else "leaves"}
         options = {k: v for k, v in options.items() if k not in later or v != later[k]}
         object.__setattr__(self, "options", options)
 

@@ -88,6 +88,26 @@ METHODS: dict[str, Method] = {
             diluted=True,
             control="the same target without outputs for inner nodes",
         ),
+        # Other profiles of HACE's mass along the path, and its soft labels read literally.
+        Method("hace_uniform", "HACE, uniform profile", _loss("hace", level_weights="uniform")),
+        Method("hace_linear", "HACE, linear profile", _loss("hace", level_weights="linear")),
+        Method(
+            "hace_mixed10",
+            "HACE, 0.9 one-hot + 0.1 soft labels β=10",
+            _loss("hace", label_smoothing=0.1, soft_label_beta=10.0),
+            diluted=True,
+        ),
+        Method(
+            "hace_mixed30",
+            "HACE, 0.9 one-hot + 0.1 soft labels β=30",
+            _loss("hace", label_smoothing=0.1, soft_label_beta=30.0),
+            diluted=True,
+        ),
+        # HXE as its paper's words have it, and as its published code divides it.
+        Method("hxe_height_0.2", "HXE α=0.2, decay by height", _loss("hxe", alpha=0.2, decay="height")),
+        Method("hxe_height_0.5", "HXE α=0.5, decay by height", _loss("hxe", alpha=0.5, decay="height")),
+        Method("hxe_tree_0.2", "HXE α=0.2, normalised", _loss("hxe", alpha=0.2, normalize="tree")),
+        Method("hxe_tree_0.5", "HXE α=0.5, normalised", _loss("hxe", alpha=0.5, normalize="tree")),
         # Path sums: relatives share their ancestors' outputs.
         Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths", sharing=1.0)),
         Method("hace_paths", "HACE, path sums", _loss("hace_paths", sharing=1.0), diluted=True),
