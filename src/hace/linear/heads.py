@@ -6,7 +6,6 @@ alone, as long as the matrix product keeps its bits.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 
@@ -190,13 +189,6 @@ class Heads:
         correction = math.sqrt(1 - _BETA2**self._steps)
         below = torch.sqrt(second, out=gradient).div_(correction).add_(_EPS)  # overwrites the gradient
         value.addcdiv_(first, below, value=-rate / (1 - beta1**self._steps))
-
-
-def unreduced(loss: HierarchicalLoss) -> HierarchicalLoss:
-    """The same loss per sample; its tables are shared."""
-    single = copy.copy(loss)
-    single.reduction = "none"
-    return single
 
 
 class Shares:

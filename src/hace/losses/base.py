@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hace.errors import ConfigError, DataError, HierarchyError
@@ -17,6 +19,7 @@ from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
 from hace.losses.checks import check_choice
 from hace.losses.head import Head, Outputs
+from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.table_module import TableModule
 
 Reduction = Literal["none", "mean", "sum"]
@@ -143,13 +146,63 @@ class HierarchicalLoss(TableModule, ABC):
             losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
         else:
             losses = self._reduced(z, self._label_rows(target, batch_shape))
+        return self._added_up(losses, batch_shape)
+
+    def linear(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+        """``loss(F.linear(features, weight, bias), target)`` without the logits of the whole batch.
+
+        Same values and gradients to rounding, at a fraction of the memory: losses along a path (cross-entropy, HACE, HCE and
+        HXE without smoothing, over a tree) work a chunk of columns at a time, the others a few samples at a time. It computes
+        the logits twice. Inside ``torch.compile`` and ``torch.func`` it is the plain form.
+
+        Args:
+            features: (B, d), or (..., d).
+            weight: (``num_outputs``, d) weight of the last layer.
+            bias: (``num_outputs``,) bias of the last layer, or None.
+            target: integer labels (B,), or (...); or soft targets, with the number of labels as the last dimension.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` one loss per sample.
+
+        Example:
+            >>> from hace import HACELoss
+            >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+            >>> loss, layer = HACELoss(h), torch.nn.Linear(8, h.num_nodes)
+            >>> features, target = torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1])
+            >>> together = loss.linear(features, layer.weight, layer.bias, target)
+            >>> torch.allclose(together, loss(layer(features), target))
+            True
+        """
+        self._check_layer(features, weight, bias)
+        shape = features.shape[:-1]
+        rows = features.reshape(-1, features.shape[-1])
+        soft = isinstance(target, Tensor) and target.is_floating_point()
+        flat = target.reshape(-1, target.shape[-1]) if soft and target.ndim else target
+        flat = flat if soft or not isinstance(target, Tensor) else self._label_rows(target, shape)
+        if not chunks_serve(features, weight, bias, target) or (soft and target.requires_grad):
+            value = self(F.linear(rows, weight, bias), flat)
+            return value.reshape(shape) if self.reduction == "none" else value
+        losses = self._layer_losses(Layer(rows, weight, bias, layer_dtype(rows, weight)), flat)
+        return self._added_up(self._mean_soft(losses) if soft else self._mean_part(losses, flat), shape)
+
+    def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
+        """(B,) weighted losses of a layer's outputs, 0 where ignored."""
+        each = self.unreduced()
+        return sample_losses(layer, lambda z, part: each(z, target[part]))
+
+    def unreduced(self) -> HierarchicalLoss:
+        """The same loss per sample; its tables are shared."""
+        single = copy.copy(self)
+        single.reduction = "none"
+        return single
+
+    def _added_up(self, losses: Tensor, shape: Sequence[int]) -> Tensor:
+        """Losses as ``reduction`` wants them; a mean is divided already."""
         if self.reduction == "none":
-            out = losses.reshape(batch_shape)
-        elif losses.numel() == 0 and self.reduction == "mean":
-            out = losses.sum() * torch.nan  # as torch: nothing to take the mean of
-        else:
-            out = losses.sum()
-        return out
+            return losses.reshape(shape)
+        if losses.numel() == 0 and self.reduction == "mean":
+            return losses.sum() * torch.nan  # as torch: nothing to take the mean of
+        return losses.sum()
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
         """Losses that only need to be added up: divided by the mean's denominator, 0 where ignored."""
@@ -157,14 +210,34 @@ class HierarchicalLoss(TableModule, ABC):
         self._check_labels(target, kept)
         rows = torch.where(kept, target, 0)
         losses = torch.where(kept, self.per_sample(self.head.softmax_rows(z), rows), 0.0)
+        return self._mean_part(losses, target)
+
+    def _mean_part(self, losses: Tensor, target: Tensor) -> Tensor:
+        """Losses divided by the mean's denominator, if there is one."""
         if self.reduction != "mean":
             return losses
-        weights = kept if self.label_weight is None else torch.where(kept, self.label_weight[rows], 0.0)
+        kept = target != self.ignore_index
+        weights = kept
+        if self.label_weight is not None:
+            weights = torch.where(kept, self.label_weight[torch.where(kept, target, 0)], 0.0)
         return losses / weights.sum().to(losses.dtype)
 
     def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
-        losses = self.per_sample_soft(self.head.softmax_rows(z), target)
+        return self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), target))
+
+    def _mean_soft(self, losses: Tensor) -> Tensor:
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
+
+    def _check_layer(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        width = features.shape[-1] if isinstance(features, Tensor) and features.ndim else None
+        if width is None or tuple(weight.shape) != (self.num_outputs, width):
+            got = f"{tuple(features.shape)} and {tuple(weight.shape)}" if width else type(features).__name__
+            raise DataError(
+                f"features must be (..., d) and weight ({self.num_outputs}, d), one row per output. Got {got}. "
+                "Build the layer with nn.Linear(d, loss.num_outputs)."
+            )
+        if bias is not None and tuple(bias.shape) != (self.num_outputs,):
+            raise DataError(f"bias must be ({self.num_outputs},) or None. Got {tuple(bias.shape)}.")
 
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
         if target.dtype in (torch.bool,) or target.is_complex():

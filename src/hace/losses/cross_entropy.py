@@ -12,6 +12,7 @@ from hace.hierarchy import Hierarchy
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
 from hace.losses.head import LeafOutputs
+from hace.losses.last_layer import PathRanges
 from hace.losses.table_loss import TableLoss
 
 
@@ -75,6 +76,17 @@ class CrossEntropyLoss(TableLoss):
             return super().per_sample(z, rows)
         weight = None if self.label_weight is None else self.label_weight.to(z.dtype)
         return F.cross_entropy(z, rows, weight, reduction="none", label_smoothing=self.label_smoothing)
+
+    @property
+    def _on_one_path(self) -> bool:
+        if self.labels == "nodes":
+            return super()._on_one_path
+        return self.shared is None and self.head.path_sums is None
+
+    def _path(self, rows: Tensor) -> PathRanges:
+        if self.labels == "nodes":
+            return super()._path(rows)
+        return PathRanges(rows[:, None], rows[:, None] + 1, self.value[rows][:, None], None)
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""

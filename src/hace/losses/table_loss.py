@@ -19,6 +19,7 @@ from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.kernels.tree_loss import BatchLabels, DenseRows, KernelRows, Ranges, SparseTable, tree_loss
+from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
@@ -149,6 +150,26 @@ class TableLoss(HierarchicalLoss):
         if self.head.path_sums is not None:
             rows = rows._replace(paths=self.head.path_sums.preorder_tree)
         return tree_loss(z, rows, partial(super()._reduced, target=target))
+
+    def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
+        if target.is_floating_point() or len(layer.features) == 0 or not self._on_one_path:
+            return super()._layer_losses(layer, target)
+        kept = target != self.ignore_index
+        self._check_labels(target, kept)
+        rows = torch.where(kept, target, 0)
+        losses = path_losses(layer, self._path(rows), lambda z: self.per_sample(z, rows))
+        return torch.where(kept, losses, 0.0)
+
+    @property
+    def _on_one_path(self) -> bool:
+        """Whether each row of the table is along one path of a tree, over columns that are outputs themselves."""
+        alone = self.aggregate and self.soften is None and self.shared is None
+        return alone and self.hierarchy.is_tree and self.head.path_sums is None
+
+    def _path(self, rows: Tensor) -> PathRanges:
+        entry, real = padded(rows, self.start, self.longest)
+        node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
+        return PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
