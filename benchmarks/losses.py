@@ -194,7 +194,7 @@ def memory(num_nodes: int, batch: int, smoothing: float) -> None:
     z = torch.randn(batch, num_nodes, requires_grad=True)
     target = torch.randint(h.num_leaves, (batch,))
     loss(z[:1], target[:1])  # what is loaded once is not the step's
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew (Linux)
+    start_peak()
     before = proc_status("VmRSS")
     began = time.perf_counter()
     loss(z, target).backward()
@@ -203,6 +203,11 @@ def memory(num_nodes: int, batch: int, smoothing: float) -> None:
     print(
         f"{num_nodes:,} nodes, B={batch}, smoothing {smoothing}: {seconds * 1e3:.0f} ms, peak {buffers:.2f} buffers"
     )
+
+
+def start_peak() -> None:
+    """The peak of memory starts anew (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def proc_status(field: str) -> int:

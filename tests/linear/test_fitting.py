@@ -11,7 +11,8 @@ from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
 
 from hace import ConfigError, DataError, Hierarchy, build_loss
-from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores
+from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores, heads, lbfgs
+from hace.losses.base import HierarchicalLoss
 from tests.linear.test_linear import DAG, TREE, blobs, same_bits
 
 LBFGS = Optimization("lbfgs")
@@ -20,6 +21,33 @@ FULL = Optimization("sgd", epochs=5, batch_size=10_000)
 
 def one(x: Any, y: Any, trial: Trial, options: Optimization, **rest: Any) -> FittedHead:
     return fit_heads(x, y, [trial], options, **rest)[0]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lbfgs"])
+def test_heads_with_many_outputs_fit_without_their_logits(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond `LARGE` outputs the same steps are taken, to rounding; a head that diverges is dropped."""
+    x, y = blobs()
+    weight = 0.5 + np.arange(len(x)) % 3
+    loss = build_loss("hace", TREE, weight=np.linspace(1, 2, TREE.num_leaves))
+    trials = [Trial(loss, lr, weight_decay=0.01) for lr in (0.05, 1e30, 0.1)]
+    trials = trials[:1] if optimizer == "lbfgs" else trials
+    options = Optimization(optimizer, epochs=3, batch_size=16)
+    wanted = fit_heads(x, y, trials, options, sample_weight=weight)
+    used = []
+    monkeypatch.setattr(
+        type(loss), "linear", lambda self, *a: used.append(1) or HierarchicalLoss.linear(self, *a)
+    )
+    for module in (heads, lbfgs):
+        monkeypatch.setattr(module, "LARGE", 4)
+    for one, other in zip(fit_heads(x, y, trials, options, sample_weight=weight), wanted, strict=True):
+        assert used
+        assert one.diverged == other.diverged
+        torch.testing.assert_close(one.weight, other.weight, rtol=1e-4, atol=1e-5)
+        assert one.bias is not None
+        torch.testing.assert_close(one.bias, other.bias, rtol=1e-4, atol=1e-5)
+        assert [r["loss"] for r in one.history] == pytest.approx([r["loss"] for r in other.history], rel=1e-4)
 
 
 # ---------------------------------------------------------------------- L-BFGS

@@ -136,6 +136,13 @@ def test_shapes_parts_and_empty_batches() -> None:
         assert torch.autograd.grad(empty.sum(), w)[0].abs().sum() == 0
 
 
+def test_nan_stays_in_its_sample() -> None:
+    loss = HACELoss(NAMED["ragged"].build(), reduction="none")
+    x, w, b = layer(loss, torch.float32)
+    x = x.detach().index_fill(0, torch.tensor([2]), torch.nan)
+    assert loss.linear(x, w, b, torch.arange(6)).isnan().tolist() == [False, False, True, False, False, False]
+
+
 def test_wrong_shapes_and_labels() -> None:
     loss = CrossEntropyLoss(Hierarchy.flat(["a", "b", "c"]))
     x, w = torch.zeros(2, 4), torch.zeros(3, 4)

@@ -264,7 +264,9 @@ class Model(nn.Module):
         torch.manual_seed(0)
         self.layer, self.loss = nn.Linear(3, columns), loss
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, at_once: bool = False) -> Tensor:
+        if at_once:
+            return self.loss.linear(x, self.layer.weight, self.layer.bias, y)  # type: ignore[operator]
         return self.loss(self.layer(x), y)
 
 
@@ -279,6 +281,10 @@ def train_in_two_processes(rank: int, folder: str) -> None:
             model(x[rank::2], y[rank::2]).backward()
             if rank == 0:
                 torch.save(model.module.layer.weight.grad, f"{folder}/{case}.pt")
+            model.zero_grad()
+            model(x[rank::2], y[rank::2], at_once=True).backward()
+            if rank == 0:
+                torch.save(model.module.layer.weight.grad, f"{folder}/{case}_linear.pt")
     finally:
         dist.destroy_process_group()
 
@@ -290,9 +296,10 @@ def test_two_processes_have_the_gradient_of_one(tmp_path: Path, monkeypatch: pyt
         loss = CASES[case].build(NAMED["ragged"].build())
         model = Model(loss, loss.num_outputs)
         model(logits(8, 3).float(), torch.arange(8) % 7).backward()
-        torch.testing.assert_close(
-            torch.load(tmp_path / f"{case}.pt", weights_only=True), model.layer.weight.grad
-        )
+        for file in (f"{case}.pt", f"{case}_linear.pt"):
+            torch.testing.assert_close(
+                torch.load(tmp_path / file, weights_only=True), model.layer.weight.grad
+            )
 
 
 def test_build_loss_gives_modules_that_move(form: Form) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor
 from hace.linear.trials import Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 
+LARGE = 10_000  # outputs above which the logits of a batch are never held whole
+_TINY = 1e-30  # a batch without weight moves nothing
 _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 
 
@@ -94,6 +96,8 @@ class Heads:
             factor: the factor of the schedule on every rate.
         """
         self._steps += 1
+        if self.weight.shape[2] > LARGE:
+            return self._chunked_step(x, target, weight, factor)
         rows = x.expand(len(self.places), *x.shape)
         z = torch.baddbmm(self.bias, rows, self.weight)  # (H, B, C)
         grad, sums, masses = self._loss_gradient(z, target, weight)
@@ -130,6 +134,27 @@ class Heads:
             sums[first:last] = each.detach().view(last - first, batch).sum(dim=1).double()
         return (parts[0] if len(parts) == 1 else torch.cat(parts)), sums, masses
 
+    def _chunked_step(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
+        """One step, a head at a time, without the logits of the whole batch."""
+        lost: list[int] = []
+        for h, place in enumerate(self.places):
+            layer = (self.weight[h].detach().requires_grad_(), self.bias[h].detach().requires_grad_())
+            share = sample_shares(self._losses[place], target, weight)
+            with torch.enable_grad():
+                each = self._losses[place].linear(x, layer[0].t(), layer[1][0], target)
+                each = each if share is None else each * share.weight
+                mean = each.sum() / (len(x) if share is None else max(share.mass, _TINY))
+            self._sums[h] += each.detach().sum().double()
+            self._masses[h] += float(len(x)) if share is None else share.mass
+            if not bool(mean.isfinite()):
+                lost.append(h)
+                continue
+            gradient, bias_gradient = torch.autograd.grad(mean, layer)
+            if self._options.optimizer == "sgd":
+                gradient = self._moments[0][h].mul_(self._options.momentum).add_(gradient)
+            self._move(h, gradient, bias_gradient, factor)
+        return self.drop(lost)
+
     def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
         """Runs of heads that share a loss: first, last + 1, loss. One call serves a run."""
         runs: list[tuple[int, int, HierarchicalLoss]] = []
@@ -153,14 +178,15 @@ class Heads:
             if self._scratch is None:
                 self._scratch = torch.zeros_like(self.weight)
             gradient = self._scratch.baddbmm_(rows.transpose(1, 2), grad, beta=0, alpha=inverse)
-        for h, place in enumerate(self.places):
-            trial = self._trials[place]
-            rate, decay = trial.lr * factor, trial.weight_decay
-            bias_gradient = grad[h].sum(dim=0, keepdim=True).mul_(inverse) if self._options.bias else None
-            if sgd:
-                self._sgd(h, gradient[h], bias_gradient, rate, decay)
-            else:
-                self._adamw(h, gradient[h], bias_gradient, rate, decay)
+        for h in range(len(self.places)):
+            self._move(h, gradient[h], grad[h].sum(dim=0, keepdim=True).mul_(inverse), factor)
+
+    def _move(self, h: int, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
+        """The next weights of a head; with "sgd" the gradient is the momentum, this step's share included."""
+        trial = self._trials[self.places[h]]
+        update = self._sgd if self._options.optimizer == "sgd" else self._adamw
+        own = bias_gradient if self._options.bias else None
+        update(h, gradient, own, trial.lr * factor, trial.weight_decay)
 
     def _sgd(self, h: int, moment: Tensor, bias_gradient: Tensor | None, rate: float, decay: float) -> None:
         """buf = momentum buf + gradient + decay W; W = W - rate buf. ``moment`` includes the gradient."""

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.linear.heads import sample_shares
+from hace.linear.heads import LARGE, sample_shares
 from hace.linear.labelled_features import LabelledFeatures
 from hace.linear.trials import FittedHead, Optimization
 from hace.losses.base import HierarchicalLoss
 
 _ENTRIES = 1 << 22  # logits held at once
+_SAMPLES = 4096  # samples at once where the logits of a batch are never held whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +51,34 @@ def converge(
     x, (columns, width) = rows.x.double(), rows.shape_of(loss)
     share = sample_shares(loss, rows.target, rows.weight)
     mass = float(len(rows)) if share is None else share.mass
-    few = max(1, _ENTRIES // columns)
+    large = columns > LARGE
+    few = _SAMPLES if large else max(1, _ENTRIES // columns)
+
+    def mean_loss(each: Tensor, part: slice) -> Tensor:
+        return (each if share is None else each * share.weight[part].double()).sum() / mass
+
+    def part_gradient(head: Tensor, part: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """The share of some samples: value, gradient of the weights, gradient of the bias."""
+        if large:
+            layer = (head[:-1].detach().requires_grad_(), head[-1].detach().requires_grad_())
+            with torch.enable_grad():
+                value = mean_loss(loss.linear(x[part], layer[0].t(), layer[1], rows.target[part]), part)
+            slope, bias_slope = torch.autograd.grad(value, layer)
+            return value.detach(), slope, bias_slope
+        z = torch.addmm(head[-1], x[part], head[:-1]).requires_grad_()
+        with torch.enable_grad():
+            value = mean_loss(loss(z, rows.target[part]), part)
+        (grad,) = torch.autograd.grad(value, z)
+        return value.detach(), x[part].T @ grad, grad.sum(dim=0)
 
     def evaluated(flat: np.ndarray) -> tuple[float, float, np.ndarray]:
         """The mean loss, the objective and its gradient."""
         head = torch.from_numpy(flat).view(width + 1, columns)
         weight, gradient, total = head[:-1], torch.zeros_like(head), 0.0
         for first in range(0, len(rows), few):
-            part = slice(first, first + few)
-            z = torch.addmm(head[-1], x[part], weight).requires_grad_()
-            with torch.enable_grad():
-                each = loss(z, rows.target[part])
-                each = each if share is None else each * share.weight[part].double()
-                value = each.sum() / mass
-            (grad,) = torch.autograd.grad(value, z)
-            gradient[:-1] += x[part].T @ grad
-            gradient[-1] += grad.sum(dim=0) if options.bias else 0.0
+            value, slope, bias_slope = part_gradient(head, slice(first, first + few))
+            gradient[:-1] += slope
+            gradient[-1] += bias_slope if options.bias else 0.0
             total += float(value)
         penalty = weight_decay / 2 * float((weight * weight).sum())
         gradient[:-1] += weight_decay * weight
@@ -84,12 +97,12 @@ def converge(
             "ftol": 64 * np.finfo(float).eps,
         },
     )
-    mean_loss, value, gradient = evaluated(found.x)
+    last_loss, value, gradient = evaluated(found.x)
     head = torch.from_numpy(found.x).view(width + 1, columns)
     return Converged(
         weight=head[:-1],
         bias=head[-1],
-        loss=mean_loss,
+        loss=last_loss,
         steepest=float(np.abs(gradient).max()),
         iterations=int(found.nit),
         converged=found.status == 0,

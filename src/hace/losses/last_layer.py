@@ -118,7 +118,8 @@ class _ByColumns(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         dtype, chunks, top, total, pure = ctx.rest
-        layer = Layer(*ctx.saved_tensors, dtype)
+        x, w, b = ctx.saved_tensors
+        layer = Layer(x, w, b, dtype)
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return _differentiable(ctx, layer, pure, outer[0])
         gradient = _Gradient(layer, ctx.needs_input_grad, torch.empty_like)
@@ -143,7 +144,8 @@ class _BySamples(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         dtype, losses = ctx.rest
-        layer = Layer(*ctx.saved_tensors, dtype)
+        x, w, b = ctx.saved_tensors
+        layer = Layer(x, w, b, dtype)
         if torch.is_grad_enabled():
             return _differentiable(ctx, layer, lambda z: losses(z, slice(None)), outer[0])
         gradient = _Gradient(layer, ctx.needs_input_grad, torch.zeros_like)
@@ -166,10 +168,10 @@ def _differentiable(
     ctx: Any, layer: Layer, pure: Callable[[Tensor], Tensor], outer: Tensor
 ) -> tuple[Any, ...]:
     """The gradient as a graph, by the plain form: all logits exist."""
-    given = layer[:3]
-    wanted = [t for t, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
+    needed = ctx.needs_input_grad[:3]
+    wanted = [t for t, need in zip(layer[:3], needed, strict=True) if need and isinstance(t, Tensor)]
     found = iter(torch.autograd.grad(pure(layer.logits()), wanted, outer, create_graph=True))
-    first = [next(found) if needed else None for needed in ctx.needs_input_grad[:3]]
+    first = [next(found) if need else None for need in needed]
     return (*first, *(None,) * (len(ctx.needs_input_grad) - 3))
 
 
@@ -270,18 +272,18 @@ class _Chunks:
                 inner = z[chunk.cut].flatten()
                 member = self._levels_inside(chunk) + (levels * chunk.cut)[:, None]
                 found = _merged(inner, torch.ones_like(inner), member.flatten(), batch * levels)
-                kept = found[1] > 0
+                kept = found[1] != 0  # nan stays
                 for kind, new in zip((tops, totals), found, strict=True):
                     kind.append(new[kept].to(wide_dtype(z)))
                 places.append(kept.nonzero().flatten())
             top = z.amax(dim=1)
             total = z.sub_(finite_shift(top)[:, None]).exp_().sum(dim=1)
             total[chunk.cut] = 0.0
-            for kind, new in ((tops, top), (totals, total), (places, place)):
-                kind.append(new.to(wide_dtype(z)) if kind is not places else new)
-        return tuple(  # type: ignore[return-value]
-            t.view(batch, levels) for t in _merged(*map(torch.cat, (tops, totals, places)), batch * levels)
-        )
+            tops.append(top.to(wide_dtype(z)))
+            totals.append(total.to(wide_dtype(z)))
+            places.append(place)
+        top, total = _merged(torch.cat(tops), torch.cat(totals), torch.cat(places), batch * levels)
+        return top.view(batch, levels), total.view(batch, levels)
 
     def memory(self, layer: Layer) -> Tensor:
         """Room for the logits of a chunk."""
