@@ -586,7 +586,7 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "--threshold must be a number" in message("--threshold", "high")
     assert "levels 1 to 2. Got 3" in message("--threshold", "0.1,0.2,0.3")
-    assert "two ways to choose the rank" in message("--threshold", "0.5", "--level", "1")
+    assert "ways to choose the rank" in message("--threshold", "0.5", "--level", "1")
     assert "--top-k must be at least 1. Got 0" in message("--top-k", "0")
     assert "the hierarchy has no class 'zebra'" in message("--subset", "zebra")
     assert "--batch-size must be at least 1. Got 0" in message("--batch-size", "0")

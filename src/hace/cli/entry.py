@@ -81,6 +81,12 @@ COMMANDS = (
         "the number of studies in one report",
     ),
     Command(
+        "calibrate",
+        "make confidence mean something, and answers keep a promise",
+        "hace.cli.calibrate",
+        "the rows per file",
+    ),
+    Command(
         "predict", "answers of a finished run on new images", "hace.cli.predict", "--batch-size or --workers"
     ),
     Command(

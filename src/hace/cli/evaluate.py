@@ -14,7 +14,16 @@ from hace.cli.evaluate_folder import check_out, write_results
 from hace.cli.evaluate_run import input_of_runs
 from hace.cli.evaluate_scores import Model, input_of_files
 from hace.cli.options import add_raw_cells
-from hace.cli.options_answers import level_index_of, level_of, subset_of, threshold_of
+from hace.cli.options_answers import (
+    add_promise,
+    level_index_of,
+    level_of,
+    promise_of,
+    promise_text,
+    subset_of,
+    threshold_of,
+)
+from hace.cli.options_scores import add_score_files
 from hace.errors import ConfigError
 from hace.files.writing import without_nan
 
@@ -36,11 +45,15 @@ examples:
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --subset species_of_bavaria.txt
   hace evaluate --hierarchy tree.csv --scores a.npy --compare b.npy --labels y.npy
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
+  hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
+  hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
   hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
 
 Scores have one column per leaf (label order) or per node (node order). Named columns (.csv, .parquet) may be in any order;
 they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.
 A run scores its own data again, which must be unchanged; without other options the metrics are those of its result.
+Accuracy by level is that of the best class carried up; the best node of each level is shown beside it. Metrics of confidence
+are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
 """
 
 
@@ -74,25 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="device for a run of `hace train` (default: auto)",
     )
-    add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
-    add("--format", metavar="FORMAT", help="its format, if its name does not tell")
-    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
-    add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or remove it")
-    add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")
-    add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
-    add(
-        "--outputs",
-        choices=("auto", "leaves", "nodes", "paths"),
-        default="auto",
-        help="what the columns are (default: auto, by their number); paths: outputs of nodes that add up along each path",
-    )
-    add("--sharing", metavar="S", type=float, help="sharing of the loss, with --outputs paths (default: 1)")
-    add("--key", metavar="NAME", help="the array to take from an .npz of scores")
-    add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
-    add("--labels", metavar="FILE", help="the truth, one per sample: .npy, .npz, .csv or .txt")
-    add("--label-kind", choices=("auto", "index", "id"), default="auto", help="labels are 0, 1, ... or ids")
-    add("--label-key", metavar="NAME", help="the array to take from an .npz of labels")
-    add("--label-column", metavar="NAME", help="the column to take from a .csv of labels")
+    add_score_files(parser)
     add(
         "--distance",
         choices=("lca_height", "lca_depth", "edges"),
@@ -109,6 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL",
         help="evaluate the best node of a level, by depth or name, and its classes",
     )
+    add_promise(parser)
+    add("--calibration", metavar="FILE", help="of --scores: what `hace calibrate --scores` wrote")
     add(
         "--price",
         metavar="P",
@@ -155,12 +152,34 @@ def run(args: argparse.Namespace) -> None:
         "rules": extra_rules(args, h),
         "bins": args.bins,
     }
-    report, other = ([model.evaluate(options) for model in given.models] + [None])[:2]
+    promise = promise_of(args)
+    if promise is not None and subset is not None:
+        raise ConfigError(
+            "--accuracy must come without --subset: the promise is about answers among all classes."
+        )
+    calibrations = [model.calibrated(promise) for model in given.models]
+    report, other = (
+        [model.evaluate(options | c.options) for model, c in zip(given.models, calibrations, strict=True)]
+        + [None]
+    )[:2]
     assert report is not None
     found = given.about | report.to_dict()
     text = [report.to_text()]
     if given.about:
         text.insert(0, f"run {given.about['run']}, {given.about['split']} samples")
+    sure = calibrations[0].promise
+    if sure is not None:
+        kept = calibrations[0].measured(report)
+        found["promise"] = {
+            **sure.to_dict(),
+            "promise": sure.promise,
+            "assumptions": list(sure.assumptions),
+            "measured": kept,
+        }
+        text.append(
+            f"\n{promise_text(sure)}\n  here: {kept['false']:.2%} of samples got a false answer, {kept['answered']:.2%} one "
+            f"below the root; specificity {kept['specificity']:.4f}"
+        )
     if subset is not None:
         outside = int((~np.isin(given.truth, [h.index(c) for c in subset])).sum())
         found["outside_subset"] = outside

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_scores import EvaluationInput, Model, file_model
+from hace.cli.evaluate_scores import Calibrated, EvaluationInput, Model, file_model
 from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
@@ -27,6 +27,7 @@ OF_FILES = {
     "label_kind": "auto",
     "label_key": None,
     "label_column": None,
+    "calibration": None,
 }
 
 
@@ -86,9 +87,16 @@ def second_root(args: argparse.Namespace) -> str | None:
 def run_model(folder: str, scored: Rescored) -> Model:
     """A model by its run."""
     from hace.lab.runs.progress import progress
+    from hace.lab.serve.calibration import calibration_of
 
     def evaluate(options: dict[str, Any]) -> Evaluation:
         with progress(scored.run.id, "samples") as start:
             return scored.report(**options, progress=start(len(scored.samples), 0))
 
-    return Model(folder, Path(folder).resolve().name, evaluate)
+    def calibrated(promise: tuple[float, str] | None) -> Calibrated:
+        if promise is None:
+            return Calibrated()
+        found = calibration_of(scored.run)
+        return Calibrated(found.temperature, found.promise(*promise, f"hace calibrate {folder}"))
+
+    return Model(folder, Path(folder).resolve().name, evaluate, calibrated)

@@ -11,13 +11,55 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.options import reader_options
+from hace.cli.options_scores import path_sharing, read_truth, scores_of, whole_story
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from hace.decisions import GuaranteedThreshold
     from hace.formats.score_files import ScoreFile
     from hace.hierarchy import Hierarchy
     from hace.metrics.evaluation import Evaluation
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What a model's calibration adds to its evaluation.
+
+    Attributes:
+        temperature: By which scores are divided for the calibrated metrics; None: that of the model, if it has one.
+        promise: The promise that was asked for.
+    """
+
+    temperature: float | None = None
+    promise: GuaranteedThreshold | None = None
+
+    @property
+    def title(self) -> str:
+        """The heading of the promise in an evaluation."""
+        return "" if self.promise is None else f"promise, {self.promise.accuracy:g} of {self.promise.of}"
+
+    def measured(self, report: Evaluation) -> dict[str, float]:
+        """How the promise turned out on the samples of an evaluation."""
+        if report.calibrated is None:
+            return {}
+        values = report.calibrated.values
+        names = {"true": "true (right or above)", "answered": "answered below the root"}
+        found = {key: values[self.title, name] for key, name in names.items()}
+        return {
+            "false": 1 - found["true"],
+            "answered": found["answered"],
+            "specificity": values[self.title, "specificity"],
+        }
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of an evaluation: temperature, and the promise as a rule of its own."""
+        if self.promise is None:
+            return {"temperature": self.temperature, "promises": {}}
+        rule: dict[str, Any] = {"rule": self.promise.rule, "threshold": self.promise.threshold}
+        if self.promise.rule == "threshold":
+            rule["constrained"] = self.promise.constrained
+        return {"temperature": self.temperature, "promises": {self.title: rule}}
 
 
 @dataclass(frozen=True)
@@ -27,12 +69,14 @@ class Model:
     Attributes:
         source: What the user called it: a file, or a run.
         name: The same in pictures.
-        evaluate: From the options of an `Evaluator` (subset, distance, rules, bins) to all metrics.
+        evaluate: From options (subset, distance, rules, bins, temperature, promises) to all metrics.
+        calibrated: From a promise, or None, to what the model's calibration adds.
     """
 
     source: str
     name: str
     evaluate: Callable[[dict[str, Any]], Evaluation]
+    calibrated: Callable[[tuple[float, str] | None], Calibrated]
 
 
 @dataclass(frozen=True)
@@ -54,10 +98,6 @@ class EvaluationInput:
 
 def input_of_files(args: argparse.Namespace) -> EvaluationInput:
     """Scores and labels from files."""
-    from hace.formats import read_hierarchy
-    from hace.formats.label_files import read_values
-    from hace.hierarchy.names import label_nodes
-
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; or --run, a finished run.")
@@ -68,10 +108,10 @@ def input_of_files(args: argparse.Namespace) -> EvaluationInput:
         raise ConfigError(
             f"--compare {args.compare} is a folder, and --scores a file. Two runs compare with --run RUN --compare RUN."
         )
-    h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
-    values = read_values(args.labels, args.label_key, args.label_column)
-    truth = label_nodes(values, h, args.label_kind, args.labels)
+    h, truth = read_truth(args)
     paths = [path for path in (args.scores, args.compare) if path is not None]
+    if args.compare is not None and args.calibration is not None:
+        raise ConfigError("--calibration must come without --compare: it belongs to the scores of one model.")
     return EvaluationInput(h, truth, [file_model(path, truth, args.labels, h, args) for path in paths], {})
 
 
@@ -81,32 +121,28 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
     scores = scores_of(path, len(truth), labels, h, args)
     kind = {"kind": args.kind, "labels": "nodes"}
     return Model(
-        path, Path(path).stem, lambda options: evaluate_file(scores, truth, h, options | kind, sharing)
+        path,
+        Path(path).stem,
+        lambda options: evaluate_file(scores, truth, h, options | kind, sharing),
+        lambda promise: file_calibration(args, promise, h),
     )
 
 
-def path_sharing(args: argparse.Namespace) -> float | None:
-    """The sharing of path sums; None where columns are what they are."""
-    if args.outputs == "paths":
-        if args.kind != "logits":
-            raise ConfigError(f"--kind must be logits with --outputs paths. Got {args.kind}.")
-        return 1.0 if args.sharing is None else args.sharing
-    if args.sharing is not None:
-        raise ConfigError(f"--sharing must come with --outputs paths. Got --outputs {args.outputs}.")
-    return None
+def file_calibration(args: argparse.Namespace, promise: tuple[float, str] | None, h: Hierarchy) -> Calibrated:
+    """What --calibration says, for a file of scores."""
+    from hace.lab.serve.calibration import check_hierarchy, read_calibration
 
-
-def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Namespace) -> ScoreFile:
-    """A file of scores, opened, with as many rows as there are labels."""
-    from hace.formats.score_files import open_scores
-
-    columns = "nodes" if args.outputs == "paths" else args.outputs
-    scores = open_scores(path, h, key=args.key, outputs=columns, ignore_columns=args.ignore_column)
-    if scores.rows != rows:
-        raise DataError(
-            f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label per row."
-        )
-    return scores
+    again = "hace calibrate --hierarchy FILE --scores FILE --labels FILE"
+    if args.calibration is None:
+        if promise is not None:
+            raise ConfigError(
+                "--accuracy must come with --calibration, which `hace calibrate` writes from scores of other samples. Run: "
+                f"{again}"
+            )
+        return Calibrated()
+    found = read_calibration(args.calibration)
+    check_hierarchy(found, h, args.calibration, again)
+    return Calibrated(found.temperature, None if promise is None else found.promise(*promise, again))
 
 
 def evaluate_file(
@@ -115,11 +151,19 @@ def evaluate_file(
     """All metrics of a file of scores; with `sharing`, of the path sums of its columns."""
     import torch
 
+    from hace.decisions.scores import as_scores
     from hace.lab.runs.progress import progress
     from hace.losses.head import leaf_logits
     from hace.metrics.evaluator import Evaluator
 
-    evaluator = Evaluator(h, outputs=scores.outputs if sharing is None else "leaves", **options)
+    columns = scores.outputs if sharing is None else "leaves"
+    temperature: float | None = options.pop("temperature")
+    promises = options.pop("promises")
+    evaluator = Evaluator(h, outputs=columns, **options)
+    warmed = None
+    if temperature is not None:
+        rules = {**options["rules"], **promises}
+        warmed = Evaluator(h, outputs=columns, **{**options, "kind": "logits", "rules": rules})
     start, doubtful = 0, options["kind"] == "logits" and scores.rows > 0 and sharing is None
     with progress(scores.path.name, "rows") as start_bar:
         step = start_bar(scores.rows, 0)
@@ -128,6 +172,9 @@ def evaluate_file(
                 if sharing is not None:
                     chunk = leaf_logits(torch.tensor(chunk), h, "paths", sharing).numpy()
                 evaluator.add(chunk, truth[start : start + len(chunk)])
+                if warmed is not None and temperature is not None:
+                    logits = as_scores(chunk, h, kind=options["kind"], outputs=columns) / temperature
+                    warmed.add(logits, truth[start : start + len(chunk)])
             except DataError as error:
                 raise DataError(f"{scores.path}: {whole_story(scores, error)}") from error
             start += len(chunk)
@@ -139,7 +186,8 @@ def evaluate_file(
             "sum 1). If that is what they are, say --kind probs.",
             file=sys.stderr,
         )
-    return evaluator.evaluation()
+    found = evaluator.evaluation()
+    return found if warmed is None else found.with_calibrated(warmed.evaluation(), temperature)
 
 
 def like_probabilities(chunk: np.ndarray) -> bool:
@@ -147,15 +195,3 @@ def like_probabilities(chunk: np.ndarray) -> bool:
     if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
         return False
     return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
-
-
-def whole_story(scores: ScoreFile, error: DataError) -> str:
-    """The message about bad rows; where they are NaN, counted over the whole file instead of one chunk."""
-    bad = [np.isnan(chunk).any(axis=1) for chunk in scores.chunks()]
-    rows = np.flatnonzero(np.concatenate(bad))
-    if not len(rows):
-        return str(error)
-    return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is row {rows[0]}. "
-        "Check the model that made them."
-    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
+    from hace.decisions import GuaranteedThreshold
     from hace.hierarchy import Hierarchy
 
 
@@ -23,6 +25,38 @@ def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
     threshold = numbers[0] if len(numbers) == 1 else numbers
     level_thresholds(threshold, h)
     return threshold
+
+
+def add_promise(parser: argparse.ArgumentParser) -> None:
+    """Declare --accuracy and --of, for commands that answer with a calibrated model."""
+    parser.add_argument(
+        "--accuracy",
+        metavar="A",
+        type=float,
+        help="answer at the rank that keeps a promise on new samples, such as 0.95; needs `hace calibrate` first",
+    )
+    parser.add_argument(
+        "--of",
+        choices=("samples", "answers"),
+        help="what the promise is about: at most 1 - A of all samples get a false answer (default), or of the answers that "
+        "say something at least A are true",
+    )
+
+
+def promise_of(args: argparse.Namespace) -> tuple[float, str] | None:
+    """The values of --accuracy and --of; None without --accuracy."""
+    if args.accuracy is None:
+        if args.of is not None:
+            raise ConfigError(f"--of must come with --accuracy. Got --of {args.of} alone.")
+        return None
+    if not 0 < args.accuracy < 1:
+        raise ConfigError(f"--accuracy must be above 0 and below 1. Got {args.accuracy:g}.")
+    return args.accuracy, args.of or "samples"
+
+
+def promise_text(promise: GuaranteedThreshold) -> str:
+    """A promise and what it assumes, for a person."""
+    return "\n".join([f"promise: {promise.promise}", *(f"  assumed: {text}" for text in promise.assumptions)])
 
 
 def level_of(text: str) -> int | str:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.cli.options import add_device, pick_device, pick_workers
-from hace.cli.options_answers import level_index_of, subset_of, threshold_of
+from hace.cli.options_answers import (
+    add_promise,
+    level_index_of,
+    promise_of,
+    promise_text,
+    subset_of,
+    threshold_of,
+)
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
 from hace.files.writing import atomic_path
@@ -29,6 +36,7 @@ EXAMPLES = """\
 examples:
   hace predict runs/4cd033b43672ca23 photo.jpg
   hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
+  hace predict runs/4cd033b43672ca23 photos --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
   hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --format jsonl
   hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
   hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
@@ -39,6 +47,9 @@ INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list wit
 and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
+With --accuracy it is at the rank that keeps a promise: of new samples, at most 1 - A get a false answer (--of samples), or of
+the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The promise is
+part of the output; it holds for samples from the same source as those the run was calibrated on.
 An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
 --skip-broken it is skipped, named on stderr, and the exit code is 0.
 """
@@ -56,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8",
     )
     add("--level", metavar="LEVEL", help="answer the best node of a level, by depth or name")
+    add_promise(parser)
     add("--subset", metavar="CLASSES", help="restrict to these classes: a file with one per line, or a,b,c")
     add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
     add("--out", metavar="FILE", help="write there instead, whole or not at all: .csv, .jsonl or .txt")
@@ -88,6 +100,11 @@ def run(args: argparse.Namespace) -> None:
             stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
         asked = question(args, predictor.hierarchy)
+        promise = predictor.promise(asked)
+        if promise is not None:
+            print(
+                promise_text(promise), file=sys.stdout if form == "table" and args.out is None else sys.stderr
+            )
         inputs = read_inputs(args.input)
         if not len(inputs):
             raise DataError(f"{args.input} holds no sample.")
@@ -138,11 +155,20 @@ def question(args: argparse.Namespace, h: Hierarchy) -> Question:
 
     if args.top_k < 1:
         raise ConfigError(f"--top-k must be at least 1. Got {args.top_k}.")
-    if args.threshold is not None and args.level is not None:
-        raise ConfigError("--threshold and --level are two ways to choose the rank of the answer: give one.")
+    ways = {"--threshold": args.threshold, "--level": args.level, "--accuracy": args.accuracy}
+    given = [option for option, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
+    promise = promise_of(args)
+    if promise is not None and args.subset is not None:
+        raise ConfigError(
+            "--accuracy must come without --subset: the promise is about answers among all classes."
+        )
     return Question(
         args.top_k,
         None if args.threshold is None else threshold_of(args.threshold, h),
         None if args.level is None else level_index_of(args.level, h),
         None if args.subset is None else subset_of(args.subset, h),
+        None if promise is None else promise[0],
+        "samples" if promise is None else promise[1],
     )

@@ -216,6 +216,7 @@ def evaluate_outputs(
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     bins: int = 15,
     temperature: float | None = None,
+    promises: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Outcome:
     """All metrics of a model's raw outputs.
 
@@ -226,6 +227,7 @@ def evaluate_outputs(
         hierarchy: The tree of the results.
         subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
         temperature: Fitted on other samples: metrics of scores divided by it are given beside the raw ones.
+        promises: Further rules, for the scores divided by it alone.
 
     Raises:
         DataError: There are more or fewer outputs than samples.
@@ -241,7 +243,7 @@ def evaluate_outputs(
             labels="nodes",
             subset=subset,
             distance=distance,
-            rules=rules or {},
+            rules={**(rules or {}), **(({} if view.temperature is None else promises) or {})},
             bins=bins,
         )
         for view in views

@@ -7,6 +7,7 @@ log.jsonl            one JSON object per epoch
 weights.safetensors  the model
 predictions.safetensors   a few numbers per sample of the evaluated split
 result.json          how it ended, all metrics, and the hashes of the files above
+calibration.json     what `hace calibrate` found: a temperature, thresholds, and what they are good for
 
 :mod:`hace.lab.runs.writer` makes runs, this module reads them.
 """
@@ -38,6 +39,7 @@ UNSEALED_FORMAT = 1  # results without hashes
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
 WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
+CALIBRATION = "calibration.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 

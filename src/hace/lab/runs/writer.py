@@ -22,6 +22,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.integrity import VERIFIED, mark_verified, sealed
 from hace.lab.runs.run import (
+    CALIBRATION,
     CHECKPOINTS,
     CONFIG,
     HIERARCHY,
@@ -41,7 +42,7 @@ from hace.lab.runs.run import (
 )
 from hace.lab.runs.settings import differences
 
-_OWN = {RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, RESULT, CHECKPOINTS, TENSORBOARD}
+_OWN = {RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, RESULT, CALIBRATION, CHECKPOINTS, TENSORBOARD}
 _BEFORE_RUN = {CONFIG, HIERARCHY}  # written before run.json
 
 
@@ -136,7 +137,7 @@ def start_run(
         fresh, damage = _begun(folder, config, data)
         if fresh:
             with writing(folder):  # the result first: unfinished from here on
-                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS):
+                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS, CALIBRATION):
                     (folder / name).unlink(missing_ok=True)
             write_whole(folder / CONFIG, json_bytes(config.to_dict()))
             write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())

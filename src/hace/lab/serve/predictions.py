@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hace.decisions import Decisions
+from hace.decisions import Decisions, GuaranteedThreshold
 from hace.hierarchy import Hierarchy
 from hace.lab.serve.inputs import Broken
 
@@ -24,6 +24,7 @@ class Predictions:
         answers: (M,) the answer: the best leaf, or the node that a threshold or a level asks for.
         broken: The images that could not be read, with their place among all samples given.
         start: The place of the first sample.
+        promise: What the answers promise, where an accuracy was asked for.
     """
 
     names: Sequence[str]
@@ -31,6 +32,7 @@ class Predictions:
     answers: Decisions
     broken: Sequence[Broken] = ()
     start: int = 0
+    promise: GuaranteedThreshold | None = None
 
     def __post_init__(self) -> None:
         if self.leaves.nodes.dim() == 1:  # the best leaf alone comes without the second dimension
@@ -58,6 +60,7 @@ class Predictions:
             Decisions.joined([part.answers for part in parts]),
             [broken for part in parts for broken in part.broken],
             parts[0].start,
+            parts[0].promise,
         )
 
     def documents(self) -> Iterator[dict[str, Any]]:
@@ -76,6 +79,7 @@ class Predictions:
                 "answer": {
                     **{key: answers[key][row] for key in answers if key not in ("sample", "path")},
                     "path": list(paths[row]),
+                    **({} if self.promise is None else {"promise": self.promise.promise}),
                 },
                 "leaves": [{"id": node, "name": name, "probability": p} for node, name, p in best],
             }
@@ -93,6 +97,8 @@ class Predictions:
         ]
         if self.hierarchy.level_names is None:
             answer.remove("answer_level_name")
+        if self.promise is not None:
+            answer.append("answer_promise")
         leaves = [
             f"leaf_{i}{what}"
             for i in range(1, self.leaves.nodes.shape[1] + 1)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.decisions import Decisions
+from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import log_q
 from hace.errors import ConfigError, DataError
@@ -27,6 +27,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import manifest_differences
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
+from hace.lab.serve.calibration import Calibration, calibration_of, check_promise
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
 from hace.lab.serve.predictions import Predictions
 from hace.lab.serve.rescoring import ProbeHead, load_probe, open_finished
@@ -47,6 +48,8 @@ class Question:
         threshold: The answer is the deepest node of at least this probability; one number, or one per level.
         level: The answer is the best node of a level, by depth or name.
         subset: Ids of the classes to restrict answers to; their probabilities are renormalised.
+        accuracy: The answer keeps a promise: at most 1 - accuracy of all samples get a false one. The run must be calibrated.
+        of: "samples": the promise is about all samples. "answers": of the answers that say something, so many are true.
 
     Without threshold and level the answer is the best leaf.
     """
@@ -55,12 +58,22 @@ class Question:
     threshold: float | Sequence[float] | None = None
     level: int | str | None = None
     subset: Sequence[str] | None = None
+    accuracy: float | None = None
+    of: str = "samples"
 
     def __post_init__(self) -> None:
         if self.top_k < 1:
             raise ConfigError(f"top_k must be at least 1. Got {self.top_k}.")
-        if self.threshold is not None and self.level is not None:
-            raise ConfigError("threshold and level are two ways to choose the rank of the answer: give one.")
+        ways = {"threshold": self.threshold, "level": self.level, "accuracy": self.accuracy}
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
+        if self.accuracy is not None:
+            check_promise(self.accuracy, self.of)
+            if self.subset is not None:
+                raise ConfigError(
+                    "accuracy must come without subset: the promise is about answers among all classes."
+                )
 
 
 class Predictor:
@@ -127,6 +140,8 @@ class Predictor:
         threshold: float | Sequence[float] | None = None,
         level: int | str | None = None,
         subset: Iterable[str] | None = None,
+        accuracy: float | None = None,
+        of: str = "samples",
         batch_size: int | None = None,
         workers: int = 0,
         skip_broken: bool = False,
@@ -140,6 +155,8 @@ class Predictor:
             threshold: See :class:`Question`.
             level: See :class:`Question`.
             subset: See :class:`Question`.
+            accuracy: See :class:`Question`.
+            of: See :class:`Question`.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
             skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.
@@ -147,9 +164,10 @@ class Predictor:
         Raises:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
-        asked = Question(top_k, threshold, level, None if subset is None else list(subset))
+        asked = Question(top_k, threshold, level, None if subset is None else list(subset), accuracy, of)
         parts = list(self.stream(inputs, asked, batch_size=batch_size, workers=workers))
-        found = Predictions.joined(parts) if parts else Predictions([], *self.decide(self._nothing(), asked))
+        nothing = self.decide(self._nothing(), asked)
+        found = Predictions.joined(parts) if parts else Predictions([], *nothing, promise=self.promise(asked))
         if found.broken and not skip_broken:
             raise DataError(broken_message(found.broken, len(found) + len(found.broken)))
         return found
@@ -179,7 +197,7 @@ class Predictor:
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):
             leaves, answers = self.decide(z, asked)
-            yield Predictions(names, leaves, answers, broken, start)
+            yield Predictions(names, leaves, answers, broken, start, self.promise(asked))
             start += len(names) + len(broken)
 
     def _outputs(
@@ -201,17 +219,41 @@ class Predictor:
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
         h = self.hierarchy
-        view = ScoreView(self.loss, h, restricted=asked.subset is not None)
-        q = log_q(view(z.cpu()), h, kind=view.kind, outputs=view.outputs, subset=asked.subset)
+        promise = self.promise(asked)
+        temperature = None if promise is None else self.calibration.temperature
+        view = ScoreView(self.loss, h, asked.subset is not None, temperature)
+        scores = view(z.cpu())
+        q = log_q(scores, h, kind=view.kind, outputs=view.outputs, subset=asked.subset)
         choices = h.num_leaves if asked.subset is None else len(set(asked.subset))
         leaves = top_k(q, h, min(asked.top_k, choices))
-        if asked.threshold is not None:
+        if promise is not None:
+            answers = promise.predict(scores, h, kind=view.kind, outputs=view.outputs)
+        elif asked.threshold is not None:
             answers = deepest_above(q, h, asked.threshold)
         elif asked.level is not None:
             answers = at_level(q, h, asked.level)
         else:
             answers = top_k(q, h)
         return leaves, answers
+
+    def promise(self, asked: Question) -> GuaranteedThreshold | None:
+        """What the answers to a question promise; None if it asks for no accuracy.
+
+        Raises:
+            ConfigError: The run is not calibrated for it; says the command to run.
+        """
+        if asked.accuracy is None:
+            return None
+        return self.calibration.promise(asked.accuracy, asked.of, f"hace calibrate {self.run.folder}")
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What `hace calibrate` wrote into the run.
+
+        Raises:
+            ConfigError: It is missing, or made for another hierarchy or other weights; says the command to run.
+        """
+        return calibration_of(self.run)
 
     def _nothing(self) -> Tensor:
         return torch.zeros(0, self.loss.num_outputs)

@@ -128,6 +128,12 @@ class Rescored:
         """The tree of the results."""
         return self.run.hierarchy
 
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the run's result; None where it has none, or was fitted on these samples."""
+        fitted = (self.run.result or {}).get("temperature") or {}
+        return None if fitted.get("source") == self.split else fitted.get("value")
+
     def report(
         self,
         *,
@@ -135,6 +141,8 @@ class Rescored:
         distance: str = "lca_height",
         rules: Mapping[str, Mapping[str, Any]] | None = None,
         bins: int = 15,
+        temperature: float | None = None,
+        promises: Mapping[str, Mapping[str, Any]] | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Evaluation:
         """All metrics; without options those of the run's result.
@@ -144,6 +152,8 @@ class Rescored:
             distance: See :class:`hace.metrics.evaluator.Evaluator`.
             rules: See :class:`hace.metrics.evaluator.Evaluator`.
             bins: See :class:`hace.metrics.evaluator.Evaluator`.
+            temperature: By which scores are divided for the calibrated metrics; by default that of the run's result.
+            promises: Further rules, for the calibrated scores alone.
             progress: Called with the number of samples scored since the last call.
         """
 
@@ -162,6 +172,8 @@ class Rescored:
             distance=distance,
             rules=rules,
             bins=bins,
+            temperature=self.temperature if temperature is None else temperature,
+            promises=promises,
         ).report
 
 

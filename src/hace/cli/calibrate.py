@@ -1,0 +1,210 @@
+"""`hace calibrate`: make a model's confidence mean something, and its answers keep a promise."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.options_scores import add_score_files, path_sharing, read_truth, scores_of, whole_story
+from hace.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hace.formats.score_files import ScoreFile
+    from hace.hierarchy import Hierarchy
+    from hace.lab.serve.calibrating import Promises
+    from hace.lab.serve.calibration import Calibration
+
+DESCRIPTION = """\
+Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a probability
+means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its promise on new samples.
+"""
+
+EXAMPLES = """\
+examples:
+  hace calibrate runs/4cd033b43672ca23                         then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
+  hace calibrate runs/4cd033b43672ca23 --accuracy 0.9 0.97 --of samples
+  hace calibrate runs/4cd033b43672ca23 --confidence 0.95       promises that hold with probability 0.95
+  hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
+                                                               then: hace evaluate --calibration FILE --accuracy 0.95
+
+An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two promises:
+  --of samples   of all samples, at most 1 - accuracy get a false answer; saying nothing is not false
+  --of answers   of the answers that say something, at least the share accuracy is true
+A promise about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it holds
+with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing was
+chosen by looking at them, and that no --subset is used.
+
+A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A third
+of them fits the temperature, the rest the thresholds. The test samples are spent only when asked for: --split test.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add(
+        "run_folder",
+        metavar="RUN",
+        nargs="?",
+        help="a finished run; or give --hierarchy, --scores and --labels",
+    )
+    add(
+        "--accuracy",
+        metavar="A",
+        type=float,
+        nargs="+",
+        help="shares to promise (default: 0.8 0.9 0.95 0.99, as far as the samples suffice)",
+    )
+    add(
+        "--of",
+        choices=("samples", "answers"),
+        nargs="+",
+        help="what a promise is about (default: both, where possible)",
+    )
+    add(
+        "--confidence",
+        metavar="C",
+        type=float,
+        help="the probability with which promises hold (default: on average; 0.9 for answers)",
+    )
+    add(
+        "--rule",
+        choices=("threshold", "climb"),
+        default="threshold",
+        help="answers walk down from the root (default), or climb from the best class",
+    )
+    add(
+        "--temperature",
+        metavar="T",
+        type=float,
+        help="one fitted on other samples; 1 leaves scores as they are",
+    )
+    add("--seed", type=int, default=0, help="chooses the samples that fit the temperature (default: 0)")
+    add("--split", choices=("val", "test"), default="val", help="the run's samples to use (default: val)")
+    add("--data-root", "--features", metavar="PATH", dest="data_root", help="where the run's data are now")
+    add("--device", metavar="DEVICE", default="auto", help="device for a run of `hace train` (default: auto)")
+    add(
+        "--out",
+        metavar="FILE",
+        help="with --scores: where to write the calibration (a run has its place for it)",
+    )
+    add("--json", action="store_true", help="print the calibration as JSON instead of a table")
+    add_score_files(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Calibrate, write and print."""
+    from hace.lab.serve.calibrating import Promises
+
+    if args.seed < 0:
+        raise ConfigError(f"--seed must be at least 0. Got {args.seed}.")
+    accuracies, of = (
+        None if given is None else tuple(dict.fromkeys(given)) for given in (args.accuracy, args.of)
+    )
+    asked = Promises(accuracies, of, args.confidence, args.rule)
+    if args.run_folder is not None:
+        found, path = of_run(args, asked), Path(args.run_folder) / "calibration.json"
+    else:
+        found, path = of_files(args, asked), Path(args.out or "calibration.json")
+    if args.json:
+        print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(calibration_text(found))
+    print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
+
+
+def of_run(args: argparse.Namespace, asked: Promises) -> Calibration:
+    """Calibrate a run."""
+    from hace.cli.options import pick_device
+    from hace.lab.serve.calibrating import calibrate_run
+
+    given = [
+        f"--{name}" for name in ("scores", "labels", "hierarchy", "out") if getattr(args, name) is not None
+    ]
+    if given:
+        raise ConfigError(
+            f"RUN has its own data, hierarchy and place for a calibration. Leave out {', '.join(given)}, or RUN."
+        )
+    return calibrate_run(
+        args.run_folder,
+        asked,
+        split=args.split,
+        root=args.data_root,
+        temperature=args.temperature,
+        seed=args.seed,
+        device=pick_device(args.device, 0),
+    )
+
+
+def of_files(args: argparse.Namespace, asked: Promises) -> Calibration:
+    """Calibrate scores from a file."""
+    from hace.lab.serve.calibrating import calibrate_scores
+    from hace.lab.serve.calibration import write_calibration
+
+    missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} must be given; or RUN, a finished run.")
+    if args.split != "val" or args.data_root:
+        raise ConfigError("--split and --data-root belong to a RUN. Leave them out with --scores.")
+    sharing = path_sharing(args)
+    h, truth = read_truth(args)
+    file = scores_of(args.scores, len(truth), args.labels, h, args)
+    outputs = file.outputs if sharing is None else "leaves"
+    found = calibrate_scores(
+        logits_of(file, h, args.kind, sharing),
+        truth,
+        h,
+        asked,
+        outputs=outputs,
+        temperature=args.temperature,
+        split=Path(args.scores).name,
+        seed=args.seed,
+    )
+    write_calibration(found, args.out or "calibration.json")
+    return found
+
+
+def logits_of(file: ScoreFile, h: Hierarchy, kind: str, sharing: float | None) -> Tensor:
+    """All scores of a file as logits."""
+    import torch
+
+    from hace.decisions.scores import as_scores
+    from hace.losses.head import leaf_logits
+
+    parts = []
+    for chunk in file.chunks():
+        z = torch.tensor(chunk)
+        z = z if sharing is None else leaf_logits(z, h, "paths", sharing)
+        try:
+            parts.append(as_scores(z, h, kind=kind, outputs=file.outputs if sharing is None else "leaves"))
+        except DataError as error:
+            raise DataError(f"{file.path}: {whole_story(file, error)}") from error
+    if not parts:
+        raise DataError(f"{file.path} must hold at least one sample. Got none.")
+    return torch.cat(parts)
+
+
+def calibration_text(found: Calibration) -> str:
+    """What was found, for a person."""
+    fitted = (
+        f"fitted on {found.temperature_samples:,} of the {found.split} samples"
+        if found.temperature_samples
+        else "fitted on other samples"
+    )
+    sure = "over-confident" if found.temperature > 1 else "under-confident"
+    lines = [f"temperature {found.temperature:.4g}, {fitted}: raw scores are {sure}"]
+    further = "further " if found.temperature_samples else ""
+    lines += ["", f"promises, from {found.samples:,} {further}samples"]
+    for t in found.thresholds:
+        assert isinstance(t.threshold, float)
+        lines.append(
+            f"  --accuracy {t.accuracy:<5g} --of {t.of:<8} threshold {t.threshold:.4f}   {t.promise}"
+        )
+    lines += [f"  not possible: {reason}" for reason in found.missing]
+    lines += ["", "what a promise assumes", *(f"  - {text}" for text in found.thresholds[0].assumptions)]
+    return "\n".join([*lines, *found.notes, ""])

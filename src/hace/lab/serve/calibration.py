@@ -1,0 +1,160 @@
+"""The calibration of a model, as a record: read, written, and refused where it does not fit the model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hace.decisions import GuaranteedThreshold
+from hace.errors import ConfigError, FormatError, HaceError
+from hace.files.documents import read_mapping
+from hace.files.writing import json_bytes, sha256, write_whole
+from hace.hierarchy import Hierarchy
+from hace.lab.runs.run import CALIBRATION, WEIGHTS, Run
+from hace.losses.checks import is_number
+
+FORMAT = "hace.calibration.1"
+PROMISES_OF = ("samples", "answers")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned of a model's confidence, and what it was learned from.
+
+    Attributes:
+        temperature: Scores are divided by it.
+        thresholds: The promises, over scores divided by the temperature.
+        split: The calibration samples: "val", "test", or a file of scores.
+        samples: How many of them the thresholds rest on.
+        temperature_samples: How many others fitted the temperature; 0: it was given.
+        outputs: What the columns of the scores are: "leaves" or "nodes".
+        hierarchy: The fingerprint of the hierarchy.
+        weights: The sha256 of the run's weights; None for a file of scores.
+        notes: What else a reader should know.
+        missing: Promises that could not be made, with the reason; not stored.
+    """
+
+    temperature: float
+    thresholds: tuple[GuaranteedThreshold, ...]
+    split: str
+    samples: int
+    temperature_samples: int
+    outputs: str
+    hierarchy: str
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def promise(
+        self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
+    ) -> GuaranteedThreshold:
+        """The threshold for a promise.
+
+        Args:
+            accuracy: The promised share.
+            of: "samples" or "answers".
+            where: The command that calibrates, for the message.
+
+        Raises:
+            ConfigError: There is no such promise; says which there are, and the command that adds it.
+        """
+        check_promise(accuracy, of)
+        found = [t for t in self.thresholds if t.of == of and t.accuracy == accuracy]
+        if found:
+            return found[0]
+        known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self.thresholds)
+        wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
+        raise ConfigError(
+            f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}. To add it: {where} --accuracy "
+            f"{' '.join(f'{a:g}' for a in wanted)} --of {' '.join(dict.fromkeys([*(t.of for t in self.thresholds), of]))}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(replace(self, thresholds=(), missing=()))
+        del plain["missing"]
+        return {"format": FORMAT, **plain, "thresholds": [t.to_dict() for t in self.thresholds]}
+
+
+def check_promise(accuracy: float, of: str) -> None:
+    """Refuse what no promise can be about.
+
+    Raises:
+        ConfigError: `accuracy` is not between 0 and 1, or `of` is unknown.
+    """
+    if not is_number(accuracy) or not 0 < accuracy < 1:
+        raise ConfigError(f"accuracy must be a number above 0 and below 1. Got {accuracy!r}.")
+    if of not in PROMISES_OF:
+        raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
+
+
+def weights_print(run: Run) -> str:
+    """The sha256 of a run's weights."""
+    known = (run.result or {}).get("files", {}).get(WEIGHTS)
+    return known["sha256"] if known is not None else sha256(run.folder / WEIGHTS)
+
+
+def write_calibration(calibration: Calibration, path: str | Path) -> None:
+    """Write a calibration, whole or not at all."""
+    write_whole(Path(path), json_bytes(calibration.to_dict()))
+
+
+def read_calibration(path: str | Path) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        FormatError: It is damaged, or not a calibration.
+    """
+    document = read_mapping(path)
+    try:
+        if document.pop("format", None) != FORMAT:
+            raise ValueError(f"its format must be {FORMAT!r}")
+        thresholds = tuple(GuaranteedThreshold.from_dict(t) for t in document.pop("thresholds"))
+        found = Calibration(thresholds=thresholds, **{**document, "notes": tuple(document["notes"])})
+        if not is_number(found.temperature) or not 0 < found.temperature < np.inf:
+            raise ValueError("its temperature must be above 0")
+        return found
+    except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}"
+        ) from error
+
+
+def calibration_of(run: Run) -> Calibration:
+    """The calibration in a run directory.
+
+    Raises:
+        ConfigError: There is none, or it was made for another hierarchy or other weights; says the command to run.
+        FormatError: It is damaged.
+    """
+    path = run.folder / CALIBRATION
+    again = f"hace calibrate {run.folder}"
+    if not path.is_file():
+        raise ConfigError(
+            f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
+        )
+    found = read_calibration(path)
+    check_hierarchy(found, run.hierarchy, path, again)
+    weights = weights_print(run)
+    if found.weights != weights:
+        raise ConfigError(
+            f"{path} must be made with the weights of the run. It was made with {str(found.weights)[:12]}, and the run has "
+            f"{weights[:12]}. Calibrate again: {again}"
+        )
+    return found
+
+
+def check_hierarchy(found: Calibration, hierarchy: Hierarchy, path: str | Path, again: str) -> None:
+    """Refuse a calibration over another hierarchy.
+
+    Raises:
+        ConfigError: With both fingerprints, and the command to run.
+    """
+    if found.hierarchy != hierarchy.fingerprint:
+        raise ConfigError(
+            f"{path} must be made with this hierarchy, {hierarchy.fingerprint[:12]}. It was made with {found.hierarchy[:12]}. "
+            f"Calibrate again: {again}"
+        )

@@ -1,0 +1,267 @@
+"""`hace calibrate`, and the promises that `hace predict`, `hace evaluate` and `Predictor` make with it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hace
+from hace import Hierarchy, cli, write_hierarchy
+from hace.errors import ConfigError, DataError
+from hace.lab.probe.probe import run_probes
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.run import Run
+from hace.lab.serve.calibrating import Promises, calibrate_run, calibrate_scores
+from hace.lab.serve.calibration import calibration_of, read_calibration
+from hace.lab.serve.predictor import Predictor, Question
+from hace.lab.serve.rescoring import rescored
+from tests.run_files import edit_json
+
+DATA = DataConfig(
+    "synthetic-features", options={"classes": 8, "dim": 6, "train": 30, "test": 20, "signal": 0.5}
+)
+H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+
+
+def probe(folder: Path, validation: float = 0.5, loss: str = "hace") -> Run:
+    config = ProbeConfig(data=DATA, loss=LossConfig(loss), epochs=5, lr=2.0, validation=validation)
+    (run,) = run_probes([config], folder)
+    return run
+
+
+def files(folder: Path, z: Any, y: Any, h: Hierarchy = H) -> list[str]:
+    """The options of files with scores and labels."""
+    np.save(folder / "z.npy", np.asarray(z, dtype=np.float32))
+    np.save(folder / "y.npy", np.asarray(y))
+    write_hierarchy(h, folder / "tree.json")
+    return [
+        "--hierarchy",
+        f"{folder}/tree.json",
+        "--scores",
+        f"{folder}/z.npy",
+        "--labels",
+        f"{folder}/y.npy",
+    ]
+
+
+def scored(rows: int, seed: int = 0, n: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n, size=rows)
+    z = rng.normal(size=(rows, n))
+    z[np.arange(rows), y] += 1.0
+    return z, y
+
+
+@pytest.mark.parametrize("loss", ["hace", "cross_entropy", "conditional_softmax"])
+def test_a_calibrated_run_answers_with_its_threshold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str
+) -> None:
+    run = probe(tmp_path / "runs", loss=loss)
+    new = rescored(run.folder)
+    np.save(tmp_path / "new.npy", new.samples.x)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=f"must be calibrated .* Run: hace calibrate {run.folder}"):
+        Predictor.from_run(run.folder).predict(tmp_path / "new.npy", accuracy=0.9)
+    words = [
+        "predict",
+        str(run.folder),
+        f"{tmp_path}/new.npy",
+        "--out",
+        f"{tmp_path}/a.csv",
+        "--accuracy",
+        "0.9",
+    ]
+    assert cli.main(words) == 2
+    assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9"]) == 2
+    assert capsys.readouterr().err.count(f"hace calibrate {run.folder}") == 2
+    assert cli.main(["calibrate", str(run.folder), "--accuracy", "0.9"]) == 0
+    said = capsys.readouterr().out
+    assert "At most 0.1 of all samples get a false answer" in said
+    assert "exchangeable" in said
+
+    found = calibration_of(run)
+    sure = found.promise(0.9)
+    held = rescored(run.folder, split="val")
+    assert found.samples + found.temperature_samples == len(held.samples)
+    z = torch.cat(list(new.outputs()))
+    z = (z if loss == "hace" else new.loss.leaf_logits(z)) / found.temperature
+    expected = hace.predict(z, new.hierarchy, "threshold", threshold=sure.threshold)
+    answers = Predictor.from_run(run.folder).predict(tmp_path / "new.npy", accuracy=0.9)
+    assert answers.answers.ids == expected.ids
+    np.testing.assert_allclose(answers.answers.probabilities, expected.probabilities, atol=1e-5)
+    assert answers.promise == sure
+    assert cli.main(words) == 0
+    assert sure.promise in capsys.readouterr().err
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert [row["answer"] for row in rows] == expected.ids
+    assert {row["answer_promise"] for row in rows} == {sure.promise}
+
+    assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    h = new.hierarchy
+    truths = [set(h.ancestors(h.nodes[v], include_self=True)) for v in new.samples.nodes.tolist()]
+    false = [a is not None and a not in t for a, t in zip(expected.ids, truths, strict=True)]
+    assert report["promise"]["measured"]["false"] == pytest.approx(np.mean(false))
+    assert report["promise"]["assumptions"]
+    assert report["metrics"]["calibrated: promise, 0.9 of samples"]["specificity"] == pytest.approx(
+        report["promise"]["measured"]["specificity"]
+    )
+
+
+def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
+    run = probe(tmp_path)
+    found = calibrate_run(run.folder, Promises((0.8, 0.9), ("samples",)))
+    path = run.folder / "calibration.json"
+    good = path.read_text()
+    again = f"Calibrate again: hace calibrate {run.folder}"
+    for change, words in (
+        ({"weights": "0" * 64}, f"made with the weights of the run.* {again}"),
+        ({"hierarchy": "0" * 64}, f"made with this hierarchy.* {again}"),
+        ({"format": "other"}, "must be a calibration that `hace calibrate` wrote"),
+        ({"temperature": -1.0}, "temperature must be above 0"),
+        ({"thresholds": [{}]}, "must be a calibration"),
+        ({"surprise": 1}, "must be a calibration"),
+    ):
+        edit_json(path, **change)
+        with pytest.raises(hace.HaceError, match=words):
+            Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.9)
+        path.write_text(good)
+    assert read_calibration(path) == found
+    with pytest.raises(
+        ConfigError,
+        match=r"0\.9 of samples\. Got 0\.97 of answers\. .* --accuracy 0\.8 0\.9 0\.97 --of samples answers",
+    ):
+        Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
+    with pytest.raises(DataError, match="at least"):
+        calibrate_run(run.folder, Promises((0.999,)))
+    assert path.read_text() == good  # what fails leaves the old one
+    run_probes([run.config], tmp_path)  # type: ignore[list-item]
+    assert path.is_file()
+    (run.folder / "weights.safetensors").unlink()
+    run_probes([run.config], tmp_path)  # type: ignore[list-item]
+    assert not path.exists()  # the run was made again
+
+
+def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those held out; the test samples only by name; a temperature from elsewhere leaves all of them for thresholds."""
+    run = probe(tmp_path, validation=0.0)
+    assert cli.main(["calibrate", str(run.folder)]) == 2
+    said = capsys.readouterr().err
+    assert "held out no samples" in said
+    assert "--validation 0.1" in said
+    assert not (run.folder / "calibration.json").exists()
+    assert cli.main(["calibrate", str(run.folder), "--split", "test", "--temperature", "2"]) == 0
+    assert "no longer a fair test" in capsys.readouterr().out
+    found = calibration_of(run)
+    assert (found.temperature, found.temperature_samples, found.samples) == (2.0, 0, 8 * 20)
+    with pytest.raises(ConfigError, match="split must be 'val' or 'test'"):
+        calibrate_run(run.folder, split="train")
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    z, y = scored(300)
+    p = torch.from_numpy(z).softmax(1).numpy()
+    words = [*files(tmp_path, p if kind == "probs" else z, y), "--kind", kind]
+    out = ["--out", f"{tmp_path}/c.json", "--of", "samples", "--rule", "climb"]
+    assert cli.main(["calibrate", *words, *out]) == 0
+    capsys.readouterr()
+    found = read_calibration(tmp_path / "c.json")
+    logits = torch.from_numpy(np.load(tmp_path / "z.npy"))
+    logits = logits.log() if kind == "probs" else logits
+    nodes = H.leaf_nodes[y]
+    assert calibrate_scores(logits, nodes, H, Promises(of=("samples",), rule="climb"), split="z.npy") == found
+    evaluated = ["evaluate", *words, "--calibration", f"{tmp_path}/c.json", "--accuracy", "0.8", "--json"]
+    assert cli.main(evaluated) == 0
+    report = json.loads(capsys.readouterr().out)
+    told = found.promise(0.8).predict(logits / found.temperature, H)
+    true = hace.evaluate(logits, y, H, rules={}).values  # the raw metrics stay
+    assert report["metrics"]["leaves"]["top-1"] == pytest.approx(true["leaves", "top-1"])
+    specific = hace.evaluate(logits / found.temperature, y, H).values["selection", "AURC"]
+    assert report["metrics"]["calibrated: selection"]["AURC"] == pytest.approx(specific, abs=1e-6)
+    below = np.mean([v is not None for v in told.ids])
+    assert report["promise"]["measured"]["answered"] == pytest.approx(below)
+
+
+HEALTHY, LABELS = scored(120)
+SAME = np.tile([[1.0, 0.5, 0.2]], (120, 1))
+BAD: dict[str, tuple[Any, Any, list[str], str]] = {
+    "constant scores": (np.ones((120, 3)), LABELS, [], "constant, or no better than chance"),
+    "constant scores, no temperature": (
+        SAME, LABELS, ["--temperature", "1", "--accuracy", "0.9", "--of", "answers"], "No threshold"),
+    "one class, always right": (
+        np.tile([[9.0, 0.0, 0.0]], (120, 1)), LABELS * 0, [], "--temperature 1"),
+    "NaN": (np.where(np.eye(120, 3) > 0, np.nan, HEALTHY), LABELS, [], "must not hold NaN"),
+    "labels outside": (HEALTHY, LABELS + 7, [], "y.npy"),
+    "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "must hold at least 99 samples"),
+    "no samples": (HEALTHY[:0], LABELS[:0], [], "at least one sample"),
+    "accuracy 0": (HEALTHY, LABELS, ["--accuracy", "0"], "above 0 and below 1. Got 0.0"),
+    "accuracy 1": (HEALTHY, LABELS, ["--accuracy", "1"], "above 0 and below 1. Got 1.0"),
+    "accuracy NaN": (HEALTHY, LABELS, ["--accuracy", "nan"], "above 0 and below 1"),
+    "confidence 1": (HEALTHY, LABELS, ["--confidence", "1"], "confidence must be"),
+    "temperature 0": (HEALTHY, LABELS, ["--temperature", "0"], "temperature must be a number above 0"),
+    "rows that differ": (HEALTHY, LABELS[:50], [], "There must be one label per row"),
+    "a split": (HEALTHY, LABELS, ["--split", "test"], "belong to a RUN"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str) -> None:
+    z, y, more, words = BAD[case]
+    out = tmp_path / "c.json"
+    assert cli.main(["calibrate", *files(tmp_path, z, y), "--out", str(out), *more]) == 2
+    said = capsys.readouterr().err
+    assert words in said, said
+    assert len(said) < 1500
+    assert not out.exists()
+
+
+def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = probe(tmp_path)
+    calibrate_run(run.folder)
+    np.save(tmp_path / "new.npy", np.zeros((2, 6), dtype=np.float32))
+    asked = ["predict", str(run.folder), f"{tmp_path}/new.npy"]
+    scores = files(tmp_path, *scored(30))
+    for words, said in (
+        ([*asked, "--accuracy", "0.9", "--threshold", "0.5"], "ways to choose the rank"),
+        ([*asked, "--accuracy", "0.9", "--subset", "a"], "must come without --subset"),
+        ([*asked, "--of", "answers"], "--of must come with --accuracy"),
+        (["evaluate", *scores, "--accuracy", "0.9"], "must come with --calibration"),
+        (["evaluate", "--run", str(run.folder), "--calibration", "c.json"], "Leave out --calibration"),
+        (
+            ["evaluate", *scores, "--calibration", f"{run.folder}/calibration.json"],
+            "made with this hierarchy",
+        ),
+        (["calibrate", str(run.folder), *scores[:2]], "Leave out --hierarchy"),
+        (["calibrate"], "--hierarchy, --scores, --labels must be given; or RUN"),
+    ):
+        assert cli.main(words) == 2, words
+        assert said in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="accuracy must come without subset"):
+        Question(accuracy=0.9, subset=["1.1"])
+
+
+def test_promises_are_kept_on_new_samples() -> None:
+    """Over many draws the mean error keeps the level; the temperature has samples of its own."""
+    z, y = scored(40_000, n=3)
+    error = []
+    for seed in range(200):
+        rows = np.random.default_rng(seed).permutation(len(z))
+        calibration, new = rows[:90], rows[90:1090]
+        found = calibrate_scores(
+            torch.from_numpy(z[calibration]),
+            H.leaf_nodes[y[calibration]],
+            H,
+            Promises((0.9,), ("samples",)),
+            seed=seed,
+        )
+        told = found.promise(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
+        true = [{None, *H.ancestors(H.leaves[i], include_self=True)} for i in y[new].tolist()]
+        error.append(np.mean([a not in t for a, t in zip(told, true, strict=True)]))
+    assert np.mean(error) < 0.1 + 2 * np.std(error) / np.sqrt(200)
+    assert np.mean(error) > 0.06  # nor are answers vaguer than they need to be
