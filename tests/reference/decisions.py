@@ -171,3 +171,55 @@ def risk_coverage_area(points: Sequence[tuple[float, float]]) -> float:
         area += (coverage - before) * risk
         before = coverage
     return area
+
+
+def share_of_information(h: Plain, v: str | None) -> float:
+    """I(v) / log2 n; 0 at a root, 1 elsewhere where there is one leaf."""
+    if v is None or structure.depths(h)[v] == 0:
+        return 0.0
+    return information(h, v) / log2(len(h.leaves)) if len(h.leaves) > 1 else 1.0
+
+
+def hedge_values(h: Plain, q: Row, threshold: float) -> dict[str | None, float]:
+    """q* (lambda + I) of every answer, scaled: Deng et al. 2012, with lambda / (lambda + log2 n) = threshold."""
+    answers: list[str | None] = [*h.parents] + ([] if h.rooted else [None])
+    return {
+        v: (1.0 if v is None else q[v]) * ((1 - threshold) * share_of_information(h, v) + threshold)
+        for v in answers
+    }
+
+
+def informative(h: Plain, q: Row, floor: float, order: Sequence[str]) -> str:
+    """The most probable node below the root with a floor of information; the root where there is nothing else."""
+    depth = structure.depths(h)
+    choices = [v for v in h.parents if depth[v] > 0 and share_of_information(h, v) >= floor - 1e-12]
+    return top_k({v: q[v] for v in choices or h.parents}, 1, order)[0]
+
+
+def plurality(h: Plain, q: Row, order: Sequence[str]) -> str | None:
+    """Of the nodes more probable than all they exclude, one with the fewest leaves; then the deepest."""
+    related = {v: structure.ancestors(h, v) for v in h.parents}
+    beats = [
+        v
+        for v in h.parents
+        if all(q[v] > q[u] for u in h.parents if u not in related[v] and v not in related[u])
+    ]
+    depth = structure.depths(h)
+    key = {v: (len(structure.leaves_below(h, v)), -depth[v], order.index(v)) for v in beats}
+    return min(beats, key=key.__getitem__, default=None)
+
+
+def informative_sequence(h: Plain, q: Row) -> list[tuple[str | None, float]]:
+    """The answers that a threshold can choose, the most confident first, with their probabilities (Valmadre 2022).
+
+    At the threshold t the answer is the most informative of the nodes with more probability than t, of these the most
+    probable. A node is chosen at some t if it is more informative than all nodes of its probability or more.
+    """
+    start: tuple[str | None, float] = (h.tops[0], 1.0) if h.rooted else (None, 1.0)
+    leaves = {v: len(structure.leaves_below(h, v)) for v in h.parents}
+    chosen = [start]
+    for v in sorted(h.parents, key=lambda v: (-q[v], leaves[v])):
+        before = len(h.leaves) if chosen[-1][0] is None else leaves[chosen[-1][0]]
+        if leaves[v] < before:
+            chosen.append((v, q[v]))
+    return chosen

@@ -191,7 +191,7 @@ def guaranteed_threshold(
         distance: promise a mean distance in place of an accuracy: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``. A false
             answer counts with its distance to the truth, every other sample with 0.
         at_most: the promised mean distance, over all samples.
-        rule: the rule of ``predict`` that the threshold is for: ``"threshold"`` or ``"climb"``.
+        rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"`` or ``"hedge"``.
         constrained: the option of ``rule="threshold"``.
         groups: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
             ``"top"``: by the child of the root that the answer is under.
@@ -289,10 +289,10 @@ def _thresholds(promise: Promise, outcomes: Outcomes, members: dict[Any, np.ndar
 def _check_top(groups: str, rule: str, constrained: bool) -> None:
     if groups != "top":
         raise ConfigError(f"groups must be None, 'top' or one group for each sample. Got {groups!r}.")
-    if not constrained:
+    if not constrained or rule == "hedge":
         raise ConfigError(
-            f"groups='top' needs answers under one child of the root. Those of rule={rule!r} with constrained=False may "
-            "change it with the threshold. Use constrained=True."
+            "groups='top' needs answers under one child of the root: rule='climb', or rule='threshold' with "
+            f"constrained=True. Got {rule!r} with constrained={constrained!r}."
         )
 
 

@@ -9,7 +9,8 @@ Masses fall along the first and the last ladder, so as the threshold grows their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,30 +30,41 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
-    start, count, child = place.children
-    rows = torch.arange(len(log_q), device=log_q.device)
-    at = torch.full_like(rows, place.walk_start)
+    count = place.children[1]
+    at = torch.full((len(log_q),), place.walk_start, device=log_q.device)
     mass = log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))
     nodes, masses = [at], [mass]
-    while len(rows):
-        walking = (count[at] > 0).nonzero().squeeze(1)
-        if not len(walking):
-            break
-        number = count[at[walking]]
-        row = torch.repeat_interleave(torch.arange(len(walking), device=rows.device), number)
-        within = torch.arange(len(row), device=rows.device) - (number.cumsum(0) - number)[row]
-        choice = child[start[at[walking]][row] + within]  # children are in node order
-        value = log_q[walking[row], choice]
+    while bool((count[at] > 0).any()):
+        walking, row, choice, value = _children_of(log_q, hierarchy, at)
         best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
-        # Ties go to the first child: the least position among those that reach the maximum.
-        places = torch.where(value == best[row], within, len(child))
-        first = torch.full_like(number, len(child)).scatter_reduce(0, row, places, "amin")
+        # Ties go to the first child, that of least index.
+        places = torch.where(value == best[row], choice, len(log_q[0]))
+        first = torch.full_like(walking, len(log_q[0])).scatter_reduce(0, row, places, "amin")
         at, mass = at.clone(), mass.clone()
-        at[walking] = child[start[nodes[-1][walking]] + first]
-        mass[walking] = best
+        at[walking], mass[walking] = first, best
         nodes.append(at)
         masses.append(mass)
     return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
+
+
+def _children_of(log_q: Tensor, hierarchy: Hierarchy, at: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The rows whose node has children, and all these children: their place in these rows, node and log q*."""
+    start, count, child = layout(hierarchy, log_q.device).children
+    walking = (count[at] > 0).nonzero().squeeze(1)
+    number = count[at[walking]]
+    row = torch.repeat_interleave(torch.arange(len(walking), device=at.device), number)
+    within = torch.arange(len(row), device=at.device) - (number.cumsum(0) - number)[row]
+    choice = child[start[at[walking]][row] + within]
+    return walking, row, choice, log_q[walking[row], choice]
+
+
+def families(
+    log_q: Tensor, hierarchy: Hierarchy, nodes: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """For each step of walks (B, L): rows, and of all children there the place in these rows, log q*, and whether taken."""
+    for here, there in pairwise(nodes.unbind(dim=1)):
+        walking, row, choice, value = _children_of(log_q, hierarchy, here)
+        yield walking, row, value, choice == there[walking][row]
 
 
 def path_to_best_leaf(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from hace.decisions.ladders import best_by_information, path_to_best_leaf, walk_down
+from hace.decisions.literature import hedge_ladder
 from hace.decisions.scores import as_nodes, log_q, row_blocks
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
@@ -58,6 +59,7 @@ LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], Rungs]] = {
     ("threshold", True): _walk,
     ("threshold", False): _informative,
     ("climb", True): _climb,
+    ("hedge", True): hedge_ladder,
 }
 
 
@@ -131,7 +133,7 @@ def outcomes_of(
         scores: (B, n) or (B, N).
         target: (B,) truths.
         hierarchy: the hierarchy.
-        rule: ``"threshold"`` or ``"climb"``.
+        rule: ``"threshold"``, ``"climb"`` or ``"hedge"``.
         constrained: see :func:`hace.predict`.
         distance: None: a false answer loses 1; otherwise its distance to the truth.
         labels: what the targets are.
@@ -140,8 +142,8 @@ def outcomes_of(
     """
     if (rule, constrained) not in LADDERS:
         raise ConfigError(
-            f"rule must be 'threshold' or 'climb', the rules with a threshold; constrained=False belongs to the first. Got "
-            f"{rule!r} with constrained={constrained!r}."
+            "rule must be 'threshold', 'climb' or 'hedge', the rules with a threshold; constrained=False belongs to the "
+            f"first. Got {rule!r} with constrained={constrained!r}."
         )
     if distance is not None:
         check_distance(distance)

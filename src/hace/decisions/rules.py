@@ -6,6 +6,9 @@ The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is t
     level        the most probable node of a level                         at_level
     threshold    the deepest node the model is sure enough of              deepest_above
     climb        the same on the path of the best leaf                     climb
+    plurality    the deepest node that beats all it excludes               plurality
+    information  the most probable node with a floor of information        most_probable_informative
+    hedge        expected information with a bonus for truth               hedge
     cost         the answer of least expected cost                         least_cost
     expected     the answer of greatest expected metric                    best_expected
 """
@@ -18,10 +21,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from hace.decisions.costs import expected_costs, least
+from hace.decisions.costs import least_cost
 from hace.decisions.decisions import Decisions
 from hace.decisions.expected import best_expected
 from hace.decisions.ladders import climb, deepest_above
+from hace.decisions.literature import hedge, most_probable_informative, plurality
 from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, rank_leaves, row_blocks
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
@@ -84,41 +88,15 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
     )
 
 
-def least_cost(
-    log_q: Tensor,
-    hierarchy: Hierarchy,
-    candidates: str = "leaves",
-    distance: str = "lca_height",
-    price: float = 0.5,
-) -> Decisions:
-    """The answer of least expected cost under the leaf probabilities; see :func:`hace.decisions.costs.expected_costs`.
-
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree, a forest or a DAG.
-        candidates: ``"leaves"``: a class, even if unsure; ``"nodes"``: a rank, too, at a price.
-        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        price: what a true but vague answer costs, as a share of its distance to the truth. With ``lca_height``, a leaf
-            beats its parent when its share of the parent's mass is above 1 - price.
-
-    Returns:
-        Decisions with ``costs``; of equal costs the most probable answer, then the first.
-    """
-    p = leaf_log_probs(log_q.double(), hierarchy).exp()
-    costs, masses = expected_costs(p, hierarchy, candidates=candidates, distance=distance, price=price)
-    best = least(costs, masses)[:, None]
-    nodes = best.squeeze(1)
-    if candidates == "leaves":
-        nodes = layout(hierarchy, log_q.device).leaf_nodes[nodes]
-    return Decisions(hierarchy, nodes, masses.gather(1, best).squeeze(1), costs.gather(1, best).squeeze(1))
-
-
 # Each rule with the options it takes and those it needs.
 RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...]]] = {
     "leaf": (top_k, ("k",), ()),
     "level": (at_level, ("level", "mass"), ("level",)),
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
     "climb": (climb, ("threshold",), ("threshold",)),
+    "plurality": (plurality, (), ()),
+    "information": (most_probable_informative, ("information",), ("information",)),
+    "hedge": (hedge, ("threshold",), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
     "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
 }
@@ -158,6 +136,7 @@ def predict(
     candidates: str | None = None,
     distance: str | None = None,
     price: float | None = None,
+    information: float | None = None,
     metric: str | None = None,
     beta: float | None = None,
     subset: Iterable[Any] | None = None,
@@ -170,17 +149,21 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
-            (threshold), ``"cost"`` (candidates, distance, price) or ``"expected"`` (metric, beta, candidates).
+            (threshold), ``"plurality"``, ``"information"`` (information), ``"hedge"`` (threshold), ``"cost"`` (candidates,
+            distance, price) or ``"expected"`` (metric, beta, candidates).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
-        threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest.
+        threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest. For
+            ``"hedge"``, how much truth counts against information: 0 for the most informative answer, 1 for the root.
         constrained: True (default): walk down from the root to the most probable child while it passes. False: the most
             informative of all nodes that pass, the one with the fewest leaves.
         candidates: answer with ``"leaves"`` or any ``"nodes"``. Default: leaves for ``"cost"``, nodes for ``"expected"``.
         distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
         price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.
-        metric: what to expect the most of: ``"hierarchical_f"``, ``"wu_palmer"`` or ``"information_f1"``.
+        information: the least information of an answer as a share of that of a leaf, from 0 to 1.
+        metric: what to expect the most of: ``"hierarchical_f"``, ``"wu_palmer"``, ``"zhao"``, ``"information_f1"`` or
+            ``"hamming"`` (the least).
         beta: the weight of recall in ``"hierarchical_f"``. Default: 1.
         subset: ids of leaves to restrict the answer to; see :func:`hace.decisions.scores.restrict`.
         kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
@@ -208,6 +191,7 @@ def predict(
         "candidates": candidates,
         "distance": distance,
         "price": price,
+        "information": information,
         "metric": metric,
         "beta": beta,
     }

@@ -1,0 +1,254 @@
+"""The answer of greatest expected value on a tree, by branch and bound: exact, and without a table of all answers.
+
+With G(v, k) the mass of the leaves of depth k at or below v, S(v, k) the sum of gain(b) G(b, k) over the path of v, and P(v)
+the mass at or below v, the expected value of the answer v is
+
+    E(v) = scale(v) sum_k weight[d(v), k] S(v, k) + sum_k inside(v, k) G(v, k) + constant(v) + a term of the sample alone
+
+Below a child v of u no answer x has more than E(u) + reach(u) P(v): a leaf outside v has the same ancestors in common with
+x as with u, so the deeper x scores no more for it than u does, and for a leaf inside v it scores at most reach(u) more.
+Branches that cannot reach the best answer known are dropped; the walk to the child of greatest mass finds a good one
+first. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
+node that is looked at: at worst O(N x depth), in practice a few dozen nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.decisions.decisions import Decisions
+from hace.errors import DataError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
+from hace.hierarchy.tensors import layout
+
+TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal
+_ENTRIES = 1 << 24  # (node, depth) entries looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """What an answer is worth; see the head of this file. Node N is the virtual root.
+
+    K is the number of depths of leaves, or 1 for a measure that does not depend on them.
+
+    Attributes:
+        start: S at the top, as a multiple of G: 1 where the root counts as a common ancestor, else 0.
+        gain: (N + 1,), 0 at the root.
+        weight: (D + 1, K), or (1, 1) where it is 1 throughout.
+        scale: (N + 1,).
+        inside: (N + 1, K).
+        constant: (N + 1,).
+        sample: (K,) weights of the term of the sample alone.
+        reach: (N + 1,).
+    """
+
+    start: float
+    gain: Tensor
+    weight: Tensor
+    scale: Tensor
+    inside: Tensor
+    constant: Tensor
+    sample: Tensor
+    reach: Tensor
+
+
+class Places(NamedTuple):
+    """Where the leaves of a tree are: columns of log q*, and ranges of running sums.
+
+    Attributes:
+        columns: (n,) the leaves in preorder.
+        low: (N + 1,) the leaves below v are those from low[v] up to high[v] of the preorder.
+        high: (N + 1,).
+        by_depth: (n,) the preorder sorted by depth.
+        first: (N + 1, K) the leaves of depth k below v are those from first[v, k] up to last[v, k] of ``by_depth``.
+        last: (N + 1, K).
+        depths: (K,) the depths of leaves.
+        node_depths: (N + 1,).
+    """
+
+    columns: Tensor
+    low: Tensor
+    high: Tensor
+    by_depth: Tensor
+    first: Tensor
+    last: Tensor
+    depths: Tensor
+    node_depths: Tensor
+
+
+@derived
+def places(h: Hierarchy, device: torch.device) -> Places:
+    """The places of a tree or forest."""
+    columns = h.leaf_nodes[preorder_labels(h)]
+    depth = h.depths[columns]
+    by_depth = np.argsort(depth, kind="stable")
+    depths, start = np.unique(depth[by_depth], return_index=True)
+    low, high = (np.append(x, end) for x, end in zip(leaf_ranges(h), (0, h.num_leaves), strict=True))
+    before = np.stack([np.concatenate([[0], np.cumsum(depth == k)]) for k in depths], axis=1)  # (n + 1, K)
+    parts = (
+        columns,
+        low,
+        high,
+        by_depth,
+        start + before[low],
+        start + before[high],
+        depths,
+        np.append(h.depths, 0),
+    )
+    return Places(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
+
+
+def leaf_probabilities(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, n) the leaf outputs renormalised, float64, in preorder."""
+    p = log_q[:, places(hierarchy, log_q.device).columns].softmax(dim=1).double()
+    silent = p[:, 0].isnan()
+    if bool(silent.any()):
+        raise DataError(
+            f"scores must have some mass on the leaves. {int(silent.sum())} of {len(p)} rows break this rule; the first is "
+            f"row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
+        )
+    return p.div_(p.sum(dim=1, keepdim=True))
+
+
+def best_answers(
+    log_q: Tensor, hierarchy: Hierarchy, measure: Measure, candidates: str
+) -> tuple[Decisions, Tensor]:
+    """The answers of greatest expected value, and these values.
+
+    Args:
+        log_q: (B, N).
+        hierarchy: a tree or a forest.
+        measure: what an answer is worth.
+        candidates: ``"leaves"`` or ``"nodes"``.
+
+    Returns:
+        Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
+    """
+    search = _Search(leaf_probabilities(log_q, hierarchy), hierarchy, measure, candidates)
+    search.descend(search.top(), greedy=True)
+    search.descend(search.top(), greedy=False)
+    nodes, masses, values = search.best()
+    return Decisions(hierarchy, nodes, masses), values
+
+
+class _Frontier(NamedTuple):
+    """Nodes to go on from: (F,) rows, nodes and values, and (F, K) sums along their paths."""
+
+    row: Tensor
+    node: Tensor
+    value: Tensor
+    sums: Tensor
+
+    def take(self, chosen: Tensor) -> _Frontier:
+        return _Frontier(*(part[chosen] for part in self))
+
+
+class _Search:
+    """One block of samples: the best value of each so far, and the answers that may be it."""
+
+    def __init__(self, p: Tensor, h: Hierarchy, measure: Measure, candidates: str) -> None:
+        self.p, self.h, self.measure, self.leaves_only = p, h, measure, candidates == "leaves"
+        self.places, self.layout = places(h, p.device), layout(h, p.device)
+        self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
+        self.running = torch.nn.functional.pad(p.cumsum(dim=1), (1, 0))
+        self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
+        if self.split:
+            self.by_depth = torch.nn.functional.pad(p[:, self.places.by_depth].cumsum(dim=1), (1, 0))
+        self.value = p.new_full((len(p),), -torch.inf)
+        none = self.labels[:0]
+        self.found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
+
+    def masses(self, row: Tensor, node: Tensor) -> Tensor:
+        """P(v); that of a leaf is its own probability, without the rounding of sums."""
+        low = self.places.low[node]
+        sums = (self.running[row, self.places.high[node]] - self.running[row, low]).clamp_(min=0.0)
+        leaf = (self.labels[node] >= 0).nonzero().squeeze(1)
+        sums[leaf] = self.p[row[leaf], low[leaf]]
+        return sums
+
+    def evaluate(self, row: Tensor, node: Tensor, mass: Tensor, sums: Tensor) -> _Frontier:
+        """The nodes with their values and sums, from the sums of their parents."""
+        measure, where = self.measure, self.places
+        parts = mass[:, None]
+        if self.split:
+            each = row[:, None]
+            parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
+            parts = parts.clamp_(min=0.0)
+        sums = sums + measure.gain[node][:, None] * parts
+        weight = measure.weight[where.node_depths[node]] if len(measure.weight) > 1 else measure.weight
+        value = (sums * weight).sum(dim=1) * measure.scale[node] + measure.constant[node]
+        value += (measure.inside[node] * parts).sum(dim=1)
+        return _Frontier(row, node, value, sums)
+
+    def top(self) -> _Frontier:
+        """The root, or the virtual root."""
+        row = torch.arange(len(self.p), device=self.p.device)
+        node = torch.full_like(row, 0 if self.h.rooted else self.h.num_nodes)
+        mass, where = self.running[:, -1], self.places
+        parts = mass[:, None]
+        if self.split:
+            parts = self.by_depth[:, where.last[-1]] - self.by_depth[:, where.first[-1]]
+        found = self.evaluate(row, node, mass, self.measure.start * parts)
+        self.offset = (parts * self.measure.sample).sum(dim=1)
+        if self.h.rooted:
+            self.keep(found, mass)
+        return found
+
+    def keep(self, found: _Frontier, mass: Tensor) -> None:
+        """Note the answers that are the best so far, or as good."""
+        if self.leaves_only:
+            leaf = (self.labels[found.node] >= 0).nonzero().squeeze(1)
+            found, mass = found.take(leaf), mass[leaf]
+        self.value.scatter_reduce_(0, found.row, found.value, "amax")
+        good = (found.value >= self.least(found.row)).nonzero().squeeze(1)
+        self.found.append((found.row[good], found.node[good], found.value[good], mass[good]))
+
+    def least(self, row: Tensor) -> Tensor:
+        """What an answer must be worth to count."""
+        best = self.value[row]
+        slack = TIE * (best + self.offset[row]).abs().clamp(min=1.0)
+        return torch.where(best > -torch.inf, best - slack, best)
+
+    def descend(self, frontier: _Frontier, greedy: bool) -> None:
+        """Look at all nodes below a frontier that may be best; with ``greedy``, at those on the walk down only."""
+        start, count, child = self.layout.children
+        while len(frontier.row):
+            number = count[frontier.node]
+            parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
+            within = torch.arange(len(parent), device=number.device) - (number.cumsum(0) - number)[parent]
+            node, row = child[start[frontier.node][parent] + within], frontier.row[parent]
+            mass = self.masses(row, node)
+            if greedy:
+                most = mass.new_full((len(number),), -1.0).scatter_reduce(0, parent, mass, "amax")
+                kept = mass >= most[parent]
+            else:
+                bound = frontier.value[parent] + self.measure.reach[frontier.node[parent]] * mass
+                kept = bound >= self.least(row)
+            kept = kept.nonzero().squeeze(1)
+            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(frontier.row) > 1:
+                for half in torch.arange(len(number), device=number.device).tensor_split(2):
+                    self.descend(frontier.take(half), greedy)
+                return
+            mass = mass[kept]
+            frontier = self.evaluate(row[kept], node[kept], mass, frontier.sums[parent[kept]])
+            self.keep(frontier, mass)
+            frontier = frontier.take((self.labels[frontier.node] < 0).nonzero().squeeze(1))
+
+    def best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,) nodes, masses and values of the best answers."""
+        row, node, value, mass = (torch.cat(parts) for parts in zip(*self.found, strict=True))
+        good = (value >= self.least(row)).nonzero().squeeze(1)
+        row, node, mass = row[good], node[good], mass[good]
+        most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")
+        good = (mass >= most[row]).nonzero().squeeze(1)
+        row, node = row[good], node[good]
+        order = self.labels[node] if self.leaves_only else node
+        first = order.new_full((len(self.p),), len(self.labels)).scatter_reduce(0, row, order, "amin")
+        nodes = self.layout.leaf_nodes[first] if self.leaves_only else first
+        return nodes, most, self.value + self.offset

@@ -1,0 +1,82 @@
+"""The rules of the literature against exhaustive search, on hundreds of random hierarchies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hace import Hierarchy, HierarchyError, predict
+from hace.decisions.literature import hedge_ladder
+from hace.decisions.scores import log_q
+from hace.errors import ConfigError
+from tests.hierarchies import ANIMALS, DIAMOND, NAMED, Plain, random_plain
+from tests.reference import decisions as oracle
+
+CASES = {
+    **NAMED,
+    **{
+        f"{kind}{seed}": random_plain(kind, seed, 6 + seed % 20)
+        for kind in ("ragged", "forest", "unary", "dag")
+        for seed in range(50)
+    },
+}
+
+
+def samples(plain: Plain, number: int = 2) -> tuple[Hierarchy, torch.Tensor, list[dict[str, float]]]:
+    """A head over nodes: the hierarchy, logits, and q* of each sample by the oracle."""
+    h = plain.build()
+    z = torch.from_numpy(np.random.default_rng(h.num_nodes).normal(size=(number, h.num_nodes)) * 2)
+    logits = [dict(zip(h.nodes, row, strict=True)) for row in z.tolist()]
+    return h, z, [oracle.node_masses(plain, row) for row in logits]
+
+
+def test_the_rules_equal_exhaustive_search() -> None:
+    for name, plain in CASES.items():
+        h, z, masses = samples(plain)
+        for i, q in enumerate(masses):
+            for t in (0.0, 0.3, 0.8, 1.0):
+                values = oracle.hedge_values(plain, q, t)
+                answer = predict(z, h, "hedge", threshold=t, outputs="nodes").ids[i]
+                assert values[answer] == pytest.approx(max(values.values()), abs=1e-12), (name, t)
+                found = predict(z, h, "information", information=t, outputs="nodes").ids[i]
+                assert found == oracle.informative(plain, q, t, h.nodes), (name, t)
+            if plain.is_tree:
+                assert predict(z, h, "plurality", outputs="nodes").ids[i] == oracle.plurality(
+                    plain, q, h.nodes
+                ), name
+
+
+def test_the_ladder_of_hedging_has_every_answer() -> None:
+    """Between two thresholds of the ladder the answer is that of the rule."""
+    for name, plain in CASES.items():
+        h, z, masses = samples(plain)
+        nodes, reached = hedge_ladder(log_q(z, h, outputs="nodes"), h)
+        assert (reached[:, 1:] <= reached[:, :-1]).all()
+        for i, q in enumerate(masses):
+            for t in (*np.random.default_rng(i).random(5).tolist(), 0.0):
+                last = int((reached[i] >= t).sum()) - 1
+                answer = None if nodes[i, last] < 0 else h.nodes[nodes[i, last]]
+                values = oracle.hedge_values(plain, q, t)
+                assert values[answer] == pytest.approx(max(values.values()), abs=1e-8), (name, t)
+
+
+def test_hedging_is_the_reward_of_its_paper() -> None:
+    """argmax (I(v) + lambda) q*[v] with lambda = log2 n t / (1 - t)."""
+    h = ANIMALS.build()
+    p = torch.tensor(
+        [[0.4, 0.1, 0.35, 0.15]], dtype=torch.float64
+    )  # husky, persian, beagle, siamese; I = 2, dog has 1
+    for reward, answer in ((0.0, "husky"), (0.1, "husky"), (0.2, "dog"), (2.9, "dog"), (3.1, "animal")):
+        t = reward / (reward + 2)
+        assert predict(p, h, "hedge", threshold=t, kind="probs").ids == [answer]
+
+
+def test_what_is_refused() -> None:
+    h, z = ANIMALS.build(), torch.zeros(1, 4)
+    with pytest.raises(HierarchyError, match="siblings do not exclude each other"):
+        predict(torch.zeros(1, 3), DIAMOND.build(), "plurality")
+    with pytest.raises(ConfigError, match="information must be a number from 0 to 1"):
+        predict(z, h, "information", information=2)
+    with pytest.raises(ConfigError, match="threshold must be one number from 0 to 1"):
+        predict(z, h, "hedge", threshold=[0.5, 0.5])
