@@ -77,7 +77,7 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
         record.run.result for record in study.records() if record.run is not None and record.run.result
     ]
     about = {
-        "command": f"hace {command}",
+        "command": f"hace {' '.join(command.split())}",
         "inputs": files,
         "runs": len(results),
         "seconds": round(sum(result["seconds"] for result in results)),
