@@ -64,7 +64,7 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
     folder = args.work / name
     if not args.keep_only:
         words = shlex.split(command.format(**inputs))
-        _hace(*words, "--out", str(folder), "--workers", str(args.workers))
+        _hace(*words, "--out", str(folder), "--runs", str(args.work / "runs"), "--workers", str(args.workers))
     _hace("report", str(folder))
     target = RESULTS / name
     shutil.rmtree(target, ignore_errors=True)
