@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
 
-from hace import ConfigError, DataError, Hierarchy, build_loss
+from hace import ConfigError, CrossEntropyLoss, DataError, Hierarchy, build_loss
 from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores, heads, lbfgs
 from hace.losses.base import HierarchicalLoss
 from tests.linear.test_linear import DAG, TREE, blobs, same_bits
@@ -395,3 +395,22 @@ def test_bad_trials() -> None:
     head = one(X, Y, Trial(loss), Optimization(epochs=1))
     with pytest.raises(DataError, match=r"start must have weights \(7, 15\). Got \(7, 16\)"):
         fit_heads(X[:, 1:], Y, [Trial(loss)], Optimization(), start=head)
+
+
+def test_steps_flush_denormals_and_leave_the_thread_as_it_was() -> None:
+    def flushes() -> bool:
+        return not (torch.tensor(1e-40) * 1).item()
+
+    seen: list[bool] = []
+
+    class Watching(CrossEntropyLoss):
+        def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            seen.append(flushes())
+            return super().forward(logits, target)
+
+    if not torch.set_flush_denormal(False):
+        pytest.skip("this processor cannot flush denormal numbers")
+    x, y = torch.randn(8, 3), torch.arange(8) % 2
+    fit_heads(x, y, [Trial(Watching(Hierarchy.flat(["a", "b"])), 1.0)], Optimization(epochs=1))
+    assert seen == [True]
+    assert not flushes()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.linear.denormals import flushed_denormals
 from hace.linear.heads import Heads
 from hace.linear.labelled_features import HeldOut, LabelledFeatures
 from hace.linear.trials import EpochRecord, FittedHead, Optimization, Trial
@@ -93,9 +94,10 @@ class EpochLoop:
             step = (epoch - 1) * self._steps + i
             factor = self._factor(step)
             batch = self._rows.batch(rows)
-            for block in self._blocks:
-                for place in block.step(*batch, factor) if block.places else ():
-                    self._diverged[place] = self._told(place, epoch, step)
+            with flushed_denormals():
+                for block in self._blocks:
+                    for place in block.step(*batch, factor) if block.places else ():
+                        self._diverged[place] = self._told(place, epoch, step)
 
     def _close(self, block: Heads, epoch: int) -> dict[int, EpochRecord]:
         """Finish an epoch: a record for each head; heads that are done leave the block."""
