@@ -37,6 +37,7 @@ class Case:
     outputs: str = "leaves"
     trees_only: bool = False
     sharing: float | None = None  # of path sums: the oracle gets the sums, the loss makes them
+    scores: Callable[..., oracle.Row] | None = None  # of the classes, where they are not outputs
 
     def build(self, h: Hierarchy, **shared: Any) -> HierarchicalLoss:
         return build_loss(self.loss, h, **self.params, **shared)
@@ -141,6 +142,17 @@ CASES: dict[str, Case] = {
     "hace_leaves": _hace("hace_leaves", "leaves", dilution=0.5),
     "hace_leaves_smooth": _hace("hace_leaves", "leaves", dilution=0.6, label_smoothing=0.1),
     "conditional_softmax": Case("conditional_softmax", {}, oracle.conditional_softmax, {}, "nodes", True),
+    "levelwise": Case("levelwise", {}, oracle.levelwise, {}, "nodes", True, scores=oracle.level_scores),
+    "class_embedding": Case(
+        "class_embedding",
+        {"cross_entropy": 0.5},
+        oracle.class_embedding,
+        {"cross_entropy": 0.5},
+        "nodes",
+        True,
+        scores=oracle.embedding_scores,
+    ),
+    "soft_margin": Case("soft_margin", {"margin": 0.5}, oracle.soft_margin, {"margin": 0.5}),
     "simloss": _sim(0.5, "lca_height"),
     "simloss_zero": _sim(0.0, "lca_depth"),
     "expected_distance": _expected("lca_height"),

@@ -15,11 +15,25 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import hace
-from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss, SoftLabelLoss
+from hace import (
+    ClassEmbeddingLoss,
+    ConditionalSoftmaxLoss,
+    CrossEntropyLoss,
+    HACELoss,
+    HCELoss,
+    Hierarchy,
+    HXELoss,
+    LevelwiseLoss,
+    SimLoss,
+    SoftLabelLoss,
+    SoftMarginLoss,
+)
+from hace.losses.class_embedding import class_embeddings
 from hace.losses.tables import dilution_masses
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (
     CASES,
+    DOUBLE,
     FORMS,
     Form,
     each_loss,
@@ -34,7 +48,14 @@ from tests.reference import targets
 
 rates = st.sampled_from([0.05, 0.2, 0.5, 0.7, 0.9, 1.0])
 forest_or_tree = st.one_of(trees(), forests())
-OUTSIDE = ("conditional_softmax", "simloss", "expected_distance")  # of the one equation: they have no table
+OUTSIDE = (  # of the one equation: they have no table
+    "conditional_softmax",
+    "simloss",
+    "expected_distance",
+    "soft_margin",
+    "levelwise",
+    "class_embedding",
+)
 
 
 @pytest.fixture(params=FORMS)
@@ -53,6 +74,52 @@ def classes(h: Hierarchy) -> Tensor:
 
 
 # ------------------------------------------------------------------ between losses
+
+
+@examples(15)
+@given(plain=forest_or_tree)
+def test_one_classifier_per_level_answers_in_three_ways(plain: Plain) -> None:
+    h = plain.build()
+    z = scores(DOUBLE, h, "nodes")
+    assert torch.equal(LevelwiseLoss(h, answers="leaf").leaf_logits(z), z[:, h.leaf_nodes.tolist()])
+    answers = LevelwiseLoss(h, answers="top_down")
+    DOUBLE.close(answers.node_log_probs(z), ConditionalSoftmaxLoss(h).node_log_probs(z))
+    DOUBLE.close(
+        LevelwiseLoss(h, reduction="none")(z, classes(h)),
+        LevelwiseLoss(h, answers="leaf", reduction="none")(z, classes(h)),
+    )
+
+
+@examples(25)
+@given(plain=forest_or_tree)
+def test_inner_products_of_class_embeddings_are_similarities(plain: Plain) -> None:
+    """Those of Barz and Denzler: 1 - height of the LCA / height of the root."""
+    h = plain.build()
+    start, node, value = class_embeddings(h, h.leaf_nodes)
+    phi = np.zeros((h.num_leaves, h.num_nodes))
+    phi[np.repeat(np.arange(h.num_leaves), np.diff(start)), node] = value
+    root = h.heights.max() + (not h.rooted)
+    np.testing.assert_allclose(phi @ phi.T, 1.0 - h.distance_matrix() / root, atol=1e-12)
+    nearest = ClassEmbeddingLoss(h).leaf_logits(torch.from_numpy(phi)).argmax(dim=1)
+    assert nearest.tolist() == list(range(h.num_leaves))
+
+
+def test_a_margin_of_0_is_cross_entropy() -> None:
+    h = NAMED["ragged"].build()
+    z = scores(DOUBLE, h, "leaves")
+    DOUBLE.close(SoftMarginLoss(h, 0.0)(z, classes(h)), CrossEntropyLoss(h)(z, classes(h)))
+
+
+def test_outputs_of_0_learn_the_embedding() -> None:
+    """Zeros have no direction: the loss is 1, and its gradient that of a vector of length 1."""
+    h = NAMED["ragged"].build()
+    start, node, value = class_embeddings(h, h.leaf_nodes)
+    found, gradient = with_gradient(ClassEmbeddingLoss(h), torch.zeros(1, h.num_nodes), torch.tensor([0]))
+    wanted = torch.zeros(h.num_nodes).index_put(
+        (torch.from_numpy(node[: start[1]]),), torch.from_numpy(value[: start[1]]).float()
+    )
+    assert found == 1.0
+    torch.testing.assert_close(gradient[0], -wanted)
 
 
 @examples(20)
@@ -296,6 +363,8 @@ def test_a_parent_is_at_least_as_likely_as_its_child(form: Form, plain: Plain, s
 @every_case
 @in_each_form
 def test_shift_invariance_balanced_gradients_and_order(case: str, form: Form) -> None:
+    if case == "class_embedding":  # outputs are a vector, not logits
+        return
     for name in ("ragged", "forest", "redundant"):
         if not CASES[case].fits(NAMED[name]):
             continue

@@ -357,6 +357,8 @@ def test_log_probs_of_nodes_and_logits_of_leaves(case: str, form: Form) -> None:
         ids = CASES[case].columns(h)
         z = logits(3, len(ids), seed=7).to(form.dtype)
         rows = [CASES[case].classes(plain, ids, row) for row in z]
+        if (scored := CASES[case].scores) is not None:
+            rows = [scored(plain, row) for row in rows]
         conditional = case == "conditional_softmax"
         by_loop = oracle.conditional_log_probs if conditional else oracle.node_log_probs
         wanted = torch.tensor(
@@ -367,6 +369,8 @@ def test_log_probs_of_nodes_and_logits_of_leaves(case: str, form: Form) -> None:
         leaf = loss.leaf_logits(z)
         if conditional:
             form.close(leaf, wanted[:, h.leaf_nodes.tolist()])
+        elif scored is not None:
+            form.close(leaf, [[row[c] for c in h.leaves] for row in rows])
         elif CASES[case].outputs == "paths":
             form.close(leaf, [[row[c] for c in h.leaves] for row in rows])
             free = {"outputs": "paths", "sharing": CASES[case].sharing}

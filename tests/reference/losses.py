@@ -7,7 +7,7 @@ outputs="leaves". A term of weight 0 counts 0 even at probability 0; positive we
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, fsum, inf, log, nan
+from math import exp, fsum, inf, log, nan, sqrt
 
 from tests.hierarchies import Plain
 
@@ -221,6 +221,75 @@ def expected_distance(
     p = leaf_probs(h, logits)
     total = sum(structure.pair_distance(h, label, c, distance) * p[c] for c in h.leaves)
     return weight_of(weight, label) * total
+
+
+def soft_margin(
+    h: Plain,
+    logits: Row,
+    label: str,
+    *,
+    margin: float,
+    distance: str = "lca_height",
+    weight: Row | None = None,
+) -> float:
+    """log sum_c exp(z_c + margin dist) - z_label; an inner label counts from the classes nearest to it."""
+    far = {c: structure.pair_distance(h, label, c, distance) for c in h.leaves}
+    nearest = min(far.values())
+    ahead = log_sum_exp([logits[c] + margin * (far[c] - nearest) for c in h.leaves])
+    right = log_sum_exp([logits[c] for c in h.leaves if far[c] == nearest])
+    return weight_of(weight, label) * (ahead - right)
+
+
+def level_classifiers(h: Plain, label: str) -> list[tuple[str, list[str]]]:
+    """(right node, all nodes) of every level at which the label says something; classes are carried down."""
+    depth = structure.depths(h)
+    path = {depth[v]: v for v in structure.path(h, label)}
+    lowest = max(depth.values()) if label in h.leaves else depth[label]
+    found = []
+    for k in range(1, lowest + 1):
+        nodes = [v for v in h.parents if depth[v] == k or (v in h.leaves and depth[v] < k)]
+        found.append((path.get(k, label), nodes))
+    return found
+
+
+def levelwise(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> float:
+    """One softmax a level, the losses summed; trees and forests only."""
+    total = 0.0
+    for right, nodes in level_classifiers(h, label):
+        total += log_sum_exp([logits[v] for v in nodes]) - logits[right]
+    return weight_of(weight, label) * total
+
+
+def level_scores(h: Plain, logits: Row) -> Row:
+    """log of the product of the classes' probabilities at all levels."""
+    return {c: -levelwise(h, logits, c) for c in h.leaves}
+
+
+def embedding(h: Plain, label: str) -> Row:
+    """phi(label) of Barz and Denzler, by the paths: lengths of edges are differences of height over the root's."""
+    height = structure.heights(h)
+    root = max(height.values())
+    path = structure.path(h, label)
+    above = [*(height[v] for v in path[1:]), root]
+    return {v: sqrt((up - height[v]) / root) for v, up in zip(path, above, strict=True)}
+
+
+def embedding_scores(h: Plain, logits: Row) -> Row:
+    """z . phi(c) of the classes."""
+    return {c: fsum(x * logits[v] for v, x in embedding(h, c).items()) for c in h.leaves}
+
+
+def class_embedding(
+    h: Plain, logits: Row, label: str, *, cross_entropy: float = 0.0, weight: Row | None = None
+) -> float:
+    """1 - cos(z, phi(label)) + lambda (-log of the softmax of z . phi(c), below the label); 0 has no direction."""
+    phi = embedding(h, label)
+    moved = [v for v in h.parents if h.parents[v] or not h.rooted]  # a root's output is inert
+    size = sqrt(fsum(logits[v] ** 2 for v in moved) * fsum(x * x for x in phi.values()))
+    cosine = fsum(x * logits[v] for v, x in phi.items()) / size if size else 0.0
+    log_q = node_log_probs(h, embedding_scores(h, logits))
+    entropy = -cross_entropy * log_q[label] if cross_entropy else 0.0
+    return weight_of(weight, label) * (1.0 - cosine + entropy)
 
 
 def soft_target(loss, h: Plain, logits: Row, mixture: Row, **params) -> float:

@@ -11,7 +11,7 @@ import mpmath
 
 from tests.hierarchies import Plain
 
-from . import structure, targets
+from . import losses, structure, targets
 from .targets import Row, weight_of
 
 DIGITS = 60
@@ -144,6 +144,61 @@ def expected_distance(
         far = {c: structure.pair_distance(h, label, c, distance) for c in logits}
         expected = mpmath.fsum(far[c] * p[c] for c in logits)
         return float(expected), {c: float(p[c] * (far[c] - expected)) for c in logits}
+
+
+def soft_margin(
+    h: Plain, logits: Row, label: str, *, margin: float, distance: str = "lca_height"
+) -> tuple[float, Row]:
+    """The gradient is softmax(z + margin dist) less the softmax among the nearest classes."""
+    with mpmath.workdps(DIGITS):
+        far = {c: structure.pair_distance(h, label, c, distance) for c in h.leaves}
+        nearest = min(far.values())
+        ahead = {c: mpmath.exp(mpmath.mpf(logits[c]) + margin * (far[c] - nearest)) for c in h.leaves}
+        right = {c: mpmath.exp(mpmath.mpf(logits[c])) for c in h.leaves if far[c] == nearest}
+        total, mass = mpmath.fsum(ahead.values()), mpmath.fsum(right.values())
+        rest = mpmath.fsum(x for c, x in ahead.items() if c not in right)
+        gradient = {c: x / total for c, x in ahead.items()}
+        for c, x in right.items():  # x / total - x / mass without cancellation
+            gradient[c] = -x * rest / (total * mass)
+        return float(mpmath.log1p(rest / mass)), {c: float(g) for c, g in gradient.items()}
+
+
+def levelwise(h: Plain, logits: Row, label: str) -> tuple[float, Row]:
+    """A softmax in every level."""
+    with mpmath.workdps(DIGITS):
+        e = {i: mpmath.exp(mpmath.mpf(z)) for i, z in logits.items()}
+        value = mpmath.mpf(0)
+        gradient = dict.fromkeys(logits, mpmath.mpf(0))
+        for right, nodes in losses.level_classifiers(h, label):
+            total = mpmath.fsum(e[v] for v in nodes)
+            value -= mpmath.log(e[right] / total)
+            for v in nodes:
+                gradient[v] += e[v] / total - (v == right)
+        return float(value), {i: float(g) for i, g in gradient.items()}
+
+
+def class_embedding(h: Plain, logits: Row, label: str, *, cross_entropy: float = 0.0) -> tuple[float, Row]:
+    """d cos / dz = (phi / |phi| - cos z / |z|) / |z|; the classes' logits are linear in z."""
+    with mpmath.workdps(DIGITS):
+        z = {v: mpmath.mpf(x) for v, x in logits.items()}
+        phi = losses.embedding(h, label)
+        moved = [v for v in z if h.parents[v] or not h.rooted]
+        size = mpmath.sqrt(mpmath.fsum(z[v] ** 2 for v in moved))
+        length = mpmath.sqrt(mpmath.fsum(mpmath.mpf(x) ** 2 for x in phi.values())) or 1
+        cosine = mpmath.fsum(x * z[v] for v, x in phi.items()) / (size * length) if size else 0
+        gradient = dict.fromkeys(z, mpmath.mpf(0))
+        for v in moved if size else ():
+            gradient[v] = (cosine * z[v] / size - phi.get(v, 0) / length) / size
+        value = 1 - cosine
+        if cross_entropy:
+            rows = {c: losses.embedding(h, c) for c in h.leaves}
+            scores = {c: mpmath.fsum(x * z[v] for v, x in row.items()) for c, row in rows.items()}
+            extra, slopes = table_loss(h, scores, {label: 1.0})
+            value += cross_entropy * mpmath.mpf(extra)
+            for c, slope in slopes.items():
+                for v, x in rows[c].items():
+                    gradient[v] += cross_entropy * slope * x
+        return float(value), {i: float(g) for i, g in gradient.items()}
 
 
 def _leaf_probs(logits: Row) -> dict:

@@ -163,9 +163,7 @@ class SimLoss(DistanceLoss):
             terms = log_p + row * math.log(self.reduction_factor)
         else:
             terms = log_p + torch.where(row == 0, 0.0, -torch.inf)  # 0 ** 0 = 1
-        # Where everything is -inf the loss is inf; without the mask its gradient would be nan, even if not asked for.
-        nothing = (terms == -torch.inf).all(dim=-1)
-        return -terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
+        return -numerics.log_sum(terms)
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""

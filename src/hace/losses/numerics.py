@@ -159,6 +159,12 @@ def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) 
     return out.masked_fill(fixed[:, None], 0.0).t()
 
 
+def log_sum(terms: Tensor) -> Tensor:
+    """logsumexp over the last dimension; where everything is -inf so is the sum, and its gradient is 0 and not nan."""
+    nothing = (terms == -torch.inf).all(dim=-1)
+    return terms.masked_fill(nothing[..., None], 0.0).logsumexp(dim=-1).masked_fill(nothing, -torch.inf)
+
+
 def sum_down(x: Tensor, levels: Levels) -> Tensor:
     """(B, N) sum of x over each node and everything above it, by one pass from the top level down."""
     parts = list(x.t().index_select(0, levels.nodes).split(levels.widths))

@@ -15,6 +15,7 @@ from typing import Any
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
+from hace.losses.class_embedding import ClassEmbeddingLoss as ClassEmbeddingLoss
 from hace.losses.conditional_softmax import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
 from hace.losses.cross_entropy import CrossEntropyLoss as CrossEntropyLoss
 from hace.losses.distance_losses import ExpectedDistanceLoss as ExpectedDistanceLoss
@@ -22,7 +23,9 @@ from hace.losses.distance_losses import SimLoss as SimLoss
 from hace.losses.hace import HACELoss as HACELoss
 from hace.losses.hace import HCELoss as HCELoss
 from hace.losses.hxe import HXELoss as HXELoss
+from hace.losses.levelwise import LevelwiseLoss as LevelwiseLoss
 from hace.losses.soft_labels import SoftLabelLoss as SoftLabelLoss
+from hace.losses.soft_margin import SoftMarginLoss as SoftMarginLoss
 
 LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
     {
@@ -38,6 +41,9 @@ LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
         "conditional_softmax": ConditionalSoftmaxLoss,
         "simloss": SimLoss,
         "expected_distance": ExpectedDistanceLoss,
+        "soft_margin": SoftMarginLoss,
+        "levelwise": LevelwiseLoss,
+        "class_embedding": ClassEmbeddingLoss,
     }
 )
 """Every loss by its name; the paper's ablations and heads of path sums are presets."""

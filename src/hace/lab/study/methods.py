@@ -117,6 +117,16 @@ METHODS: dict[str, Method] = {
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),
         Method("simloss", "SimLoss", _loss("simloss")),
         Method("expected_distance", "expected distance", _loss("expected_distance")),
+        Method("soft_margin", "soft margin τ=1", _loss("soft_margin")),
+        Method("soft_margin_5", "soft margin τ=5", _loss("soft_margin", margin=5.0)),
+        Method("levelwise", "one classifier per level, product", _loss("levelwise")),
+        Method("levelwise_leaf", "one classifier per level, best leaf", _loss("levelwise", answers="leaf")),
+        Method(
+            "levelwise_top_down", "one classifier per level, top-down", _loss("levelwise", answers="top_down")
+        ),
+        Method("embedding", "class embeddings", _loss("class_embedding")),
+        Method("embedding_ce0.1", "class embeddings + 0.1 CE", _loss("class_embedding", cross_entropy=0.1)),
+        Method("embedding_ce1", "class embeddings + CE", _loss("class_embedding", cross_entropy=1.0)),
         # What coarse labels are worth.
         Method("sce_drop", "SCE, coarse labels dropped", _loss("cross_entropy"), drops=True),
         Method(
