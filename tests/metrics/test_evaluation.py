@@ -14,6 +14,7 @@ import hace
 from hace import DataError, Hierarchy, compare, evaluate, metrics
 from hace.decisions import predict
 from hace.metrics.comparison import draws
+from hace.metrics.curves import THRESHOLDS
 from hace.metrics.measures import level_titles
 from tests.hierarchies import ANIMALS, DAG_FOREST, FOREST, RAGGED, random_plain
 
@@ -46,7 +47,7 @@ def test_an_evaluation_holds_the_values_of_the_functions(plain: Any) -> None:
     assert v["selection", "AURC"] == pytest.approx(metrics.risk_coverage(p, best.numpy() != y).area)
     far = metrics.distances(best, y, h)
     assert v["selection", "AURC of the distance"] == pytest.approx(metrics.risk_coverage(p, far).area)
-    area = metrics.operating_curve(z, y, h).area
+    area = metrics.operating_curve(z, y, h, thresholds=THRESHOLDS).area
     assert v["selection", "area under the operating curve"] == pytest.approx(area, abs=1e-6)
     sure = predict(z, h, "threshold", threshold=0.6)
     f1 = metrics.hierarchical_prf(sure, y, h).f1

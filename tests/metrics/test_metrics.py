@@ -207,6 +207,39 @@ def test_operating_curve(name: str) -> None:
         found = list(zip(curve.specificity, curve.precision, strict=True))
         assert [x for point in found for x in point] == pytest.approx([x for point in points for x in point])
         assert curve.area == pytest.approx(decided.operating_area(points)), constrained
+        exact = operating_curve(z, y, h, constrained=constrained)
+        apart = np.diff(exact.thresholds, prepend=-1) > 1e-8  # others differ by rounding
+        just_below = np.maximum(exact.thresholds[apart] - 1e-9, 0).tolist()
+        points = decided.operating_points(
+            plain, masses, truths(h, y), just_below, h.nodes, constrained=constrained
+        )
+        found = np.stack([exact.specificity, exact.precision], axis=1)[apart]
+        assert found.ravel().tolist() == pytest.approx([x for point in points for x in point])
+        again = operating_curve(z, y, h, thresholds=just_below, constrained=constrained)
+        for part in ("answered", "answer_precision"):
+            assert getattr(exact, part)[apart] == pytest.approx(getattr(again, part), nan_ok=True)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_exact_curve_is_that_of_published_answers(name: str) -> None:
+    """The most informative node above a threshold, at every score: the sequence of answers of Valmadre 2022."""
+    plain, h = TREES[name], TREES[name].build()
+    z, y = sample(h)
+    masses = [decided.node_masses(plain, dict(zip(h.leaves, row, strict=True))) for row in z.tolist()]
+    sequences = [decided.informative_sequence(plain, q) for q in masses]
+    most = math.log2(h.num_leaves) or 1.0
+    points = []
+    for t in sorted({q for answers in sequences for _, q in answers}):
+        answers = [[v for v, q in each if q >= t - 1e-9][-1] for each in sequences]
+        true = [
+            v is None or v in decided.structure.ancestors(plain, c)
+            for v, c in zip(answers, truths(h, y), strict=True)
+        ]
+        specific = [decided.information(plain, v) / most for v in answers]
+        points.append((float(np.mean(specific)), float(np.mean(true))))
+    if h.num_leaves > 1:
+        curve = operating_curve(z, y, h, constrained=False)
+        assert curve.area == pytest.approx(decided.operating_area(points), abs=1e-9)
 
 
 def test_threshold_for_a_precision() -> None:
@@ -372,7 +405,7 @@ def test_one_leaf(name: str) -> None:
     z = torch.zeros(3, 1)
     assert float(metrics.top_k_accuracy(z, y, h)) == 1
     assert [float(x) for x in metrics.information_prf(z, y, h)] == [1, 1, 1]
-    assert metrics.operating_curve(z, y, h).specificity.tolist() == [1.0] * 101
+    assert set(metrics.operating_curve(z, y, h).specificity.tolist()) == {1.0}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -384,7 +417,8 @@ def test_extreme_logits_in_every_precision(dtype: torch.dtype) -> None:
     assert float(metrics.top_k_accuracy(z, y, h)) == 0.5
     assert float(metrics.mistake_severity(z, y, h).value) == 2
     assert [r.ece for r in metrics.level_calibration(z, y, h)] == [0.5, 0.5]
-    assert metrics.operating_curve(z, y, h).precision.tolist() == [0.5] * 101
+    assert metrics.operating_curve(z, y, h, thresholds=[0.0, 0.5, 1.0]).precision.tolist() == [0.5] * 3
+    assert metrics.operating_curve(z, y, h).precision[-1] == 0.5
 
 
 def test_levels_of_a_dag_are_refused() -> None:

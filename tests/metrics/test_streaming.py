@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 
 from hace import Hierarchy, metrics
 from hace.errors import ConfigError, HierarchyError
+from hace.metrics.curves import THRESHOLDS
 from tests.hierarchies import ANIMALS, DAG_FOREST, RAGGED
 
 torchmetrics = pytest.importorskip("torchmetrics")
@@ -55,7 +56,7 @@ PAIRS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
     ),
     "operating area": (
         lambda h: metrics.OperatingArea(h),
-        lambda z, y, h: metrics.operating_curve(z, y, h).area,
+        lambda z, y, h: metrics.operating_curve(z, y, h, thresholds=THRESHOLDS).area,
     ),
     "global operating area": (
         lambda h: metrics.OperatingArea(h, (0.1, 0.5, 0.9), False),
@@ -193,7 +194,7 @@ def test_tables_behind_the_numbers() -> None:
     curve.update(z, y)
     risk.update(z, y)
     assert curve.curve().precision.tolist() == pytest.approx(
-        metrics.operating_curve(z, y, h).precision.tolist()
+        metrics.operating_curve(z, y, h, thresholds=THRESHOLDS).precision.tolist()
     )
     assert risk.curve().coverage[-1] == 1
 

@@ -146,13 +146,20 @@ class OperatingColumns(NamedTuple):
     answered: np.ndarray
 
 
-def operating_columns(
-    batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
-) -> OperatingColumns:
-    """The answers of the threshold rule at every threshold."""
-    h, limits = batch.hierarchy, np.asarray(thresholds, dtype=np.float64)
-    for t in thresholds:
-        level_thresholds(float(t), h)  # refuses what is not a probability
+class _Rungs(NamedTuple):
+    """(B, L) the answers of the threshold rule as the threshold falls, the root first.
+
+    Attributes:
+        reached: the greatest threshold of each answer, falling.
+        columns: what each answer is.
+    """
+
+    reached: np.ndarray
+    columns: OperatingColumns
+
+
+def _rungs(batch: MetricBatch, constrained: bool) -> _Rungs:
+    h = batch.hierarchy
     ladder = walk_down if constrained else best_by_information
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
     mass = masses.double().exp().numpy()  # (B, L)
@@ -161,15 +168,39 @@ def operating_columns(
         reached = np.minimum.accumulate(mass, axis=1)  # of a rung and all above it
     else:
         reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1]  # of a rung or any below it
-    last = np.stack([(reached >= t).sum(axis=1) for t in limits], axis=1) - 1  # (B, T)
     steps = nodes.numpy()
     flat, truth = steps.ravel(), np.repeat(batch.truth, steps.shape[1])
     true = batch.relations.is_above(flat, truth).reshape(steps.shape)
     most = np.log2(h.num_leaves)
     specific = batch.relations.information[steps] / most if most else np.ones(steps.shape)
     below = np.append(h.depths, 0)[steps] > 0
-    each = (specific, true.astype(np.float64), below)
-    return OperatingColumns(*(np.take_along_axis(values, last, axis=1) for values in each))
+    return _Rungs(reached, OperatingColumns(specific, true.astype(np.float64), below))
+
+
+def operating_columns(
+    batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
+) -> OperatingColumns:
+    """The answers of the threshold rule at every threshold."""
+    for t in thresholds:
+        level_thresholds(float(t), batch.hierarchy)  # refuses what is not a probability
+    reached, columns = _rungs(batch, constrained)
+    limits = np.asarray(thresholds, dtype=np.float64)
+    last = np.stack([(reached >= t).sum(axis=1) for t in limits], axis=1) - 1  # (B, T)
+    return OperatingColumns(*(np.take_along_axis(values, last, axis=1) for values in columns))
+
+
+def _exact_sums(batch: MetricBatch, constrained: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Every threshold at which an answer changes, growing, and the sums of the columns over the samples at each."""
+    reached, columns = _rungs(batch, constrained)
+    limits, place = np.unique(np.minimum(reached[:, 1:], 1.0), return_inverse=True)
+    if not len(limits):  # the root is all there is
+        limits = np.zeros(1)
+    sums = []
+    for values in columns:
+        change = np.diff(values.astype(np.float64), axis=1)
+        gained = np.bincount(place.ravel(), weights=change.ravel(), minlength=len(limits))
+        sums.append(values[:, 0].sum() + gained[::-1].cumsum()[::-1])
+    return limits, sums
 
 
 def operating_curve(
@@ -177,17 +208,17 @@ def operating_curve(
     target: Any,
     hierarchy: Hierarchy,
     *,
-    thresholds: Sequence[float] = THRESHOLDS,
+    thresholds: Sequence[float] | None = None,
     constrained: bool = True,
     **forms: Unpack[ScoreForms],
 ) -> OperatingCurve:
-    """Precision and specificity of the threshold rule at every threshold.
+    """Precision and specificity of the threshold rule as the threshold moves.
 
     Args:
         preds: scores.
         target: (B,) truths.
         hierarchy: the hierarchy.
-        thresholds: probabilities.
+        thresholds: None: every score at which an answer changes, so curve and area are exact. Or probabilities.
         constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
         **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
@@ -197,6 +228,9 @@ def operating_curve(
         array([0., 1.])
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
+    if thresholds is None:
+        limits, sums = _exact_sums(batch, constrained)
+        return curve_of(limits.tolist(), sums, len(batch))
     columns = operating_columns(batch, thresholds, constrained)
     return curve_of(thresholds, [column.sum(axis=0) for column in columns], len(batch))
 
