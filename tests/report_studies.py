@@ -13,7 +13,7 @@ import torch
 from hace import Hierarchy, build_loss
 from hace.lab.report.render import Entry, ReportTable, head_line
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.runs.result import diverged_result, evaluate_outputs
+from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run
 from hace.lab.runs.writer import start_run
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
@@ -55,9 +55,11 @@ def make_run(
         z = rng.normal(size=(samples, hierarchy.num_leaves))
         z[np.arange(samples), truth] += skill
         loss = build_loss("cross_entropy", hierarchy)
-        outcome = evaluate_outputs(
-            loss, [torch.tensor(z, dtype=torch.float32)], hierarchy.leaf_nodes[truth], hierarchy
-        )
+        outputs, warm = [torch.tensor(z, dtype=torch.float32)], config.temperature
+        nodes = hierarchy.leaf_nodes[truth]
+        outcome = evaluate_outputs(loss, outputs, nodes, hierarchy, temperature=warm)
+        if warm is not None:
+            outcome = replace(outcome, temperature=Temperature(warm, "config"))
         keep = outcome.predictions() if config.keep else None
         return writer.finish(outcome.result(config.evaluate, train, 1.25), predictions=keep)
 
@@ -84,6 +86,7 @@ def fair_records(
     seeds: Sequence[int] = (0, 1, 2),
     rates: Sequence[float] = (1.0, 4.0),
     samples: int = 40,
+    temperature: float | None = None,
 ) -> list[Record]:
     """The fair protocol: a search over rates, and the final run at the second of them."""
     records = []
@@ -92,6 +95,7 @@ def fair_records(
         for seed in seeds:
             key = CellKey("fair", dataset, model, method, dilution, None, seed)
             base = config_of(method, dilution, seed, rates[-1], METHODS[method].shuffled)
+            base = replace(base, temperature=temperature)
             for lr in rates:
                 config = replace(base, lr=lr, validation=0.1, evaluate="val", keep=False)
                 run = make_run(

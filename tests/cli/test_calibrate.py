@@ -90,6 +90,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     assert found.samples + found.temperature_samples == len(held.samples)
     z = torch.cat(list(new.outputs()))
     z = (z if loss == "hace" else new.loss.leaf_logits(z)) / found.temperature
+    assert isinstance(sure.threshold, float)
     expected = hace.predict(z, new.hierarchy, "threshold", threshold=sure.threshold)
     answers = Predictor.from_run(run.folder).predict(tmp_path / "new.npy", accuracy=0.9)
     assert answers.answers.ids == expected.ids
@@ -153,8 +154,12 @@ def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.main(["calibrate", str(run.folder)]) == 2
     said = capsys.readouterr().err
     assert "held out no samples" in said
-    assert "--validation 0.1" in said
     assert not (run.folder / "calibration.json").exists()
+    command = said.split("held out: hace ")[1].split(";")[0]
+    assert cli.main([*command.split(), "--out", f"{tmp_path}/again"]) == 0  # what the message says to run
+    (again,) = (tmp_path / "again").iterdir()
+    assert cli.main(["calibrate", str(again), "--accuracy", "0.5"]) == 0
+    capsys.readouterr()
     assert cli.main(["calibrate", str(run.folder), "--split", "test", "--temperature", "2"]) == 0
     assert "no longer a fair test" in capsys.readouterr().out
     found = calibration_of(run)

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 
 from hace.errors import ConfigError, DataError
 from hace.lab.report.arenas import HEADLINES, Arena, chosen_runs
+from hace.lab.report.confidence import confidence_table
 from hace.lab.report.latex import latex, to_latex
 from hace.lab.report.render import (
     Entry,
@@ -120,6 +121,23 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
             f"{100 * drawn.value:.2f}",
             f"[{100 * drawn.low:.2f}, {100 * drawn.high:.2f}]",
         )
+
+
+def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results) -> None:
+    assert confidence_table(FAIR, results.arrays[FAIR]) is None  # no run has a temperature
+    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, temperature=2.0)
+    arrays = Results(records).arrays[FAIR]
+    table = confidence_table(FAIR, arrays)
+    assert table is not None
+    assert "SCE: 2.00; HACE: 2.00" in table.remarks[0]
+    mine = [r.run for r in records if r.key.method == "sce" and r.stage == "final" and r.run]
+    for title, heading, name in (
+        ("level 2 ECE", "calibration error (ECE) by level", "level 2"),
+        ("hAURC", "selection", "hAURC"),
+    ):
+        for suffix, prefix in (("", ""), (", calibrated", "calibrated: ")):
+            values = [(run.result or {})["metrics"][prefix + heading][name] for run in mine]
+            assert row(table, "SCE")[f"{title}{suffix} ↓"].text == f"{100 * np.mean(values):.2f}"
 
 
 def test_severity_interval_divides_distances_by_mistakes(records: list[Record], results: Results) -> None:

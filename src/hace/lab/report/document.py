@@ -8,6 +8,7 @@ from typing import Any
 
 from hace.errors import ConfigError
 from hace.lab.report.arenas import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
+from hace.lab.report.confidence import confidence_table
 from hace.lab.report.labels import label_blocks
 from hace.lab.report.nodes import arena_data, level_bars
 from hace.lab.report.render import ReportTable
@@ -125,6 +126,7 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
         methods_table(arena, arrays),
         dilutions_table(results, arena),
         levels_table(arena, arrays),
+        confidence_table(arena, arrays),
     ]
     for metric in HEADLINES[
         :4

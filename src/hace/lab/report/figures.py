@@ -132,6 +132,7 @@ def reliability_picture(arena: Arena, choices: dict[str, Choice], methods: Seque
     """Accuracy against confidence at each level, over the samples of all seeds."""
     found = {m: _bins(choices[m]) for m in methods if m in choices}
     found = {m: levels for m, levels in found.items() if levels}
+    warmed = {m: _bins(choices[m], calibrated=True) for m in found}
     if not found:
         return None
     titles = list(next(iter(found.values())))
@@ -146,6 +147,9 @@ def reliability_picture(arena: Arena, choices: dict[str, Choice], methods: Seque
             for method, levels in found.items():
                 if title in levels:
                     axes.plot(*levels[title], markersize=3.5, linewidth=1.2, **style(method))
+                if title in warmed[method]:
+                    look = {**style(method), "linestyle": ":", "label": f"{method_title(method)}, calibrated"}
+                    axes.plot(*warmed[method][title], markersize=3.5, linewidth=1.2, **look)
             axes.set_title(title, fontsize=9)
             axes.set(
                 xlim=(0, 1.03),
@@ -159,7 +163,10 @@ def reliability_picture(arena: Arena, choices: dict[str, Choice], methods: Seque
             handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=8
         )
     names = " and ".join(method_title(m) for m in found)
-    text = f"Reliability of each level's most probable node, {arena.title}. Below the diagonal a model is too sure of itself."
+    text = (
+        f"Reliability of each level's most probable node, {arena.title}. Below the diagonal a model is too sure of itself."
+        f"{' Dotted: calibrated.' if any(warmed.values()) else ''}"
+    )
     return picture(
         figure,
         f"reliability-{arena.slug}",
@@ -182,12 +189,13 @@ def _mean_curve(choice: Choice, name: str, columns: tuple[str, str]) -> tuple[np
     return x, y
 
 
-def _bins(choice: Choice) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each level mean confidence and accuracy of each bin with samples, over all seeds."""
     sums: dict[str, np.ndarray] = {}
     for record in choice.finished:
-        result = record.run.result if record.run else None
-        for title, r in ((result or {}).get("reliability") or {}).items():
+        result = (record.run.result if record.run else None) or {}
+        source = (result.get("calibrated") or {}) if calibrated else result
+        for title, r in (source.get("reliability") or {}).items():
             values = np.array([r["count"], r["confidence"], r["accuracy"]], dtype=float)  # None becomes nan
             part = np.nan_to_num(np.stack([values[0], values[0] * values[1], values[0] * values[2]]))
             if title not in sums or sums[title].shape == part.shape:

@@ -64,7 +64,7 @@ def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
         m for m in (*HEADLINES, *calibration) if any(c.values(m.key) for c in arrays.choices.values())
     ]
     remarks = [CHOSEN[arena.protocol], f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of "
-               "mistakes, HD@k that of the k best leaves, AURC and ECE are errors of confidence."]  # fmt: skip
+               "mistakes, HD@k that of the k best leaves, AURC and ECE are errors of confidence, of raw scores."]  # fmt: skip
     controls = [
         f"{method_title(m)}: {METHODS[m].control}."
         for m in arrays.choices
@@ -73,7 +73,7 @@ def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
     if controls:
         remarks.append("Controls. " + " ".join(controls))
     title = f"{arena.title}: all methods"
-    return _metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
+    return metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
 def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
@@ -84,25 +84,24 @@ def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
     title = f"{arena.title}: every dilution by itself"
     remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
                "dilution that was best there.", MEANS)  # fmt: skip
-    return _metric_table(f"dilutions-{arena.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+    return metric_table(f"dilutions-{arena.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
 
 
 def levels_table(arena: Arena, arrays: ArenaScores) -> ReportTable | None:
-    """Accuracy by level under both rules, and calibration error; None on a DAG or a flat set of classes."""
+    """Accuracy by level under both rules; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
         return None
     metrics = [Metric((BY_LEVEL, name), f"{name} ↑") for name in names]
     metrics += [Metric((BEST_NODE_BY_LEVEL, name), f"{name}, best node ↑") for name in names[:-1]]
-    metrics += [Metric((ECE_BY_LEVEL, name), f"{name} ECE ↓", higher=False) for name in names]
-    title = f"{arena.title}: accuracy and calibration error (ECE) by level, %"
+    title = f"{arena.title}: accuracy by level, %"
     remarks = ("Accuracy: the best class carried up to the level, from the top of the hierarchy to its classes. Best node: the "
-               "most probable node of the level instead, by which under-confident models lose points that no user loses. ECE "
-               "is that of the best node's probability.", MEANS)  # fmt: skip
-    return _metric_table(f"levels-{arena.slug}", title, arrays, metrics, remarks, arrows=False)
+               "most probable node of the level instead, by which under-confident models lose points that no user loses.",
+               MEANS)  # fmt: skip
+    return metric_table(f"levels-{arena.slug}", title, arrays, metrics, remarks, arrows=False)
 
 
-def _metric_table(
+def metric_table(
     name: str,
     title: str,
     arrays: ArenaScores,
@@ -111,6 +110,17 @@ def _metric_table(
     settings: bool = False,
     arrows: bool = True,
 ) -> ReportTable:
+    """Methods as rows and metrics as columns, best and second marked.
+
+    Args:
+        name: Of the table, for files.
+        title: Of the table.
+        arrays: The methods' scores.
+        metrics: The columns.
+        remarks: Below the table.
+        settings: Whether to show the chosen settings.
+        arrows: Whether headings say which way is better.
+    """
     columns = []
     for metric in metrics:
         scores = [arrays.score(method, metric.key) for method in arrays.choices]

@@ -22,7 +22,7 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
-from hace.lab.runs.run import CALIBRATION, Run
+from hace.lab.runs.run import CALIBRATION, CONFIG, Run
 from hace.lab.serve.calibration import (
     PROMISES_OF,
     Calibration,
@@ -179,9 +179,9 @@ def calibrate_run(
         )
     if split == "val" and not run.config.validation:
         raise ConfigError(
-            f"{folder} held out no samples to calibrate on: it was trained on all of them. Train it with validation=0.1 (hace "
-            "probe --validation 0.1), or calibrate scores of other samples: hace calibrate --scores FILE --labels FILE. "
-            "--split test spends the test samples."
+            f"{folder} held out no samples to calibrate on: it was trained on all of them. Train the same with some held out: "
+            f"{_held_out_command(run)}; or calibrate scores of other samples: hace calibrate --hierarchy FILE --scores FILE "
+            "--labels FILE. --split test spends the test samples."
         )
     scored = rescored(folder, root=root, split=split, device=device)
     view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
@@ -199,6 +199,12 @@ def calibrate_run(
     found = replace(found, weights=weights_print(run), notes=_notes(run, split))
     write_calibration(found, run.folder / CALIBRATION)
     return found
+
+
+def _held_out_command(run: Run) -> str:
+    """The command that trains a run again and holds samples out."""
+    held = "--validation 0.1" if run.config.kind == "probe" else "validation=0.1"
+    return f"hace {run.config.kind} --config {run.folder / CONFIG} {held}"
 
 
 def _notes(run: Run, split: str) -> tuple[str, ...]:
