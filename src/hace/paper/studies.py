@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from hace.lab.study.methods import CONTROLS, PAPER_METHODS
-from hace.lab.study.presets import Preset
+from hace.lab.study.methods import CONTROLS, METHODS, PAPER_METHODS
+from hace.lab.study.presets import PRESETS, Preset
 from hace.paper.assumptions import PROBE_RATE
 from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs
 from hace.paper.train_presets import study_recipe
@@ -19,6 +19,7 @@ from hace.paper.train_presets import study_recipe
 NABIRDS_METHODS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
 _PAIR = ("hace", "sce")
+_LABEL_METHODS = ("sce", "hace", "conditional", "sce_paths", "hace_paths")
 
 _PAPER_TRAIN = Preset(
     "end to end, best to best: ten runs for each of 18 pairs of model and data set",
@@ -88,5 +89,16 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
             title="linear probes, fairly: HACE, SCE and the controls",
             methods=(*_PAIR, *CONTROLS),
         ),
+        **{
+            f"{name}-end-to-end": replace(
+                _FAIR_TRAIN,
+                title=f"end to end: {PRESETS[name].title}",
+                methods=(*_LABEL_METHODS, *(key for key in PRESETS[name].methods if METHODS[key].drops)),
+                models=("resnet18",),
+                dilutions=PRESETS[name].dilutions,
+                labels=PRESETS[name].labels,
+            )
+            for name in ("mixed-labels", "low-shot", "noisy-labels")
+        },
     }
 )

@@ -104,7 +104,7 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
         assert cell.final({"lr": 1.0}).validation == 0
     assert all(len(rates) == 1 for rates in by_model.values())
     seeds = {m: {c.key.seed for c in cells if c.key.method == m} for m in {c.key.method for c in cells}}
-    assert all(found == set(range(ALL[name].seeds)) for found in seeds.values())
+    assert all(found == set(range(ALL[name].seeds_on(cells[0].key.dataset))) for found in seeds.values())
     if ALL[name].kind == "probe":
         decays = len(ALL[name].decays) or 1
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))

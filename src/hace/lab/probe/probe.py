@@ -22,7 +22,7 @@ from hace.errors import ConfigError, FormatError
 from hace.lab.probe.scaling import Scaling, head_outputs
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.labels import LabelsConfig
-from hace.lab.runs.result import diverged_result, evaluate_run
+from hace.lab.runs.result import diverged_result, evaluate_run, search_result
 from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.runs.writer import RunWriter, start_run
@@ -288,9 +288,16 @@ def _finish(
     def outputs(split: Features) -> Iterable[Tensor]:
         return head_outputs(x if split is task.evaluated or x_val is None else x_val, weights)
 
+    def elapsed() -> float:
+        return seconds + time.monotonic() - began
+
+    keeps = config.keep or writer.run.keeps
+    if not keeps and config.evaluate == "val":
+        writer.finish(search_result(task, loss, outputs(task.evaluated), about, elapsed))
+        return
     outcome = evaluate_run(config, task, loss, outputs)
-    result = outcome.result(config.evaluate, about, seconds + time.monotonic() - began)
-    if config.keep or writer.run.keeps:
+    result = outcome.result(config.evaluate, about, elapsed())
+    if keeps:
         writer.finish(result, weights, outcome.predictions(), config if config.keep else None)
     else:
         writer.finish(result)

@@ -29,6 +29,7 @@ _COLOURS = {
     "sce": "#333333", "hace": "#0072b2", "hxe": "#e69f00", "hce": "#009e73", "hace_shuffled": "#cc79a7",
     "ancestral": "#d55e00", "hace_leaves": "#56b4e9", "conditional": "#8c6d31", "simloss": "#7b4173",
     "expected_distance": "#637939", "sce_paths": "#999999", "hace_paths": "#3182bd",
+    "sce_paths_0.5": "#999999", "hace_paths_0.5": "#3182bd",
 }  # fmt: skip
 _VARIANTS = {
     "smooth": ("--", "s"),
@@ -36,6 +37,7 @@ _VARIANTS = {
     "soft30": ("-.", "v"),
     "0.5": ("--", "s"),
     "paths": ("-", "P"),
+    "paths_0.5": ("--", "P"),
 }
 WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
 

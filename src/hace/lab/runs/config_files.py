@@ -63,12 +63,14 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         {'dilution': 0.2, 'label_smoothing': 0.1}
         >>> merged(base, {"loss": {"name": "hxe"}})["loss"]
         {'name': 'hxe'}
+        >>> merged({"data": {"labels": {"fine": 1}}}, {"data": {"name": "features"}})["data"]
+        {'labels': {'fine': 1}, 'name': 'features'}
     """
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
-            another = "name" in value and value["name"] != old.get("name")
+            another = "name" in value and "name" in old and value["name"] != old["name"]
             out[key] = dict(value) if another else merged(old, value)
         else:
             out[key] = value

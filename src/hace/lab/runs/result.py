@@ -20,6 +20,7 @@ from hace.lab.runs.samples import Task
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import Evaluation
 from hace.metrics.evaluator import Evaluator
+from hace.metrics.metric_batch import as_metric_batch
 
 _S = TypeVar("_S", bound=Split)
 
@@ -198,6 +199,41 @@ def evaluate_run(
     chunks = outputs(task.evaluated)
     found = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, temperature=value)
     return replace(found, temperature=fitted)
+
+
+def search_result(
+    task: Task[_S],
+    loss: HierarchicalLoss,
+    outputs: Iterable[Tensor],
+    train: Mapping[str, Any],
+    seconds: Callable[[], float],
+) -> dict[str, Any]:
+    """The document of a run of a search: what a choice among thousands needs, top-1 and the temperature.
+
+    Args:
+        task: Its samples.
+        loss: The loss the model was trained with.
+        outputs: Chunks of the model's raw outputs on the evaluated samples.
+        train: About the training.
+        seconds: How long the run took, when asked at the end.
+    """
+    h, truth, chunks = task.hierarchy, task.evaluated.nodes, list(outputs)
+    view, right, start = ScoreView(loss, h), 0, 0
+    for z in chunks:
+        part = truth[start : start + len(z)]
+        batch = as_metric_batch(view(z), part, h, labels="nodes", kind=view.kind, outputs=view.outputs)
+        right += int((batch.answers == batch.truth).sum())
+        start += len(z)
+    fitted = held_out_temperature(loss, chunks, truth, h)
+    return {
+        "status": "finished",
+        "split": "val",
+        "samples": len(truth),
+        "metrics": {"leaves": {"top-1": right / len(truth)}},
+        "temperature": fitted._asdict(),
+        "train": dict(train),
+        "seconds": round(seconds(), 3),
+    }
 
 
 def scored_splits(task: Task[_S]) -> list[_S]:

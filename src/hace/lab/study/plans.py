@@ -209,7 +209,7 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
         for labels in choices.grid(preset).situations():
             known = replace(base, data=replace(source, labels=labels))
             for method in rows:
-                for seed in range(choices.seeds or preset.seeds):
+                for seed in range(choices.seeds or preset.seeds_on(dataset)):
                     yield from method_cells(preset, choices, dataset, model, method, seed, known)
 
 

@@ -75,7 +75,8 @@ class Preset:
         rates: Searched by the fair protocol; times the recipe's rate in end-to-end training.
         decays: Weight decays searched with every rate; by default that of the base configuration.
         labels: What is known of the training labels, in each part of the study.
-        data: Data sets that need no path because they are synthetic.
+        data: Data sets that need no path because they are synthetic; a user's data replace them.
+        few_seeds: How many seeds on those, which only show how a study works; by default `seeds`.
         epochs: Of probes.
         lr: The base rate of probes.
         start: Initial weights of probes, as in `ProbeConfig`.
@@ -97,16 +98,26 @@ class Preset:
     decays: tuple[float, ...] = ()
     labels: LabelGrid = LabelGrid()
     data: Mapping[str, DataConfig] = field(default_factory=dict)
+    few_seeds: int | None = None
     epochs: int = 30
     lr: float = 1.0
     start: Literal["auto", "random", "zeros"] = "auto"
     recipe: Callable[[str, str], TrainConfig] | None = None
     fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
 
+    def seeds_on(self, dataset: str) -> int:
+        """How many seeds a data set gets."""
+        return self.few_seeds if self.few_seeds is not None and dataset in self.data else self.seeds
+
     @property
     def protocol(self) -> Literal["paper", "fair"]:
         """What results call the way its rates are chosen."""
         return "fair" if self.fixed is None else "paper"
+
+
+def _synthetic(classes: int, train: int, test: int) -> dict[str, DataConfig]:
+    options = {"classes": classes, "signal": 0.8, "train": train, "test": test}
+    return {"synthetic": DataConfig("synthetic-features", options=options)}
 
 
 _LABELS = Preset(
@@ -117,11 +128,8 @@ _LABELS = Preset(
     seeds=5,
     rates=(2.0, 8.0, 32.0, 128.0),
     decays=(0.0, 1e-5, 1e-4),
-    data={
-        "synthetic": DataConfig(
-            "synthetic-features", options={"classes": 40, "signal": 0.8, "train": 20, "test": 25}
-        )
-    },
+    data=_synthetic(40, 14, 50),
+    few_seeds=2,
     epochs=30,
     start="zeros",  # for all methods alike, those that drop samples too
 )
@@ -132,11 +140,7 @@ PRESETS: Mapping[str, Preset] = {
         (*PAPER_METHODS, *CONTROLS),
         ("synthetic",),
         seeds=3,
-        data={
-            "synthetic": DataConfig(
-                "synthetic-features", options={"classes": 60, "signal": 0.8, "train": 20, "test": 30}
-            )
-        },
+        data=_synthetic(60, 20, 30),
         epochs=15,
     ),
     "mixed-labels": replace(
@@ -148,6 +152,7 @@ PRESETS: Mapping[str, Preset] = {
         _LABELS,
         title="a few training labels per class, with and without coarse labels for the other samples",
         methods=NODE_METHODS,
+        data=_synthetic(40, 30, 50),
         labels=LabelGrid(fine=(1, 5, 10, 20)),
     ),
     "noisy-labels": replace(

@@ -1,0 +1,168 @@
+"""Studies about labels: their grids, the question that data leave open, and what the report answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hace.cli.entry import main
+from hace.errors import ConfigError
+from hace.lab.report.labels import answer_lines, headline, label_blocks, label_questions, panels
+from hace.lab.report.results import Results
+from hace.lab.report.text import results_text
+from hace.lab.runs.config import DataConfig
+from hace.lab.runs.labels import LabelsConfig
+from hace.lab.study.cells import CellKey, Record
+from hace.lab.study.methods import METHODS, NODE_METHODS
+from hace.lab.study.plans import Choices, make_plan
+from hace.lab.study.presets import PRESETS, find_presets
+from hace.lab.study.start import Survey
+from hace.losses.registry import LOSSES
+from tests.report_studies import animals, config_of, make_run
+
+
+def cells(name: str, data: Mapping[str, DataConfig] | None = None, **choices):
+    preset = find_presets(name)[name]
+    plan = make_plan({name: replace(preset, data=data or preset.data)}, Choices(**choices))
+    return Survey(plan.data).asked(plan).cells
+
+
+def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
+    assert [METHODS[key].loss.name for key in NODE_METHODS] == sorted(
+        LOSSES, key=[METHODS[key].loss.name for key in NODE_METHODS].index
+    )
+    assert not any(METHODS[key].shuffled or METHODS[key].drops for key in NODE_METHODS)
+
+
+def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
+    found = cells("mixed-labels", seeds=1, shares=(0.0, 0.8), coarse_to="top")
+    assert {cell.key.labels for cell in found} == {"", "80 % top"}
+    assert {len(cell.candidates) for cell in found} == {12}
+    for cell in found:
+        labels = cell.config.data.labels
+        drops = METHODS[cell.key.method].drops
+        assert labels == (LabelsConfig(0.8, to="top", drop=drops) if cell.key.labels else LabelsConfig())
+    whole = {cell.key.method for cell in found if not cell.key.labels}
+    assert whole == set(NODE_METHODS)  # nothing to drop while all are known
+    assert {cell.key.method for cell in found if cell.key.labels} == {*PRESETS["mixed-labels"].methods}
+
+
+def test_few_and_wrong_labels() -> None:
+    few = cells("low-shot", seeds=1, fine=(1, 5), decays=(0.0,))
+    assert list(dict.fromkeys(cell.key.labels for cell in few)) == [
+        "", "1 a class", "1 a class + parent", "5 a class", "5 a class + parent",
+    ]  # fmt: skip
+    assert {len(cell.candidates) for cell in few} == {4}
+    wrong = cells("noisy-labels", seeds=1, shares=(0.4,), methods=("sce",))
+    assert [cell.config.data.labels for cell in wrong] == [
+        LabelsConfig(), LabelsConfig(wrong=0.4), LabelsConfig(wrong=0.4, within="anywhere"),
+    ]  # fmt: skip
+
+
+def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None:
+    data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
+    found = cells("mixed-labels", data, seeds=1, methods=("sce", "sce_drop"))
+    assert [(cell.key.method, cell.config.data.labels) for cell in found] == [
+        ("sce", LabelsConfig()), ("sce_drop", LabelsConfig(drop=True)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        ("demo", {"shares": (0.5,)}, "--shares must come with a study of labels"),
+        ("mixed-labels", {"fine": (1,)}, "--fine must come with a study of labels"),
+        ("noisy-labels", {"coarse_to": "top"}, "--coarse-to must come with a study of labels"),
+        ("mixed-labels", {"shares": (1.5,)}, "coarse must be at least 0 and less than 1. Got 1.5."),
+        ("low-shot", {"fine": (1.5,)}, "fine must be an integer or nothing. Got 1.5."),
+        ("demo", {"decays": (-1.0,)}, "--decays must be 0 or more. Got -1."),
+    ],
+)
+def test_options_that_do_not_fit(preset: str, options: dict, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cells(preset, **options)
+    assert message in str(caught.value)
+
+
+def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = str(tmp_path / "study")
+    small = "--seeds 1 --methods sce,conditional,sce_drop --rates 8,32 --decays 0 --epochs-scale 0.1 --shares 0,80"
+    assert main(["study", "mixed-labels", "--out", study, *small.split()]) == 0
+    assert main(["report", study]) == 0
+    out = capsys.readouterr().out
+    assert "80 % parent: " in out
+    assert "over dropping them with SCE, coarse labels dropped" in out
+    page = (tmp_path / "study" / "report" / "report.html").read_text()
+    assert page.index("Labels: use or drop") < page.index("In short")
+    assert (tmp_path / "study" / "report" / "figures" / "labels-synthetic-features-fair.svg").is_file()
+
+
+# What the report says, of runs whose skill is known.
+
+
+def records(folder: Path, skills: Mapping[tuple[str, LabelsConfig], float]) -> list[Record]:
+    found = []
+    for (method, labels), skill in skills.items():
+        drops = METHODS[method].drops
+        for seed in (0, 1):
+            key = CellKey("fair", "pets", "backbone", method, None, None, seed, labels.text)
+            base = config_of(method, None, seed, 1.0)
+            known = replace(labels, drop=labels.drop or drops)
+            config = replace(base, data=replace(base.data, labels=known))
+            found.append(Record(key, "final", 1.0, make_run(folder, animals(), config, "pets", skill, 200)))
+    return found
+
+
+def mean(found: list[Record], method: str, labels: str) -> float:
+    return float(np.mean([r.top1 for r in found if (r.key.method, r.key.labels) == (method, labels)]))
+
+
+def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
+    half = LabelsConfig(0.5)
+    found = records(
+        tmp_path,
+        {
+            ("sce", LabelsConfig()): 6.0,
+            ("conditional", LabelsConfig()): 6.0,
+            ("sce", half): 2.0,
+            ("conditional", half): 4.0,
+            ("sce_drop", half): 1.0,
+        },
+    )
+    (question,) = label_questions(Results(found))
+    assert headline(question) == "pets, backbone: use the coarse labels."
+    answer = question.answers[1]
+    best, below, whole = (
+        mean(found, m, labels) for m, labels in (("conditional", half.text), ("sce_drop", half.text), ("conditional", ""))
+    )  # fmt: skip
+    assert (answer.best, answer.second[0], answer.dropping[0]) == ("conditional", "sce", "sce_drop")
+    assert answer.dropping[1].value == pytest.approx(best - below)
+    assert answer.closed == pytest.approx((best - below) / (whole - below))
+    said = list(answer_lines(question))
+    assert said[1].startswith("50 % parent: Use them: conditional softmax is +")
+    assert "ahead of SCE" in said[1]
+    assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
+
+
+def test_drop_them_and_level(tmp_path: Path) -> None:
+    low = LabelsConfig(fine=1)
+    alone = replace(low, drop=True)
+    found = records(tmp_path, {("sce", alone): 4.0, ("sce", low): 1.0, ("conditional", low): 1.0})
+    (question,) = label_questions(Results(found))
+    assert headline(question) == "pets, backbone: drop the coarse labels."
+    lines = list(answer_lines(question))
+    assert lines[1].startswith("1 a class + parent: Drop them: ")
+    assert "with SCE; best method: " in lines[1]  # of the same labels alone, in another arena
+    same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
+    (level,) = label_questions(Results(same))
+    assert "makes no difference that this study shows" in headline(level)
+
+
+def test_other_studies_have_no_such_section(tmp_path: Path) -> None:
+    found = records(tmp_path, {("sce", LabelsConfig()): 2.0, ("conditional", LabelsConfig()): 3.0})
+    assert label_blocks(Results(found), draw=False) == []
+    assert "use" not in results_text(Results(found)).split("\n")[0]
