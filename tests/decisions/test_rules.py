@@ -415,7 +415,6 @@ def test_probabilities_must_sum_to_one() -> None:
 def test_bad_subsets() -> None:
     refused(DataError, "subset must name at least one class", subset=[])
     refused(DataError, "'huskey'", "Did you mean 'husky'", subset=["huskey"])
-    refused(DataError, "'dog' is an inner node", subset=["dog"])
     refused(
         ConfigError,
         "subset needs logits or probabilities",

@@ -73,7 +73,8 @@ def level_index_of(text: str, h: Hierarchy) -> int:
 
 
 def subset_of(text: str, h: Hierarchy) -> list[str]:
-    """The classes of --subset: the lines of a file, or words with commas."""
+    """The classes of --subset: the lines of a file, or words with commas; an inner node means all classes below it."""
+    from hace.decisions.scores import subset_leaves
     from hace.files.reading import is_file
     from hace.formats.label_files import read_list
     from hace.hierarchy.names import known_names, subset_ids
@@ -85,4 +86,4 @@ def subset_of(text: str, h: Hierarchy) -> list[str]:
             f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
             f"{unknown[0]!r}.{nearest(unknown[0], h.leaves)}"
         )
-    return subset_ids(words, h)
+    return subset_leaves(h, subset_ids(words, h))

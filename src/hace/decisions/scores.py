@@ -92,7 +92,7 @@ def log_q(
         hierarchy: the hierarchy.
         kind: see :func:`as_scores`.
         outputs: see :func:`as_scores`.
-        subset: ids of leaves to restrict the scores to; see :func:`restrict`.
+        subset: ids of leaves, or of inner nodes for all below, to restrict the scores to; see :func:`restrict`.
     """
     z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
     if kind == "node_log_probs":
@@ -144,12 +144,11 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
     Args:
         logits: (B, n) or (B, N).
         hierarchy: the hierarchy.
-        subset: ids of leaves.
+        subset: ids of leaves, or of inner nodes for all leaves below.
         outputs: what the columns are.
 
     Raises:
-        DataError: an unknown class (with the nearest names), an inner node, an empty subset, or a sample without mass
-            in the subset.
+        DataError: an unknown node (with the nearest names), an empty subset, or a sample without mass in the subset.
     """
     keep = subset_mask(hierarchy, subset)
     over = score_columns(tuple(logits.shape), hierarchy, outputs)
@@ -161,26 +160,41 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
     return z
 
 
+def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
+    """Ids of the leaves of a subset, in label order; an inner node means all leaves below it.
+
+    Args:
+        hierarchy: the hierarchy.
+        subset: ids of nodes; a single id is a subset of one.
+
+    Raises:
+        DataError: an unknown node (with the nearest names), or an empty subset.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> subset_leaves(h, ["dog"])
+        ['husky', 'beagle']
+    """
+    given = {str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)}
+    if not given:
+        raise DataError("subset must name at least one class. Got none.")
+    unknown = sorted(given.difference(hierarchy.nodes))
+    if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        raise DataError(
+            f"subset must name nodes of the hierarchy. Got {', '.join(map(repr, unknown[:5]))}{more}."
+            f"{nearest(unknown[0], hierarchy.nodes)}"
+        )
+    inside = np.isin(hierarchy.nodes, list(given))
+    for parent, child in hierarchy.edges.tolist():  # parents before children
+        inside[child] |= inside[parent]
+    return [leaf for leaf, node in zip(hierarchy.leaves, hierarchy.leaf_nodes, strict=True) if inside[node]]
+
+
 def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
     """(N,) whether a leaf of the subset is at or below each node."""
-    kept = [str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)]
-    if not kept:
-        raise DataError("subset must name at least one class. Got none.")
-    known = set(hierarchy.leaves)
-    unknown = [c for c in kept if c not in known]
-    if unknown:
-        inner = sorted(set(unknown) & set(hierarchy.nodes))
-        hint = (
-            f" {inner[0]!r} is an inner node: name the classes below it."
-            if inner
-            else nearest(unknown[0], hierarchy.leaves)
-        )
-        shown = ", ".join(map(repr, unknown[:5])) + (
-            f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        )
-        raise DataError(f"subset must name leaves of the hierarchy. Got {shown}.{hint}")
     mask = np.zeros(hierarchy.num_nodes, dtype=bool)
-    mask[[hierarchy.index(c) for c in kept]] = True
+    mask[[hierarchy.index(c) for c in subset_leaves(hierarchy, subset)]] = True
     for parent, child in reversed(hierarchy.edges.tolist()):
         mask[parent] |= mask[child]
     return mask

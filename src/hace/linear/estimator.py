@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from hace.decisions.rules import at_level, deepest_above
-from hace.errors import ConfigError
+from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.linear import class_labels
+from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
 from hace.linear.fit import converged_head, fit_heads
-from hace.linear.labelled_features import LabelledFeatures
+from hace.linear.labelled_features import LabelledFeatures, as_weights
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
+from hace.losses.checks import check_choice
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 try:
@@ -27,11 +27,14 @@ try:
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
+
+    from hace.linear.answers import Answers
 except ImportError as error:
     raise ConfigError(
         'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
     ) from error
 
+COARSE_LABELS = ("balanced", "plain", "drop")
 _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
 
 
@@ -41,23 +44,29 @@ def _has_epochs(estimator: HACEClassifier) -> bool:
     raise AttributeError("partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once.")
 
 
-class HACEClassifier(ClassifierMixin, BaseEstimator):
+class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
     """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
 
-    Without a hierarchy it is multinomial logistic regression, whatever the dilution.
+    Without a hierarchy it is multinomial logistic regression, whatever the loss's parameters. With one, a class's logit is the
+    sum of a linear function of each node on its path, so that relatives share what their ancestors learn.
 
-    Labels are ids of leaves, or of inner nodes for samples known no better. ``classes_`` are all leaves, in sorted order,
-    including those without a sample.
+    Labels are ids of leaves, or of inner nodes for samples known no better: coarse labels. ``classes_`` are all leaves, in
+    sorted order, including those without a sample.
 
     Args:
         hierarchy: a :class:`hace.Hierarchy`, or None for the classes seen and nothing above them.
         labels: what integers in y are; strings are always ids. "ids": ids written as integers. "positions": positions in
             ``hierarchy.leaves``. "auto": whichever fits; an error if both do. A list of leaves: the classes, of which integers
             are positions; ``np.unique(y)`` decodes what scikit-learn's meta-estimators encode.
-        loss: a name in :data:`hace.LOSSES`.
+        loss: a name in :data:`hace.LOSSES`; "hace" is the paper's.
         dilution: d in (0, 1], for losses that take one; others ignore it.
         label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
+        coarse_labels: what to make of coarse labels. "balanced": they count no more in all than fine ones, and are not compared
+            with classes whose samples they could hide (:mod:`hace.linear.coarse_labels`). "plain": as any sample. "drop":
+            train without them.
+        subset: restrict answers to these classes: ids of leaves, or of inner nodes for all classes below. It acts on answers
+            alone: change it with ``set_params(subset=...)``, without training again.
         optimizer: "lbfgs" (to convergence, in double precision), "sgd" or "adamw" (in mini-batches).
         weight_decay: strength of the penalty weight_decay / 2 ||W||^2 added to the mean loss; the intercept has none.
             scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays weights apart from the gradient.
@@ -69,15 +78,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         batch_size: samples per step, for "sgd" and "adamw".
         momentum: momentum of "sgd"; first beta of "adamw".
         schedule: "cosine" or "constant", for "sgd" and "adamw".
-        random_state: seed of initialisation and order, for "sgd" and "adamw"; "lbfgs" needs none.
+        random_state: seed of the order of samples, for "sgd" and "adamw"; "lbfgs" needs none.
 
     Attributes:
         classes_: the classes, sorted, with the type of y: the leaves, or without a hierarchy the labels seen.
         unseen_classes_: classes without a training sample. There is no warning: folds of a cross-validation often miss some.
         hierarchy_: the hierarchy; a flat one over the classes seen if none was given.
         loss_: the loss; ``coef_`` has ``loss_.num_outputs`` rows.
-        coef_: (outputs, features). The loss decides whether outputs are nodes in node order or leaves in label order.
+        coef_: (outputs, features). The loss decides whether outputs are nodes in node order, summed along paths or not, or
+            leaves in label order; ``loss_.collapse`` turns those of path sums into one row per class.
         intercept_: (outputs,).
+        temperature_: 1, or what :meth:`calibrate` found.
         n_iter_: iterations or epochs.
         history_: the history of :class:`hace.linear.FittedHead`.
         n_features_in_: number of features.
@@ -94,21 +105,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         ['setosa', 'large']
     """
 
-    classes_: np.ndarray
-    hierarchy_: Hierarchy
-    loss_: HierarchicalLoss
-    coef_: np.ndarray
-    intercept_: np.ndarray
-
     def __init__(
         self,
         hierarchy: Hierarchy | None = None,
         *,
         labels: str | Sequence[Any] = "auto",
-        loss: str = "hace",
+        loss: str = "cross_entropy_paths",
         dilution: float = 0.5,
         label_smoothing: float = 0.0,
         loss_params: Mapping[str, Any] | None = None,
+        coarse_labels: str = "balanced",
+        subset: str | Sequence[Any] | None = None,
         optimizer: str = "lbfgs",
         weight_decay: float = 1e-4,
         fit_intercept: bool = True,
@@ -127,6 +134,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.dilution = dilution
         self.label_smoothing = label_smoothing
         self.loss_params = loss_params
+        self.coarse_labels = coarse_labels
+        self.subset = subset
         self.optimizer = optimizer
         self.weight_decay = weight_decay
         self.fit_intercept = fit_intercept
@@ -154,13 +163,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             del self.coef_
         self._read(y, None)
         self._calls = 0
-        target = self._targets(y)
+        X, target, weight, trial = self._lesson(X, y, sample_weight)
         if self.optimizer == "lbfgs":
-            rows = LabelledFeatures(X, target, self.loss_, sample_weight, dtype=torch.float64)
-            return self._take(converged_head(rows, self._trial(), options, dtype=torch.float64), y)
-        (head,) = fit_heads(
-            X, target, [self._trial()], options, seed=self._seed(), sample_weight=sample_weight
-        )
+            rows = LabelledFeatures(X, target, self.loss_, weight, dtype=torch.float64)
+            return self._take(converged_head(rows, trial, options, dtype=torch.float64), y)
+        (head,) = fit_heads(X, target, [trial], options, seed=self._seed(), sample_weight=weight)
         return self._take(head, y)
 
     @available_if(_has_epochs)
@@ -185,15 +192,15 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             self._calls = 0
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
-        target = self._targets(y)
+        X, target, weight, trial = self._lesson(X, y, sample_weight)
         seen = y if first else np.concatenate([y, self._seen])
         (head,) = fit_heads(
             X,
             target,
-            [self._trial()],
+            [trial],
             options,
             seed=self._seed() + self._calls,  # a new order in every call
-            sample_weight=sample_weight,
+            sample_weight=weight,
             start=None if first else FittedHead.of(self.coef_, self.intercept_),
         )
         self._calls += 1
@@ -219,13 +226,30 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             raise ConfigError(f"hierarchy must be a Hierarchy or None. Got {type(self.hierarchy).__name__}.")
         self.hierarchy_, self.classes_ = self._reading.hierarchy, self._reading.classes
 
-    def _targets(self, y: np.ndarray) -> np.ndarray:
-        """Labels of leaves or, if some are inner nodes, node indices; sets the loss that takes them."""
+    def _lesson(
+        self, X: np.ndarray, y: np.ndarray, weight: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Trial]:
+        """What training takes: features, targets of leaves or, if some are coarse, nodes, weights and the trial."""
+        check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
         nodes = self._reading(y)
+        weight = None if weight is None else as_weights(weight, len(y)).numpy()
         labels = self.hierarchy_.labels[nodes]
-        coarse = bool((labels < 0).any())
-        self.loss_ = self._build_loss("nodes" if coarse else "leaves")
-        return nodes if coarse else labels
+        coarse = labels < 0
+        if coarse.any() and self.coarse_labels == "drop":
+            if coarse.all():
+                raise DataError(
+                    "y must hold labels of leaves if coarse_labels is 'drop'. All of them are inner nodes."
+                )
+            X, labels, coarse = X[~coarse], labels[~coarse], coarse[~coarse]
+            weight = None if weight is None else weight[self.hierarchy_.labels[nodes] >= 0]
+        if not coarse.any():
+            self.loss_ = self._build_loss("leaves")
+            return X, labels, weight, self._trial(self.loss_)
+        self.loss_ = taught = self._build_loss("nodes")
+        if self.coarse_labels == "balanced":
+            taught = coarse_loss(self.loss_, HiddenClasses(nodes, self.hierarchy_, weight))
+            weight = balanced_weights(nodes, self.hierarchy_, weight)
+        return X, nodes, weight, self._trial(taught)
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
         given = dict(self.loss_params or {})
@@ -240,11 +264,16 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def _options(self, epochs: int, schedule: str) -> Optimization:
         shared = {name: getattr(self, name) for name in ("optimizer", "batch_size", "momentum", "max_iter")}
         return Optimization(
-            epochs=epochs, schedule=schedule, bias=self.fit_intercept, tolerance=self.tol, **shared
+            epochs=epochs,
+            schedule=schedule,
+            bias=self.fit_intercept,
+            start="zeros",
+            tolerance=self.tol,
+            **shared,
         )
 
-    def _trial(self) -> Trial:
-        return Trial(self.loss_, _RATES[self.optimizer] if self.lr is None else self.lr, self.weight_decay)
+    def _trial(self, loss: HierarchicalLoss) -> Trial:
+        return Trial(loss, _RATES[self.optimizer] if self.lr is None else self.lr, self.weight_decay)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, (int, np.integer)):
@@ -269,74 +298,13 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
         self.intercept_ = bias.double().numpy()
         self.n_iter_, self.history_ = head.epochs, head.history
+        self.temperature_, self._promised_on = 1.0, None
         self._seen = np.unique(y)
         self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
-
-    def _outputs(self, X: Any) -> Tensor:
-        """(samples, outputs) logits of the head, in double precision."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        return torch.from_numpy(X @ self.coef_.T + self.intercept_)
-
-    def _leaf_logits(self, X: Any) -> Tensor:
-        """(samples, classes) logits in the order of ``classes_``."""
-        z = self._outputs(X)
-        return self.loss_.leaf_logits(z)[:, torch.from_numpy(self._reading.order)]
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Logits of the classes (samples, classes); with two classes, second minus first (samples,)."""
-        logits = self._leaf_logits(X)
-        return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).numpy()
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each sample."""
-        best = self._leaf_logits(X).argmax(dim=1).numpy()
-        return self.classes_[best]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """(samples, classes) probabilities of the classes, in the order of ``classes_``."""
-        return self._leaf_logits(X).softmax(dim=1).numpy()
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`."""
-        return self._leaf_logits(X).log_softmax(dim=1).numpy()
-
-    def predict_node_log_proba(self, X: Any) -> np.ndarray:
-        """(samples, N) log q* of all nodes, in the order of ``hierarchy_.nodes``.
-
-        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` takes any rule.
-        """
-        z = self._outputs(X)
-        return self.loss_.node_log_probs(z).numpy()
-
-    def predict_node(
-        self, X: Any, threshold: float | Sequence[float] | None = None, *, level: int | str | None = None
-    ) -> np.ndarray:
-        """An answer at the level the model is sure of, or at a given level.
-
-        Args:
-            X: (samples, features).
-            threshold: answer with the deepest node of at least this probability on the way down from the root; or one
-                threshold per level. Default without a level: 0.5.
-            level: answer with the most probable node of this level, a depth or a level's name.
-
-        Returns:
-            Ids of nodes, an array of objects; None if not even a top node of a forest passes.
-        """
-        if threshold is not None and level is not None:
-            raise ConfigError("threshold and level must not both be given. Drop one of them.")
-        log_q = torch.from_numpy(self.predict_node_log_proba(X))
-        if level is not None:
-            decided = at_level(log_q, self.hierarchy_, level)
-        else:
-            decided = deepest_above(log_q, self.hierarchy_, 0.5 if threshold is None else threshold)
-        ids = np.empty(len(decided), dtype=object)
-        ids[:] = decided.ids
-        return ids
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of samples whose predicted class is the label, or below it if the label is an inner node."""

@@ -39,7 +39,7 @@ class LabelledFeatures:
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)}.")
         self.target = _targets(target, self.x, loss, what + "target")
-        self.weight = None if weight is None else _weights(weight, self.x)
+        self.weight = None if weight is None else as_weights(weight, len(self.x)).to(self.x)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -112,17 +112,17 @@ def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tenso
     return tensor
 
 
-def _weights(weight: Any, x: Tensor) -> Tensor:
+def as_weights(weight: Any, rows: int) -> Tensor:
+    """Sample weights (M,) in double precision, the largest 1: only their proportions matter."""
     tensor = weight.detach() if isinstance(weight, Tensor) else torch.from_numpy(np.array(weight, np.float64))
-    if tensor.shape != (len(x),):
+    if tensor.shape != (rows,):
         raise DataError(
-            f"sample_weight must have one weight for each of the {len(x):,} rows. Got shape {tuple(tensor.shape)}."
+            f"sample_weight must have one weight for each of the {rows:,} rows. Got shape {tuple(tensor.shape)}."
         )
     tensor = tensor.double()
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
         raise DataError("sample_weight must be finite, not negative, and not all zero.")
-    # Only their proportions matter.
-    return (tensor / tensor.max()).to(x)
+    return tensor / tensor.max()
 
 
 class HeldOut:

@@ -87,6 +87,16 @@ class HierarchicalLoss(TableModule, ABC):
         """Number of labels: n, or N with ``labels="nodes"``."""
         return len(self.label_nodes)
 
+    @property
+    def score_outputs(self) -> Literal["nodes", "leaves"]:
+        """What the logits are over whose softmax gives the probabilities: the columns themselves, or :meth:`leaf_logits`.
+
+        Those logits can be restricted to classes and divided by a temperature. Heads of path sums and of conditional
+        softmax have them over leaves.
+        """
+        softmax = type(self).node_log_probs is HierarchicalLoss.node_log_probs
+        return "nodes" if self.head.outputs == "nodes" and softmax else "leaves"
+
     def leaf_logits(self, z: Tensor) -> Tensor:
         """(B, n, ...) logits of the classes in label order."""
         return self.head.leaf_logits(z)
@@ -182,7 +192,11 @@ class HierarchicalLoss(TableModule, ABC):
         if not chunks_serve(features, weight, bias, target) or (soft and target.requires_grad):
             value = self(F.linear(rows, weight, bias), flat)
             return value.reshape(shape) if self.reduction == "none" else value
-        losses = self._layer_losses(Layer(rows, weight, bias, layer_dtype(rows, weight)), flat)
+        layer = Layer(rows, weight, bias, layer_dtype(rows, weight))
+        if self._forward_pre_hooks:  # which see whole rows of logits
+            losses = HierarchicalLoss._layer_losses(self, layer, flat)
+        else:
+            losses = self._layer_losses(layer, flat)
         return self._added_up(self._mean_soft(losses) if soft else self._mean_part(losses, flat), shape)
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:

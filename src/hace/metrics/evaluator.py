@@ -37,7 +37,8 @@ class Evaluator:
         kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
         outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
         labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
-        subset: ids of the leaves to restrict scores to. A truth outside the subset stays in and counts as a mistake.
+        subset: ids of leaves, or of inner nodes for all below, to restrict scores to. A truth outside the subset stays in
+            and counts as a mistake.
         distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
         bins: number of bins of the calibration.
@@ -160,7 +161,8 @@ def evaluate(
         kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
         outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
         labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
-        subset: ids of the leaves to restrict scores to. A truth outside the subset stays in and counts as a mistake.
+        subset: ids of leaves, or of inner nodes for all below, to restrict scores to. A truth outside the subset stays in
+            and counts as a mistake.
         distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
         bins: number of bins of the calibration.

@@ -133,8 +133,7 @@ class ScoreView:
         """What the columns of the scores are."""
         if self.kind == "node_log_probs":
             return "nodes"
-        own = self.loss.head.outputs == "nodes" and self._same and self._softmax
-        return "nodes" if own else "leaves"
+        return self.loss.score_outputs if self._same else "leaves"
 
     def __call__(self, z: Tensor) -> Tensor:
         """(B, C) raw outputs -> (B, N) or (B, n) scores."""
@@ -146,11 +145,6 @@ class ScoreView:
     @cached_property
     def _same(self) -> bool:
         return self.loss.hierarchy.fingerprint == self.hierarchy.fingerprint
-
-    @cached_property
-    def _softmax(self) -> bool:
-        """Whether q* comes from a softmax over all outputs; a conditional softmax has one among siblings."""
-        return type(self.loss).node_log_probs is HierarchicalLoss.node_log_probs
 
 
 def held_out_temperature(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.rules import at_level, deepest_above, top_k
-from hace.decisions.scores import log_q
+from hace.decisions.scores import log_q, subset_leaves
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import manifest_differences
@@ -47,7 +47,8 @@ class Question:
         top_k: How many leaves to give, best first; fewer where there are not as many.
         threshold: The answer is the deepest node of at least this probability; one number, or one per level.
         level: The answer is the best node of a level, by depth or name.
-        subset: Ids of the classes to restrict answers to; their probabilities are renormalised.
+        subset: Ids of classes, or of inner nodes for all classes below, to restrict answers to; their probabilities are
+            renormalised.
         accuracy: The answer keeps a promise: at most 1 - accuracy of all samples get a false one. The run must be calibrated.
         of: "samples": the promise is about all samples. "answers": of the answers that say something, so many are true.
 
@@ -224,7 +225,7 @@ class Predictor:
         view = ScoreView(self.loss, h, asked.subset is not None, temperature)
         scores = view(z.cpu())
         q = log_q(scores, h, kind=view.kind, outputs=view.outputs, subset=asked.subset)
-        choices = h.num_leaves if asked.subset is None else len(set(asked.subset))
+        choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
         leaves = top_k(q, h, min(asked.top_k, choices))
         if promise is not None:
             answers = promise.predict(scores, h, kind=view.kind, outputs=view.outputs)

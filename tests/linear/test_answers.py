@@ -1,0 +1,107 @@
+"""Answers of the estimator: restricted to a subset, calibrated, and with a promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import hace
+from hace import ConfigError, DataError, Hierarchy
+from hace.data import synthetic_features
+from hace.linear import HACEClassifier
+
+DATA = synthetic_features(classes=12, dim=12, signal=0.5, train=20, test=100)
+H = DATA.hierarchy
+X, Y = np.asarray(DATA["train"].x), np.array(H.leaves)[DATA["train"].labels]
+NEW, TRUTH = np.asarray(DATA["test"].x), np.array(H.leaves)[DATA["test"].labels]
+HELD = np.random.default_rng(0).permutation(len(NEW)) < 600
+INNER = max((v for v in H.nodes if H.children(v) and H.parents(v)), key=lambda v: len(H.descendants(v)))
+LOSSES = ["cross_entropy_paths", "hace", "hace_leaves", "conditional_softmax"]
+
+
+def below(node: str) -> set[str]:
+    return set(H.descendants(node, include_self=True)) & set(H.leaves)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_subset_restricts_every_answer(loss: str) -> None:
+    clf = HACEClassifier(H, loss=loss).fit(X, Y)
+    free = clf.predict_proba(NEW)
+    other = next(c for c in H.leaves if c not in below(INNER))
+    kept = np.isin(clf.classes_, [*below(INNER), other])
+    clf.set_params(subset=[INNER, other])
+    assert set(clf.predict(NEW)) <= set(clf.classes_[kept])
+    want = np.where(kept, free, 0.0)
+    np.testing.assert_allclose(clf.predict_proba(NEW), want / want.sum(axis=1, keepdims=True), atol=1e-12)
+    log_q = clf.predict_node_log_proba(NEW)
+    outside = [H.index(c) for c in clf.classes_[~kept]]
+    assert (log_q[:, outside] == -np.inf).all()
+    answers = set(clf.predict_node(NEW, 0.9))
+    reach = below(INNER) | {other}
+    assert all(below(v) & reach for v in answers)
+    assert clone(clf).subset == [INNER, other]
+    clf.set_params(subset=None)
+    np.testing.assert_array_equal(clf.predict_proba(NEW), free)
+    with pytest.raises(DataError, match=r"subset must name nodes of the hierarchy\. Got 'blackbird'"):
+        clf.set_params(subset=["blackbird"]).predict(NEW)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_calibration_is_the_temperature_of_half_the_samples(loss: str) -> None:
+    clf = HACEClassifier(H, loss=loss).fit(X, Y)
+    assert clf.temperature_ == 1
+    raw, classes = clf.predict_log_proba(NEW), clf.predict(NEW)
+    assert clf.calibrate(NEW[HELD], TRUTH[HELD]) is clf
+    order = np.random.default_rng(0).permutation(HELD.sum())
+    half = np.sort(order[: HELD.sum() // 2])
+    z = torch.as_tensor(NEW[HELD][half] @ clf.coef_.T + clf.intercept_)
+    leaves = clf.loss_.head.outputs != "nodes" or loss == "conditional_softmax"
+    scores = clf.loss_.leaf_logits(z) if leaves else z
+    target = [H.label(c) for c in TRUTH[HELD][half]]
+    want = hace.fit_temperature(scores, target, H, outputs="leaves" if leaves else "nodes")
+    assert clf.temperature_ == pytest.approx(want)
+    np.testing.assert_array_equal(clf.predict(NEW), classes)
+    columns = [clf.classes_.tolist().index(c) for c in TRUTH[~HELD]]
+    rows = np.flatnonzero(~HELD)
+    assert clf.predict_log_proba(NEW)[rows, columns].mean() > raw[rows, columns].mean()
+    q = np.exp(clf.predict_node_log_proba(NEW))
+    for node in H.nodes:
+        assert (q[:, H.index(node)] >= sum(q[:, H.index(c)] for c in below(node)) - 1e-9).all()
+    assert HACEClassifier(H, loss=loss).fit(X, Y).temperature_ == clf.fit(X, Y).temperature_ == 1
+
+
+def test_a_promise_is_kept_on_new_samples() -> None:
+    clf = HACEClassifier(H).fit(X, Y)
+    with pytest.raises(ConfigError, match=r"accuracy needs a calibrated classifier. Call calibrate\(X, y\)"):
+        clf.predict_node(NEW, accuracy=0.9)
+    clf.calibrate(NEW[HELD], TRUTH[HELD])
+    sure = clf.guarantee(0.9)
+    assert sure.samples == 300
+    answers = clf.predict_node(NEW[~HELD], accuracy=0.9)
+    assert answers.tolist() == clf.predict_node(NEW[~HELD], sure.threshold).tolist()
+    false = np.mean([a is not None and t not in below(a) for a, t in zip(answers, TRUTH[~HELD], strict=True)])
+    assert 0.02 < false < 0.1 + 3 * np.sqrt(0.09 / 300)
+    assert (
+        clf.predict(NEW[~HELD]) != TRUTH[~HELD]
+    ).mean() > 0.2  # the classes themselves keep no such promise
+    assert clf.guarantee(0.9, confidence=0.9).threshold > sure.threshold
+    with pytest.raises(ConfigError, match="accuracy must come without a subset"):
+        clf.set_params(subset=[INNER]).predict_node(NEW, accuracy=0.9)
+    with pytest.raises(ConfigError, match="level and accuracy must not be given together"):
+        clf.predict_node(NEW, level=1, accuracy=0.9)
+    with pytest.raises(ConfigError, match="needs a calibrated classifier"):
+        clf.set_params(subset=None).fit(X, Y).guarantee()
+
+
+def test_calibration_refuses_what_it_cannot_use() -> None:
+    clf = HACEClassifier(H).fit(X, Y)
+    with pytest.raises(DataError, match=r"at least two samples to calibrate with\. Got 1"):
+        clf.calibrate(NEW[:1], TRUTH[:1])
+    with pytest.raises(DataError, match="the truth comes first"):
+        clf.calibrate(NEW, clf.predict(NEW))
+    assert clf.temperature_ == 1
+    flat = HACEClassifier().fit(X, Y).calibrate(NEW, TRUTH)
+    assert flat.temperature_ != 1
+    assert isinstance(flat.hierarchy_, Hierarchy)
