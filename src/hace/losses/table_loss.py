@@ -18,6 +18,7 @@ from hace.losses import kernels, numerics, tables
 from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
+from hace.losses.kernels import on_cuda
 from hace.losses.kernels.tree_loss import BatchLabels, DenseRows, KernelRows, Ranges, SparseTable, tree_loss
 from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
@@ -175,17 +176,21 @@ class TableLoss(HierarchicalLoss):
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
         if self.soften is not None:
             return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
+        if self.aggregate and self.hierarchy.is_tree and self.shared is None:
+            return self._path_losses(z, self._path(rows))
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
-        if self.aggregate and self.hierarchy.is_tree and self.shared is None:
-            return numerics.path_cross_entropy(
-                self.head.preorder(z), self.head.low[node], self.head.high[node], value
-            )
         log_probs = self._log_probs(z)
         losses = numerics.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
         if self.shared is not None:
             losses = losses + numerics.table_cross_entropy(log_probs, self.shared.to(z.dtype))
         return losses
+
+    def _path_losses(self, z: Tensor, path: PathRanges) -> Tensor:
+        def pure(z: Tensor) -> Tensor:
+            return numerics.path_cross_entropy(self.head.preorder(z), path.low, path.high, path.value)
+
+        return on_cuda.path_losses_on_cuda(z, *path, pure) if on_cuda.serves(z) else pure(z)
 
     # ------------------------------------------------------------------ soft targets
 

@@ -96,11 +96,16 @@ def transformed() -> bool:
     )
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is what its type says: strided memory on the CPU that can be read directly."""
+def switched_on() -> bool:
+    """Whether accelerators may serve: by the environment, and not within :func:`disabled`."""
+    return _on
+
+
+def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
+    """Whether a tensor is what its type says: strided memory on a device that can be read directly."""
     return (
         type(tensor) in (Tensor, Parameter)
-        and tensor.device.type == "cpu"
+        and tensor.device.type == device
         and tensor.layout is torch.strided
         and not tensor.is_nested
         and not tensor.is_neg()
