@@ -2,6 +2,7 @@
 
     python benchmarks/losses.py            # the whole table, a few minutes
     python benchmarks/losses.py --quick    # small sizes only
+    python benchmarks/losses.py --device cuda    # on a GPU, with and without the Triton kernels
 
 Forward and backward, float32, medians of interleaved runs: each round times every method once, so that whatever else the
 machine does falls on all of them alike. Ratios within a line are what to look at; milliseconds are of this machine.
@@ -222,7 +223,13 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--memory", nargs=3, metavar=("NODES", "BATCH", "SMOOTHING"), help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cpu", help="a device other than the CPU, such as cuda")
     args = parser.parse_args()
+    if args.device != "cpu":
+        from losses_on_device import device_table
+
+        device_table(args.device)
+        return
     if args.memory:
         memory(int(args.memory[0]), int(args.memory[1]), float(args.memory[2]))
         return

@@ -190,7 +190,7 @@ class TableLoss(HierarchicalLoss):
         def pure(z: Tensor) -> Tensor:
             return numerics.path_cross_entropy(self.head.preorder(z), path.low, path.high, path.value)
 
-        return on_cuda.path_losses_on_cuda(z, *path, pure) if on_cuda.serves(z) else pure(z)
+        return on_cuda.path_losses_on_cuda(z, *path, pure) if on_cuda.serves_on_cuda(z) else pure(z)
 
     # ------------------------------------------------------------------ soft targets
 

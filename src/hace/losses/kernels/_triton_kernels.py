@@ -7,29 +7,27 @@ its own largest logit and sum; a level ends with one reduction. What is one numb
 Needs Triton; :mod:`hace.losses.kernels.on_cuda` imports this where it is at hand.
 """
 
+# pyright: reportInvalidTypeForm=false
 from __future__ import annotations
 
 from typing import Any
 
 tl: Any
+_jit: Any
 try:
     import triton
     import triton.language as tl
 except ImportError:  # a reader of this file need not have it
-    tl = None
-
-    def jit(function: Any) -> Any:
-        """The function itself."""
-        return function
+    tl, _jit = None, lambda function: function
 else:
-    jit = triton.jit
+    _jit = triton.jit
 
 # Arguments, throughout: `z` (B, columns) float32 logits with rows `stride` apart; `column` the column at each position, read
 # if PERMUTED; `low`, `high` (B, depth) int64 ranges and `value` (B, depth) float64 entries of the table; `top`, `total`
 # (B, depth + 1) float64: the sum of exp over everything up to a level is exp(top) * total. BLOCK is the number of lanes.
 
 
-@jit
+@_jit
 def _places(column, at, end, PERMUTED: tl.constexpr):
     """The columns at positions, or the positions themselves."""
     if PERMUTED:
@@ -37,7 +35,7 @@ def _places(column, at, end, PERMUTED: tl.constexpr):
     return at
 
 
-@jit
+@_jit
 def _piece_sums(z, column, begin, end, top, total, PERMUTED: tl.constexpr, BLOCK: tl.constexpr):
     """Adds the positions from begin to end to every lane's (top, total)."""
     first = begin
@@ -52,7 +50,7 @@ def _piece_sums(z, column, begin, end, top, total, PERMUTED: tl.constexpr, BLOCK
     return top, total
 
 
-@jit
+@_jit
 def path_forward(
     z, column, low, high, value, loss, top, total, stride, columns, depth, PERMUTED: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -100,7 +98,7 @@ def path_forward(
     tl.store(loss + row, (mass * lse - weighted).to(tl.float32))
 
 
-@jit
+@_jit
 def _piece_slopes(z, grad, column, begin, end, shift, factor, PERMUTED: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient at the positions from begin to end: exp(z - shift) * factor."""
     first = begin
@@ -112,7 +110,7 @@ def _piece_slopes(z, grad, column, begin, end, shift, factor, PERMUTED: tl.const
         first += BLOCK
 
 
-@jit
+@_jit
 def path_backward(
     z, column, low, high, value, outer, grad, top, total, stride, columns, depth,
     PERMUTED: tl.constexpr, BLOCK: tl.constexpr,

@@ -22,7 +22,7 @@ from hace.losses import kernels
 _failed = False
 
 
-def serves(z: Tensor) -> bool:
+def serves_on_cuda(z: Tensor) -> bool:
     """Whether the kernels serve these logits, here and now."""
     if z.device.type != "cuda" or z.dtype is not torch.float32 or len(z) == 0:
         return False
