@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import hace
-from hace import DataError, Hierarchy, compare, evaluate, metrics
+from hace import ConfigError, DataError, Hierarchy, compare, evaluate, metrics
 from hace.decisions import predict
 from hace.metrics.comparison import draws
 from hace.metrics.curves import THRESHOLDS
@@ -179,3 +179,37 @@ def test_comparison_of_what_cannot_be_compared() -> None:
         compare(first, evaluate(z, y, h.shuffled(3)))
     with pytest.raises(DataError, match="hold the same metrics"):
         compare(first, evaluate(z, y, h, rules={"sure": {"rule": "threshold", "threshold": 0.5}}))
+
+
+@pytest.mark.parametrize("curve", ["operating", "risk", "hierarchical"])
+def test_curves_with_intervals_against_repeated_rows(curve: str) -> None:
+    h = random_plain("ragged", 3, 20).build()
+    z, y = sample(h, 25)
+    band = metrics.curve_band(evaluate(z, y, h), curve, replicates=7, seed=3)
+    assert len(band.x) == 101
+
+    def at(rows: np.ndarray) -> np.ndarray:
+        found = evaluate(z[rows], y[rows], h)
+        if curve == "operating":
+            points = {0.0: 1.0}
+            points |= dict(
+                zip(found.operating_curve.specificity, found.operating_curve.precision, strict=True)
+            )
+        elif curve == "risk":
+            points = dict(zip(found.risk_coverage.coverage, found.risk_coverage.risk, strict=True))
+        else:
+            both = found.hierarchical_risk_coverage
+            points = dict(zip(both.coverage, both.risk, strict=True))
+        x = np.array(sorted(points))
+        return np.interp([0.3, 0.6, 0.9], x, [points[v] for v in x])
+
+    (weights,) = draws(25, 7, 3)
+    each = np.stack([at(np.repeat(np.arange(25), w.astype(int))) for w in weights])
+    places = [30, 60, 90]
+    np.testing.assert_allclose(band.y[places], at(np.arange(25)), atol=0.02)
+    np.testing.assert_allclose(band.low[places], np.quantile(each, 0.025, axis=0), atol=0.02)
+    np.testing.assert_allclose(band.high[places], np.quantile(each, 0.975, axis=0), atol=0.02)
+    with pytest.raises(ConfigError, match="curve must be one of"):
+        metrics.curve_band(evaluate(z, y, h), "other")
+    with pytest.raises(DataError, match="at least one sample"):
+        metrics.curve_band(evaluate(z[:0], y[:0], h))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from hace import DataError, Hierarchy, HierarchyError, compare, evaluate, metrics
+from hace import DataError, Hierarchy, HierarchyError, compare, evaluate, guaranteed_threshold, metrics
 from hace.decisions import Decisions
 from hace.decisions.rules import all_levels, predict
 from hace.decisions.scores import log_q
@@ -139,6 +139,31 @@ def test_levels(name: str) -> None:
         )
     with pytest.raises(ConfigError, match="binning must be 'width' or 'mass'"):
         metrics.level_calibration(z, y, h, binning="size")
+
+
+@pytest.mark.parametrize("of", ["samples", "answers"])
+@pytest.mark.parametrize("name", EVERY)
+def test_specificity_at_a_guaranteed_accuracy(name: str, of: str) -> None:
+    plain, h = EVERY[name], EVERY[name].build()
+    z, y = sample(h)
+    confidence = 0.5 if of == "answers" else None
+    try:
+        sure = guaranteed_threshold(z, y, h, 0.5, confidence, of)
+    except DataError:  # a hierarchy whose answers are never sure enough
+        sure = guaranteed_threshold(z * 0, y, h, 0.05)
+    z, y = sample(h, seed=9)
+    told = sure.predict(z, h).ids
+    most = max(decided.information(plain, v) for v in h.leaves)
+    root = {None, *(h.nodes[:1] if h.rooted else ())}
+    below = [a not in root for a in told]
+    true = [a is None or a == v or a in h.ancestors(v) for a, v in zip(told, truths(h, y), strict=True)]
+    found = metrics.promised_answers(z, y, h, sure)
+    specific = [decided.information(plain, a) / most if most else 1.0 for a in told]
+    assert found.specificity.item() == pytest.approx(np.mean(specific))
+    assert found.false.item() == pytest.approx(1 - np.mean(true))
+    assert found.answered.item() == pytest.approx(np.mean(below))
+    kept = [t for t, b in zip(true, below, strict=True) if b]
+    assert found.true_answers.item() == pytest.approx(np.mean(kept) if kept else math.nan, nan_ok=True)
 
 
 @pytest.mark.parametrize("labels", ["leaves", "nodes"])

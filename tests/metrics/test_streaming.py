@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from hace import Hierarchy, metrics
+from hace import Hierarchy, guaranteed_threshold, metrics
+from hace.decisions import GuaranteedThreshold
 from hace.errors import ConfigError, HierarchyError
 from hace.metrics.curves import THRESHOLDS
 from tests.hierarchies import ANIMALS, DAG_FOREST, RAGGED
@@ -62,6 +63,10 @@ PAIRS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
         lambda h: metrics.OperatingArea(h, (0.1, 0.5, 0.9), False),
         lambda z, y, h: metrics.operating_curve(z, y, h, thresholds=(0.1, 0.5, 0.9), constrained=False).area,
     ),
+    "specificity at a promise": (
+        lambda h: metrics.GuaranteedAnswers(h, promised(h)),
+        lambda z, y, h: metrics.promised_answers(z, y, h, promised(h))._asdict(),
+    ),
     "mistakes": (lambda h: metrics.Mistakes(h), lambda z, y, h: metrics.confusion(z, y, h).by_level),
 }
 ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
@@ -91,6 +96,11 @@ ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
     ),
 }
 SHAPES = {"ragged": RAGGED, "dag": DAG_FOREST}
+
+
+def promised(h: Hierarchy) -> GuaranteedThreshold:
+    z, y = sample(h, rows=60)
+    return guaranteed_threshold(z, y, h, 0.3)
 
 
 def aurc(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, distance: str | None) -> float:

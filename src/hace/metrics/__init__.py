@@ -19,6 +19,7 @@ from hace.metrics.confusion import ClassTable, Confusion, class_accuracy, confus
 from hace.metrics.curves import OperatingCurve, RiskCoverage, operating_curve, risk_coverage
 from hace.metrics.functional import (
     PRF,
+    PromisedAnswers,
     Severity,
     brier_score,
     distances,
@@ -29,6 +30,7 @@ from hace.metrics.functional import (
     level_accuracy,
     log_likelihood,
     mistake_severity,
+    promised_answers,
     top_k_accuracy,
     tree_inconsistency,
 )
@@ -37,6 +39,7 @@ from hace.metrics.intervals import Interval, interval, paired_interval
 from hace.metrics.metric_batch import ScoreForms
 
 if TYPE_CHECKING:
+    from hace.metrics.bands import CurveBand, curve_band
     from hace.metrics.comparison import Difference, compare
     from hace.metrics.evaluation import Evaluation
     from hace.metrics.evaluator import Evaluator, evaluate
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     )
     from hace.metrics.streaming_confidence import (
         BrierScore,
+        GuaranteedAnswers,
         HierarchicalRiskArea,
         LevelCalibration,
         LogLikelihood,
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     )
 
 _LAZY = {
+    "bands": ("CurveBand", "curve_band"),
     "comparison": ("Difference", "compare"),
     "evaluation": ("Evaluation",),
     "evaluator": ("Evaluator", "evaluate"),
@@ -79,6 +84,7 @@ _LAZY = {
     ),
     "streaming_confidence": (
         "BrierScore",
+        "GuaranteedAnswers",
         "HierarchicalRiskArea",
         "LevelCalibration",
         "LogLikelihood",
@@ -94,10 +100,12 @@ __all__ = [
     "ClassAccuracy",
     "ClassTable",
     "Confusion",
+    "CurveBand",
     "Difference",
     "Evaluation",
     "Evaluator",
     "FullPathAccuracy",
+    "GuaranteedAnswers",
     "HierarchicalDistance",
     "HierarchicalPRF",
     "HierarchicalRiskArea",
@@ -111,6 +119,7 @@ __all__ = [
     "Mistakes",
     "OperatingArea",
     "OperatingCurve",
+    "PromisedAnswers",
     "Reliability",
     "RiskCoverage",
     "RiskCoverageArea",
@@ -122,6 +131,7 @@ __all__ = [
     "class_accuracy",
     "compare",
     "confusion",
+    "curve_band",
     "distances",
     "evaluate",
     "expected_calibration_error",
@@ -137,6 +147,7 @@ __all__ = [
     "mistake_severity",
     "operating_curve",
     "paired_interval",
+    "promised_answers",
     "reliability",
     "risk_coverage",
     "top_k_accuracy",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from hace.decisions.ladders import best_by_information, level_thresholds, walk_down
 from hace.errors import ConfigError, DataError
@@ -17,6 +18,7 @@ from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+Ladder = Callable[[Tensor, Hierarchy], tuple[Tensor, Tensor]]
 THRESHOLDS = tuple(np.round(np.arange(0, 1.0001, 0.01), 2).tolist())  # 0, 0.01, ..., 1
 
 
@@ -146,8 +148,8 @@ class OperatingColumns(NamedTuple):
     answered: np.ndarray
 
 
-class _Rungs(NamedTuple):
-    """(B, L) the answers of the threshold rule as the threshold falls, the root first.
+class Rungs(NamedTuple):
+    """(B, L) the answers of a rule with a threshold as the threshold falls, the root first.
 
     Attributes:
         reached: the greatest threshold of each answer, falling.
@@ -158,9 +160,9 @@ class _Rungs(NamedTuple):
     columns: OperatingColumns
 
 
-def _rungs(batch: MetricBatch, constrained: bool) -> _Rungs:
+def rungs_of(batch: MetricBatch, ladder: Ladder, constrained: bool) -> Rungs:
+    """The rungs of a ladder of :mod:`hace.decisions.ladders`; ``constrained``: a rung takes all rungs above it, too."""
     h = batch.hierarchy
-    ladder = walk_down if constrained else best_by_information
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
     mass = masses.double().exp().numpy()  # (B, L)
     mass[:, 0] = np.inf  # the root, or no answer, always passes
@@ -174,7 +176,11 @@ def _rungs(batch: MetricBatch, constrained: bool) -> _Rungs:
     most = np.log2(h.num_leaves)
     specific = batch.relations.information[steps] / most if most else np.ones(steps.shape)
     below = np.append(h.depths, 0)[steps] > 0
-    return _Rungs(reached, OperatingColumns(specific, true.astype(np.float64), below))
+    return Rungs(reached, OperatingColumns(specific, true.astype(np.float64), below))
+
+
+def _rungs(batch: MetricBatch, constrained: bool) -> Rungs:
+    return rungs_of(batch, walk_down if constrained else best_by_information, constrained)
 
 
 def operating_columns(

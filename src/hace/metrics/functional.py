@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.decisions import GuaranteedThreshold
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
 from hace.metrics.measures import Measure
@@ -34,6 +35,22 @@ class PRF(NamedTuple):
     precision: Tensor
     recall: Tensor
     f1: Tensor
+
+
+class PromisedAnswers(NamedTuple):
+    """How specific answers are that keep a promise, and how the promise turns out.
+
+    Attributes:
+        specificity: mean information of the answers over log2 n; 0 at the root, 1 at a leaf.
+        false: share of all samples with a false answer: neither the truth nor above it.
+        answered: share of samples with an answer below the root.
+        true_answers: share of true ones among these; nan without any.
+    """
+
+    specificity: Tensor
+    false: Tensor
+    answered: Tensor
+    true_answers: Tensor
 
 
 def distances(
@@ -178,6 +195,35 @@ def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.log_likelihood_measure(hierarchy), batch)
+
+
+def promised_answers(
+    preds: Any,
+    target: Any,
+    hierarchy: Hierarchy,
+    promise: GuaranteedThreshold,
+    **forms: Unpack[ScoreForms],
+) -> PromisedAnswers:
+    """Specificity at a guaranteed accuracy: the answers that a calibrated threshold gives on other samples.
+
+    Args:
+        preds: scores, prepared as those of the calibration were: divided by the same temperature.
+        target: (B,) truths.
+        hierarchy: the hierarchy of the calibration.
+        promise: what :func:`hace.guaranteed_threshold` found on calibration samples.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+
+    Example:
+        >>> from hace import guaranteed_threshold
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
+        >>> sure = guaranteed_threshold(p, [1] * 10 + [2] * 29, h, accuracy=0.9, kind="probs")
+        >>> found = promised_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
+        >>> round(found.specificity.item(), 3), found.false.item()
+        (0.685, 0.0)
+    """
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    return PromisedAnswers(*_values(measures.promise_measure(hierarchy, promise), batch))
 
 
 def hierarchical_prf(

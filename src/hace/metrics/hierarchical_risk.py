@@ -15,6 +15,7 @@ import numpy as np
 from hace.decisions.ladders import path_to_best_leaf, walk_down
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
+from hace.metrics.curves import rungs_of
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -63,18 +64,8 @@ def ladder_columns(batch: MetricBatch, rule: str = "climb") -> LadderColumns:
     """The ladders of a batch."""
     if rule not in _LADDERS:
         raise ConfigError(f"rule must be 'climb' or 'threshold'. Got {rule!r}.")
-    h = batch.hierarchy
-    nodes, masses = (t.cpu().numpy() for t in _LADDERS[rule](batch.log_q, h))
-    mass = np.exp(masses.astype(np.float64))
-    mass[:, 0] = np.inf  # the root, or no answer, always passes
-    if rule == "climb":
-        reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1].copy()
-    else:
-        reached = np.minimum.accumulate(mass, axis=1)
-    above = batch.relations.is_above(nodes.ravel(), np.repeat(batch.truth, nodes.shape[1]))
-    most = np.log2(h.num_leaves)
-    specific = batch.relations.information[nodes] / most if most else np.ones(nodes.shape)
-    return LadderColumns(reached, specific, ~above.reshape(nodes.shape))
+    reached, columns = rungs_of(batch, _LADDERS[rule], constrained=rule == "threshold")
+    return LadderColumns(reached.copy(), columns.specific, columns.true == 0)
 
 
 def ladder_curves(ladders: LadderColumns, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

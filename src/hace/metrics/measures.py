@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 
+from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
@@ -171,6 +172,27 @@ def _inconsistency(batch: MetricBatch) -> Ratios:
     for k in range(1, answers.shape[1]):
         broken |= batch.relations.level(k)[answers[:, k]] != answers[:, k - 1]
     return mean_of(broken)
+
+
+# ---------------------------------------------------------------------- promises
+
+
+def promise_measure(hierarchy: Hierarchy, promise: GuaranteedThreshold) -> Measure:
+    """How specific answers are that keep a promise, and how the promise turns out."""
+    names = ("specificity", "false", "answered", "true_answers")
+    return Measure(names, partial(_promise, promise=promise))
+
+
+def _promise(batch: MetricBatch, promise: GuaranteedThreshold) -> Ratios:
+    h, relations = batch.hierarchy, batch.relations
+    answers = promise.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
+    below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
+    true = relations.is_above(answers, batch.truth)
+    most = np.log2(h.num_leaves)
+    specific = relations.information[answers] / most if most else np.ones(len(answers))
+    above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
+    every = np.ones(len(answers))
+    return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
 
 
 # ---------------------------------------------------------------------- precision and recall

@@ -21,6 +21,7 @@ MODEL_COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared 
 _MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
 _PAIRS = 12
 _LEVELS = 8
+_DRAWS = 200  # of the samples, for the shaded intervals
 
 
 def draw_evaluation(
@@ -67,6 +68,7 @@ def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
         curve = evaluation.operating_curve
         axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
+        _band(axes, evaluation, "operating", colour)
         marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
         places = [int(np.argmin(np.abs(curve.thresholds - t))) for t in marked]
         axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
@@ -74,7 +76,7 @@ def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         xlabel="specificity (share of the possible information)",
         ylabel="precision (share of samples without a false answer)",
     )
-    axes.set_title("Operating curve: the deepest node above a threshold t", fontsize=11)
+    axes.set_title("Operating curve: the deepest node above a threshold t (shaded: 95 %)", fontsize=11)
     low = (
         min(float(np.nanmin(r.operating_curve.precision)) for r, _ in both)
         if len(both[0][0].samples)
@@ -128,15 +130,25 @@ def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
         curve = evaluation.risk_coverage
         axes.plot(curve.coverage, curve.risk, color=colour, label=f"{name} (area {curve.area:.3f})")
+        _band(axes, evaluation, "risk", colour)
     axes.set(
         xlabel="coverage (share of samples answered, most confident first)",
         ylabel="share of mistakes among them",
     )
-    axes.set_title("Risk and coverage of the best leaf", fontsize=11)
+    axes.set_title("Risk and coverage of the best leaf (shaded: 95 %)", fontsize=11)
     axes.set(xlim=(0, 1.02))
     axes.set_ylim(bottom=0)
     _finish(axes)
     axes.legend(loc="upper left", frameon=False)
+
+
+def _band(axes: Axes, evaluation: Evaluation, curve: str, colour: str) -> None:
+    """The 95 % interval of a curve, shaded."""
+    from hace.metrics.bands import curve_band
+
+    if len(evaluation.samples):
+        band = curve_band(evaluation, curve, replicates=_DRAWS)
+        axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:

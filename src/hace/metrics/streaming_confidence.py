@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
@@ -64,6 +65,24 @@ class LogLikelihood(RatioMetric):
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
         measure = measures.log_likelihood_measure(hierarchy)
         super().__init__(hierarchy, measure, keys=measure.names, **forms)
+
+
+class GuaranteedAnswers(RatioMetric):
+    """:func:`hace.metrics.promised_answers`, streaming: specificity, false, answered, true_answers.
+
+    Args:
+        hierarchy: the hierarchy of the calibration.
+        promise: what :func:`hace.guaranteed_threshold` found on calibration samples.
+        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+    """
+
+    higher_is_better = True
+
+    def __init__(
+        self, hierarchy: Hierarchy, promise: GuaranteedThreshold, **forms: Unpack[ScoreForms]
+    ) -> None:
+        measure = measures.promise_measure(hierarchy, promise)
+        super().__init__(hierarchy, measure, hash(str(promise)), keys=measure.names, **forms)
 
 
 class LevelCalibration(HierarchicalMetric):
