@@ -94,6 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--normalize", choices=("unit", "standard", "none"), help="how to scale features (default: unit)"
     )
     data.add_argument("--shuffle", metavar="SEED", type=int, help="the control: train on a shuffled tree")
+    data.add_argument(
+        "--induce",
+        metavar="LEVELS",
+        type=int,
+        help="train on a tree made from the training samples; the given one judges",
+    )
 
     loss = parser.add_argument_group("losses; several values make a grid")
     loss.add_argument("--loss", metavar="NAME", nargs="+", help="losses (default: hace)")
@@ -275,7 +281,7 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
     options = numbers(reader_options(args.option))
     if options:
         data["options"] = options
-    for name in ("hierarchy", "root_node", "shuffle"):
+    for name in ("hierarchy", "root_node", "shuffle", "induce"):
         if getattr(args, name) is not None:
             data[name] = getattr(args, name)
     if data:

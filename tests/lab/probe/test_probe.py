@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import hace
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, HaceError
+from hace.hierarchy import Hierarchy
 from hace.lab.probe.probe import (
     HEADS_PER_PASS,
     head_outputs,
@@ -27,7 +28,7 @@ from hace.lab.probe.scaling import Scaling
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
-from hace.lab.serve.rescoring import rescored
+from hace.lab.serve.rescoring import loss_of, rescored
 from hace.lab.study.ad_hoc import probe_plan, run_plan
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
@@ -187,6 +188,34 @@ def test_what_cannot_be_trained_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds out none"):
         run_probes([replace(BASE, validation=0.01)], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_induced_tree_comes_from_the_training_samples_and_is_judged_by_the_given_one(
+    tmp_path: Path,
+) -> None:
+    """It is kept beside the weights, so that the model answers again with the same numbers."""
+    data = replace(DATA, induce=1)
+    losses = [LossConfig("hace"), LossConfig("cross_entropy")]
+    configs = [replace(BASE, data=data, loss=loss) for loss in losses]
+    assert len(passes([*configs, BASE], load_sources(configs))) == 3
+    run, flat = run_probes(configs, tmp_path)
+    task = make_task(next(iter(load_sources(configs).values())), configs[0])
+    made = Hierarchy.from_features(task.train.x, task.train.labels, task.hierarchy.leaves, levels=1)
+    assert run.tree == task.tree == made.with_root()  # the given one has a root
+    assert run.tree != run.hierarchy == task.hierarchy
+    assert run.weights()["weight"].shape == (run.tree.num_nodes, 12)
+    held = make_task(next(iter(load_sources(configs).values())), replace(configs[0], validation=0.5))
+    assert (len(held.train), held.tree.leaves) == (len(task.train) // 2, task.tree.leaves)
+    given = run_probes([replace(BASE, loss=losses[1])], tmp_path)[0]
+    assert flat.id != given.id
+    metrics = [(r.result or {})["metrics"]["leaves"]["top-1"] for r in (flat, given)]
+    assert metrics[0] == metrics[1]  # no tree in the loss
+    assert loss_of(run).hierarchy == run.tree
+    with pytest.raises(ConfigError, match="a run trains on one tree"):
+        replace(data, shuffle=1)
+    (run.folder / "tree.json").write_text("{}")
+    with pytest.raises(HaceError, match=r"tree\.json"):
+        loss_of(read_run(run.folder))
 
 
 def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:

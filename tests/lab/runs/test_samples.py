@@ -85,7 +85,7 @@ def test_labels_above_the_leaves_are_trained_as_nodes() -> None:
     task = make_task(source, ProbeConfig(data=config))
     assert task.labels == "nodes"
     assert task.targets(task.train).tolist() == task.train.nodes.tolist()
-    with pytest.raises(DataError, match=r"data\.shuffle permutes leaves"):
+    with pytest.raises(DataError, match=r"data\.shuffle makes another tree over the leaves"):
         make_task(source, ProbeConfig(data=DataConfig(shuffle=1)))
 
 

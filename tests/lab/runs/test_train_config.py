@@ -30,7 +30,7 @@ def test_all_problems_come_in_one_message() -> None:
         "'fast' is not a setting. Use name=value",
         "modle is not a setting. Known: data, loss, seed,",
         "Did you mean 'model'",
-        "data.nmae is not a setting. Known: name, root, hierarchy, root_node, options, shuffle, labels. Did you mean 'name'?",
+        "data.nmae is not a setting. Known: name, root, hierarchy, root_node, options, shuffle, labels, induce.",
         "loss.name must be one of cross_entropy,",
         "epochs must be at least 1. Got 0.",
         "lr must be a number. Got 'fast'.",

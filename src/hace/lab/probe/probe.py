@@ -90,7 +90,7 @@ def data_key(config: ProbeConfig) -> str:
 
 
 def _as_loaded(data: DataConfig) -> DataConfig:
-    return replace(data, shuffle=None, labels=LabelsConfig())
+    return replace(data, shuffle=None, labels=LabelsConfig(), induce=None)
 
 
 def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
@@ -104,16 +104,17 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     L-BFGS trains each head alone, so its passes hold one run.
     """
     groups: dict[str, dict[str, ProbeConfig]] = {}
-    widths: dict[str, int] = {}  # building a loss for each of thousands of runs takes minutes
+    widths: dict[str, tuple[int, str]] = {}  # building a loss for each of thousands of runs takes minutes
     for config in configs:
         loss = json.dumps([data_key(config), config.loss.to_dict()], sort_keys=True, default=str)
         if loss not in widths:
-            widths[loss] = config.loss.build(sources[data_key(config)].dataset.hierarchy).num_outputs
+            built = config.loss.build(sources[data_key(config)].dataset.hierarchy)
+            widths[loss] = (built.num_outputs, built.head.outputs)
         shared: dict[str, Any] = config.to_dict()
         for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
             del shared[key]
         shared["data"] = {**shared["data"], "shuffle": None}
-        shared["outputs"] = widths[loss]
+        shared["outputs"] = widths[loss][config.data.induce is not None]  # an induced tree has other numbers
         group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
         # A run given twice is one run.
         group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
@@ -298,7 +299,8 @@ def _finish(
     outcome = evaluate_run(config, task, loss, outputs)
     result = outcome.result(config.evaluate, about, elapsed())
     if keeps:
-        writer.finish(result, weights, outcome.predictions(), config if config.keep else None)
+        tree = None if config.data.induce is None else loss.hierarchy
+        writer.finish(result, weights, outcome.predictions(), config if config.keep else None, tree)
     else:
         writer.finish(result)
 

@@ -45,6 +45,8 @@ class DataConfig(Config):
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
             true tree.
         labels: What is known of the training labels; by default all of them, as they are.
+        induce: Train on a tree made from the training samples' features, with so many levels of groups above the classes.
+            Evaluation keeps the true tree.
     """
 
     name: str = setting("synthetic-features")
@@ -54,11 +56,14 @@ class DataConfig(Config):
     options: Mapping[str, Any] = setting({})
     shuffle: int | None = setting(None, AT_LEAST_ZERO)
     labels: LabelsConfig = setting(LabelsConfig, added=True)  # noqa: RUF009
+    induce: int | None = setting(None, AT_LEAST_ONE, added=True)
 
     def conflicts(self) -> list[str]:
-        """An unknown data set or option."""
+        """An unknown data set or option, or two trees to train on."""
         from hace.data import DATASETS
 
+        if self.shuffle is not None and self.induce is not None:
+            return ["shuffle and induce must not come together: a run trains on one tree."]
         if self.name not in DATASETS:
             return [
                 f"name must be one of {', '.join(DATASETS)}. Got {self.name!r}.{nearest(self.name, DATASETS)}"

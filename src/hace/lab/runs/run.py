@@ -5,6 +5,7 @@ config.json          the resolved configuration; `hace probe --config` or `hace 
 hierarchy.json       the hierarchy of the result
 log.jsonl            one JSON object per epoch
 weights.safetensors  the model
+tree.json            the tree of the loss, where that was made from the training samples
 predictions.safetensors   a few numbers per sample of the evaluated split
 result.json          how it ended, all metrics, and the hashes of the files above
 calibration.json     what `hace calibrate` found: a temperature, thresholds, and what they are good for
@@ -39,7 +40,7 @@ UNSEALED_FORMAT = 1  # results without hashes
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
 WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
-CALIBRATION = "calibration.json"
+CALIBRATION, TREE = "calibration.json", "tree.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 
@@ -122,6 +123,14 @@ class Run:
         if hierarchy.fingerprint != self.about["data"]["hierarchy"]:
             raise FormatError(f"{path} is not the hierarchy that the run was made with. {AGAIN}")
         return hierarchy
+
+    @cached_property
+    def tree(self) -> Hierarchy:
+        """The tree of the loss: that of the result, its shuffled control, or one made from the training samples."""
+        data = self.config.data
+        if data.induce is not None:
+            return self._load(TREE, read_hierarchy)
+        return self.hierarchy if data.shuffle is None else self.hierarchy.shuffled(data.shuffle)
 
     def log(self) -> list[dict[str, Any]]:
         """The lines of the log; a last line that was cut off is dropped."""

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.samples import Split
+from hace.data.samples import Features, Split
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.store import FeatureStore
@@ -45,7 +45,7 @@ class Task(Generic[_S]):
 
     Attributes:
         hierarchy: The tree of the results.
-        tree: The tree of the loss: the same, or the shuffled control.
+        tree: The tree of the loss: the same, the shuffled control, or one made from the training samples.
         train: Training samples.
         evaluated: The samples of the result.
         val: Held-out samples, if any.
@@ -99,14 +99,15 @@ def load_source(config: DataConfig) -> Source[Any]:
 
 
 def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
-    """Split, take away what `config.data.labels` does not know and, for the control, shuffle.
+    """Split, take away what `config.data.labels` does not know, and choose the tree of the loss.
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
     label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others.
 
     Raises:
-        DataError: There is no such split, nothing is left to train on, or labels above the leaves meet a shuffled tree.
+        DataError: There is no such split, nothing is left to train on, or labels above the leaves meet another
+            tree.
     """
     data, what = source.dataset, config.data.labels
     train, val = data["train"], None
@@ -141,14 +142,25 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
             raise DataError(
                 "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
             )
-    tree = data.hierarchy
-    if config.data.shuffle is not None:
-        if coarse:
-            raise DataError(
-                "data.shuffle permutes leaves, and some training samples are labelled above them."
-            )
-        tree = tree.shuffled(config.data.shuffle)
+    tree = _tree(config.data, data.hierarchy, train, coarse)
     return Task(data.hierarchy, tree, train, evaluated, val, "nodes" if coarse else "leaves")
+
+
+def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> Hierarchy:
+    """The tree of the loss."""
+    if config.shuffle is None and config.induce is None:
+        return given
+    if coarse:
+        name = "shuffle" if config.induce is None else "induce"
+        raise DataError(
+            f"data.{name} makes another tree over the leaves, and some training samples are labelled above them."
+        )
+    if config.shuffle is not None:
+        return given.shuffled(config.shuffle)
+    if not isinstance(train, Features):
+        raise DataError("data.induce makes a tree from features, and these samples are images.")
+    tree = Hierarchy.from_features(train.x, train.labels, given.leaves, levels=config.induce or 1)
+    return tree.with_root() if given.rooted else tree.without_root()
 
 
 def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ from hace.lab.runs.run import (
     RUN,
     RUN_FORMAT,
     TENSORBOARD,
+    TREE,
     WEIGHTS,
     DataPrint,
     Run,
@@ -42,7 +43,19 @@ from hace.lab.runs.run import (
 )
 from hace.lab.runs.settings import differences
 
-_OWN = {RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, RESULT, CALIBRATION, CHECKPOINTS, TENSORBOARD}
+_OWN = {
+    RUN,
+    CONFIG,
+    HIERARCHY,
+    LOG,
+    WEIGHTS,
+    PREDICTIONS,
+    TREE,
+    RESULT,
+    CALIBRATION,
+    CHECKPOINTS,
+    TENSORBOARD,
+}
 _BEFORE_RUN = {CONFIG, HIERARCHY}  # written before run.json
 
 
@@ -78,6 +91,7 @@ class RunWriter:
         weights: Mapping[str, Tensor] | None = None,
         predictions: Mapping[str, np.ndarray] | None = None,
         config: RunConfig | None = None,
+        tree: Hierarchy | None = None,
     ) -> Run:
         """Write weights and predictions, then the result with their hashes, which makes the run a finished one.
 
@@ -86,6 +100,7 @@ class RunWriter:
             weights: The model, if it is kept.
             predictions: A few numbers per sample, if they are kept.
             config: The configuration, where settings that do not decide the result have changed.
+            tree: The tree of the loss, where it was made from the training samples and the model is kept.
         """
         files = [self.folder / HIERARCHY]
         data = self.run.about["data"]
@@ -100,6 +115,9 @@ class RunWriter:
 
             files.append(self.folder / PREDICTIONS)
             write_whole(files[-1], save_arrays(dict(predictions)))
+        if tree is not None:
+            files.append(self.folder / TREE)
+            write_whole(files[-1], render_hierarchy(tree, "json").encode())
         if config is not None:
             write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
         document = sealed({"id": self.run.id, **result}, data, files)
@@ -137,7 +155,7 @@ def start_run(
         fresh, damage = _begun(folder, config, data)
         if fresh:
             with writing(folder):  # the result first: unfinished from here on
-                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS, CALIBRATION):
+                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS, TREE, CALIBRATION):
                     (folder / name).unlink(missing_ok=True)
             write_whole(folder / CONFIG, json_bytes(config.to_dict()))
             write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())

@@ -81,10 +81,8 @@ def open_finished(folder: str | Path) -> Run:
 
 
 def loss_of(run: Run) -> HierarchicalLoss:
-    """The loss of a run, on the tree that it was trained with: the true one, or the shuffled control."""
-    shuffle = run.config.data.shuffle
-    tree = run.hierarchy if shuffle is None else run.hierarchy.shuffled(shuffle)
-    return run.config.loss.build(tree)
+    """The loss of a run, on the tree that it was trained with."""
+    return run.config.loss.build(run.tree)
 
 
 def load_probe(run: Run) -> ProbeHead:

@@ -101,8 +101,7 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
     hierarchy = run.hierarchy
     weights = run.weights()
-    tree = hierarchy if config.data.shuffle is None else hierarchy.shuffled(config.data.shuffle)
-    loss = config.loss.build(tree)
+    loss = config.loss.build(run.tree)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
     model = initial_model(config, loss, view, seed=0)
     fill(model, weights, run.folder / WEIGHTS)

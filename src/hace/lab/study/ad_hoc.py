@@ -135,7 +135,7 @@ def probe_plan(
         for seed in seeds:
             cells = method_cells(preset, choices, dataset, model, method, seed, start)
             found += [replace(cell, validation=base.validation or None) for cell in cells]
-    return StudyPlan("probe", found, {(dataset, "probe"): replace(base.data, shuffle=None)}, ())
+    return StudyPlan("probe", found, {(dataset, "probe"): replace(base.data, shuffle=None, induce=None)}, ())
 
 
 def run_plan(

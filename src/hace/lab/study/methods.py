@@ -20,6 +20,7 @@ class Method:
         loss: The loss; a diluted method takes its d from the cell.
         diluted: Whether it has a dilution d.
         shuffled: Whether it trains on the shuffled tree.
+        induced: How many levels of groups the tree has that it makes from its training samples; None: the given tree.
         drops: Whether it trains only on samples known to a leaf.
         control: What comparing with it shows; empty for a method that is not a control.
     """
@@ -29,6 +30,7 @@ class Method:
     loss: LossConfig
     diluted: bool = False
     shuffled: bool = False
+    induced: int | None = None
     drops: bool = False
     control: str = ""
 
@@ -88,6 +90,10 @@ METHODS: dict[str, Method] = {
             diluted=True,
             control="the same target without outputs for inner nodes",
         ),
+        # A tree made from the training samples in place of the given one.
+        Method("hace_induced", "HACE, induced tree", _loss("hace"), diluted=True, induced=2),
+        Method("sce_paths_induced", "SCE, path sums, induced tree", _loss("cross_entropy_paths"), induced=2),
+        Method("soft_margin_induced", "soft margin τ=1, induced tree", _loss("soft_margin"), induced=2),
         # Other profiles of HACE's mass along the path, and its soft labels read literally.
         Method("hace_uniform", "HACE, uniform profile", _loss("hace", level_weights="uniform")),
         Method("hace_linear", "HACE, linear profile", _loss("hace", level_weights="linear")),
@@ -143,11 +149,13 @@ DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
 
 
 def _one_of_each_loss() -> Iterator[str]:
-    """The first method of every loss that takes labels at any level; a shuffled tree has none above the leaves."""
+    """The first method of every loss that takes labels at any level; trees of its own have none above the leaves."""
     seen = set()
     for key, method in METHODS.items():
         loss = method.loss.name
-        if not (method.shuffled or method.drops or loss in seen) and "labels" in loss_parameters(loss):
+        if not (
+            method.shuffled or method.induced or method.drops or loss in seen
+        ) and "labels" in loss_parameters(loss):
             seen.add(loss)
             yield key
 

@@ -322,7 +322,8 @@ def method_cells(
         labels = base.data.labels
         key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed, labels.text)
         loss = method.loss_at(dilution if method.diluted else None)
-        data = replace(base.data, shuffle=seed) if method.shuffled else base.data
+        shuffle = seed if method.shuffled else base.data.shuffle
+        data = replace(base.data, shuffle=shuffle, induce=method.induced or base.data.induce)
         data = replace(data, labels=replace(labels, drop=True)) if method.drops else data
         decays = (choices.decays or preset.decays) if preset.fixed is None else ()
         candidates = rate_candidates(rates, decays)
