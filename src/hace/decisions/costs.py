@@ -78,20 +78,19 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
 
     An answer at u costs ``price`` times its distance to the leaves below u; that is all a branch below u can save.
     """
+    where = places(h, torch.device("cpu"))
     depths, heights = np.append(h.depths, 0), np.append(h.heights, virtual_height(h))
-    leaf_depths = places(h, torch.device("cpu")).depths.numpy()
     leaf, below = np.append(h.labels >= 0, False), depths > 0
-    constant, sample = np.zeros(h.num_nodes + 1), np.zeros(1)
-    if distance == "lca_height":
-        gain = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0)
-        vague, constant = heights, constant - heights[-1]
-    elif distance == "lca_depth":
-        gain, vague, constant = 1 * below, h.max_depth - depths, constant - h.max_depth
-    else:
-        gain, vague, constant, sample = 2 * below, h.max_depth - depths, -depths, -leaf_depths
+    vague = heights if distance == "lca_height" else h.max_depth - depths
     inside = (vague * np.where(leaf, 1.0, 1 - price))[:, None]
-    if distance == "edges":
-        inside = (1 - price) * (leaf_depths[None, :] - depths[:, None])
+    if distance == "lca_height":
+        gain, constant = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0), -heights[-1]
+    elif distance == "lca_depth":
+        gain, constant = 1 * below, -h.max_depth
+    else:
+        gain, constant = 2 * below, -depths
+        leaf_depths = where.depths.numpy()[None, :] if price < 1 else depths[:, None]
+        inside = (1 - price) * (leaf_depths - depths[:, None])
 
     def tensor(values: np.ndarray) -> Tensor:
         return torch.from_numpy(np.array(values, dtype=np.float64)).to(device)
@@ -103,8 +102,8 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
         tensor(ones[:1, None]),
         tensor(ones),
         tensor(inside),
-        tensor(constant),
-        tensor(sample),
+        tensor(constant * ones),
+        tensor(-h.depths[where.columns.numpy()]) if distance == "edges" else None,
         tensor(price * vague),
     )
 

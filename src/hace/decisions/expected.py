@@ -88,9 +88,8 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Me
     def tensor(values: np.ndarray) -> Tensor:
         return torch.from_numpy(np.where(np.isfinite(values), values, 0.0)).to(device)
 
-    none = np.zeros(weight.shape[1])
-    inside = tensor(none).expand(h.num_nodes + 1, -1)
+    inside = tensor(np.zeros((1, weight.shape[1]))).expand(h.num_nodes + 1, -1)
     constant = tensor(np.zeros(h.num_nodes + 1))
     return Measure(
-        start, tensor(gain), tensor(weight), tensor(scale), inside, constant, tensor(none), 1 - tensor(own)
+        start, tensor(gain), tensor(weight), tensor(scale), inside, constant, None, 1 - tensor(own)
     )

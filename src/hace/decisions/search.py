@@ -7,8 +7,8 @@ the mass at or below v, the expected value of the answer v is
 
 Below a child v of u no answer x has more than E(u) + reach(u) P(v): a leaf outside v has the same ancestors in common with
 x as with u, so the deeper x scores no more for it than u does, and for a leaf inside v it scores at most reach(u) more.
-Branches that cannot reach the best answer known are dropped; the walk to the child of greatest mass finds a good one
-first. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
+Branches that cannot reach the best answer known are dropped; the path of the most probable leaf has a good one to begin
+with. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
 node that is looked at: at worst O(N x depth), in practice a few dozen nodes.
 """
 
@@ -44,7 +44,7 @@ class Measure:
         scale: (N + 1,).
         inside: (N + 1, K).
         constant: (N + 1,).
-        sample: (K,) weights of the term of the sample alone.
+        sample: (n,) weights of the leaves, in preorder, in the term of the sample alone; None without such a term.
         reach: (N + 1,).
     """
 
@@ -54,7 +54,7 @@ class Measure:
     scale: Tensor
     inside: Tensor
     constant: Tensor
-    sample: Tensor
+    sample: Tensor | None
     reach: Tensor
 
 
@@ -106,7 +106,7 @@ def places(h: Hierarchy, device: torch.device) -> Places:
 
 def leaf_probabilities(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) the leaf outputs renormalised, float64, in preorder."""
-    p = log_q[:, places(hierarchy, log_q.device).columns].softmax(dim=1).double()
+    p = log_q.index_select(1, places(hierarchy, log_q.device).columns).softmax(dim=1).double()
     silent = p[:, 0].isnan()
     if bool(silent.any()):
         raise DataError(
@@ -114,6 +114,13 @@ def leaf_probabilities(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
             f"row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
         )
     return p.div_(p.sum(dim=1, keepdim=True))
+
+
+def _running(x: Tensor) -> Tensor:
+    """(B, n + 1) running sums of the rows of (B, n), from 0."""
+    out = x.new_zeros(len(x), x.shape[1] + 1)
+    torch.cumsum(x, dim=1, out=out[:, 1:])
+    return out
 
 
 def best_answers(
@@ -131,8 +138,8 @@ def best_answers(
         Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
     """
     search = _Search(leaf_probabilities(log_q, hierarchy), hierarchy, measure, candidates)
-    search.descend(search.top(), greedy=True)
-    search.descend(search.top(), greedy=False)
+    search.follow_best_leaf()
+    search.descend()
     nodes, masses, values = search.best()
     return Decisions(hierarchy, nodes, masses), values
 
@@ -156,10 +163,11 @@ class _Search:
         self.p, self.h, self.measure, self.leaves_only = p, h, measure, candidates == "leaves"
         self.places, self.layout = places(h, p.device), layout(h, p.device)
         self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
-        self.running = torch.nn.functional.pad(p.cumsum(dim=1), (1, 0))
+        self.running = _running(p)
         self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
         if self.split:
-            self.by_depth = torch.nn.functional.pad(p[:, self.places.by_depth].cumsum(dim=1), (1, 0))
+            self.by_depth = _running(p.index_select(1, self.places.by_depth))
+        self.offset = p.new_zeros(len(p)) if measure.sample is None else p @ measure.sample
         self.value = p.new_full((len(p),), -torch.inf)
         none = self.labels[:0]
         self.found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
@@ -195,10 +203,23 @@ class _Search:
         if self.split:
             parts = self.by_depth[:, where.last[-1]] - self.by_depth[:, where.first[-1]]
         found = self.evaluate(row, node, mass, self.measure.start * parts)
-        self.offset = (parts * self.measure.sample).sum(dim=1)
         if self.h.rooted:
             self.keep(found, mass)
         return found
+
+    def follow_best_leaf(self) -> None:
+        """Look at the path of the most probable leaf, for an answer to beat."""
+        up = torch.from_numpy(np.append(self.h.parent_nodes, -1)).to(self.p.device)
+        chain = [self.places.columns[self.p.argmax(dim=1)]]
+        for _ in range(self.h.max_depth - 1):
+            chain.append(up[chain[-1]])
+        row, sums = torch.arange(len(self.p), device=self.p.device), self.top().sums
+        for nodes in reversed(chain):
+            some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
+            mass = self.masses(row[some], nodes[some])
+            found = self.evaluate(row[some], nodes[some], mass, sums[some])
+            self.keep(found, mass)
+            sums[some] = found.sums
 
     def keep(self, found: _Frontier, mass: Tensor) -> None:
         """Note the answers that are the best so far, or as good."""
@@ -215,25 +236,22 @@ class _Search:
         slack = TIE * (best + self.offset[row]).abs().clamp(min=1.0)
         return torch.where(best > -torch.inf, best - slack, best)
 
-    def descend(self, frontier: _Frontier, greedy: bool) -> None:
-        """Look at all nodes below a frontier that may be best; with ``greedy``, at those on the walk down only."""
+    def descend(self, frontier: _Frontier | None = None) -> None:
+        """Look at all nodes below a frontier, or below the top, that may be best."""
         start, count, child = self.layout.children
+        frontier = self.top() if frontier is None else frontier
         while len(frontier.row):
             number = count[frontier.node]
             parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
-            within = torch.arange(len(parent), device=number.device) - (number.cumsum(0) - number)[parent]
-            node, row = child[start[frontier.node][parent] + within], frontier.row[parent]
+            first = start[frontier.node] - (number.cumsum(0) - number)
+            node = child[first[parent] + torch.arange(len(parent), device=number.device)]
+            row = frontier.row[parent]
             mass = self.masses(row, node)
-            if greedy:
-                most = mass.new_full((len(number),), -1.0).scatter_reduce(0, parent, mass, "amax")
-                kept = mass >= most[parent]
-            else:
-                bound = frontier.value[parent] + self.measure.reach[frontier.node[parent]] * mass
-                kept = bound >= self.least(row)
-            kept = kept.nonzero().squeeze(1)
-            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(frontier.row) > 1:
+            bound = frontier.value[parent] + self.measure.reach[frontier.node][parent] * mass
+            kept = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
+            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
                 for half in torch.arange(len(number), device=number.device).tensor_split(2):
-                    self.descend(frontier.take(half), greedy)
+                    self.descend(frontier.take(half))
                 return
             mass = mass[kept]
             frontier = self.evaluate(row[kept], node[kept], mass, frontier.sums[parent[kept]])
