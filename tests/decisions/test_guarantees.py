@@ -337,3 +337,7 @@ def test_a_record_survives_json(population: tuple) -> None:
         guaranteed_threshold(z, y, h).predict(torch.zeros(1, 4), ANIMALS.build())
     with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.1'"):
         GuaranteedThreshold.from_dict({"format": "other"})
+    values = guaranteed_threshold(z, y, h).to_dict()
+    for change in ({"threshold": 2}, {"threshold": [["x1", math.nan]]}, {"rule": "cost"}):
+        with pytest.raises(DataError, match="thresholds from 0 to 1 and a rule with a threshold"):
+            GuaranteedThreshold.from_dict(values | change)

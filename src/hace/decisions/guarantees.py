@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from hace.decisions.decisions import Decisions
-from hace.decisions.outcomes import Outcomes, first_nodes, greatest_distance, outcomes_of
+from hace.decisions.outcomes import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
 from hace.decisions.promises import Promise
 from hace.decisions.rules import predict
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.tensors import layout
+from hace.losses.checks import is_number
 
 _FORMAT = "hace.threshold.1"
 _ASSUMED = (
@@ -149,6 +150,13 @@ class GuaranteedThreshold:
         given = {name: values[name] for name in fields}
         if isinstance(given["threshold"], list):
             given["threshold"] = dict(given["threshold"])
+        found = given["threshold"].values() if isinstance(given["threshold"], dict) else [given["threshold"]]
+        wrong = [t for t in found if not is_number(t) or not 0 <= t <= 1]
+        if wrong or (given["rule"], given["constrained"]) not in LADDERS:
+            raise DataError(
+                "A threshold record must have thresholds from 0 to 1 and a rule with a threshold. Got "
+                f"{wrong[0] if wrong else given['rule']!r}. Calibrate again."
+            )
         return cls(**given)
 
 
