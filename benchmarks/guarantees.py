@@ -302,6 +302,10 @@ def main() -> None:
             f"{head.name}: rate {head.rate:g}, temperature {head.temperature:.3f}, top-1 {float(top):.4f}",
             flush=True,
         )
+        for rule, constrained in (("walk down", True), ("most informative", False)):
+            form = {"constrained": constrained, "outputs": head.outputs}
+            curve = hace.metrics.operating_curve(head.scores, head.labels, head.hierarchy, **form)
+            print(f"  area under the operating curve, {rule}: {curve.area:.4f}", flush=True)
         heads.append(head)
     cases = kept(heads)
     if options.figure is not None:
