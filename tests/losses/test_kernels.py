@@ -16,13 +16,18 @@ from hypothesis import strategies as st
 import hace
 from hace import DataError, HACELoss, HXELoss, build_loss
 from hace.losses import kernels
-from tests.hierarchies import ANIMALS, DIAMOND, KINDS, forests, random_plain, trees
+from tests.hierarchies import ANIMALS, DIAMOND, KINDS, dags, forests, random_plain, trees
 from tests.loss_cases import CASES, KERNEL, examples, logits, with_gradient
 
-# What the kernel computes: float32, trees, tables of the one equation.
+# What the kernel computes in float32, by hierarchy.
+OF_DAGS = ["hce", "hace", "hace_smooth", "hace_soft", "hace_soft_depth"]
+OF_LABELS = [
+    *("conditional_softmax", "soft_label", "soft_label_edges"),
+    *("simloss", "simloss_zero", "expected_distance", "expected_edges"),
+]
 SERVED = [
-    *("hxe", "hxe_height", "hxe_tree", "hxe_height_tree", "hce", "hace", "hace_smooth"),
-    *("hace_soft", "hace_soft_depth", "hace_leaves", "hace_paths", "hxe_paths"),
+    *("hxe", "hxe_height", "hxe_tree", "hxe_height_tree", "hace_leaves", "hace_paths", "hxe_paths"),
+    *(*OF_DAGS, *OF_LABELS),
 ]
 SUMS = ["ce_paths", "soft_label_paths", "simloss_paths"]  # of which it computes the path sums alone
 
@@ -67,19 +72,41 @@ def test_kernel_equals_pure(plain, case, labels, reduction, scale, weighted) -> 
     agree(case, h, z, logits(size + 1, size, seed=1).softmax(dim=1).float(), **shared)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "dag" not in kind])
+@examples(30)
+@given(
+    plain=dags(40),
+    case=st.sampled_from(OF_DAGS),
+    reduction=st.sampled_from(["none", "mean"]),
+    scale=st.sampled_from([1.0, 30.0, 1e4]),
+)
+def test_kernel_equals_pure_on_dags(plain, case, reduction, scale) -> None:
+    h = plain.build()
+    z = logits(h.num_nodes + 1, h.num_nodes, seed=h.num_nodes, scale=scale).float()
+    if h.num_nodes > 1:
+        z[0, -1] = -torch.inf  # a class that is masked out
+    target = torch.cat([torch.arange(h.num_nodes), torch.tensor([-100])])
+    weight = torch.linspace(0.5, 2.0, h.num_nodes).tolist()
+    agree(case, h, z, target, labels="nodes", reduction=reduction, weight=weight)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_kernel_equals_pure_at_every_width(kind: str) -> None:
     for size in (15, 16, 17, 31, 33, 600, 1100):  # around vectors of 16 and blocks of 512
         agree_at_width(kind, size)
 
 
 def agree_at_width(kind: str, size: int) -> None:
-    h = random_plain(kind, size, max_nodes=size).build()
+    plain = random_plain(kind, size, max_nodes=size)
+    h = plain.build()
     y = torch.arange(4) % h.num_leaves
-    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves", "hace_paths"):
+    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves", "hace_paths", *OF_LABELS):
+        if not CASES[case].fits(plain) or (case in OF_LABELS and not h.is_tree):
+            continue
         columns = len(CASES[case].columns(h))
         for scale in (1.0, 40.0):
             agree(case, h, logits(4, columns, seed=size, scale=scale).float(), y, reduction="none")
+    if not h.is_tree:
+        return
     z = logits(4, h.num_nodes, seed=size).float()
     with kernels.disabled():
         wanted = hace.node_log_probs(z.double(), h, "nodes")
@@ -87,7 +114,7 @@ def agree_at_width(kind: str, size: int) -> None:
 
 
 def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trees in float32 go through it; DAGs, float64 and second derivatives do not."""
+    """Float32 goes through it; float64, and path sums and distances on DAGs, do not."""
     calls = []
 
     class Counted:
@@ -110,8 +137,12 @@ def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(used(case)) == 1, case  # value and gradient in one call
     for case in SUMS:
         assert used(case) == ["path_sums"] * 2, case  # down and up
-    assert used("hace_paths", DIAMOND) == used("ce_paths", dtype=torch.float64) == []
-    assert used("hace", DIAMOND) == used("hace", dtype=torch.float64) == used("conditional_softmax") == []
+    for case in OF_DAGS:
+        assert used(case, DIAMOND) == ["dag_loss"], case
+    assert (
+        used("hace_paths", DIAMOND) == used("simloss", DIAMOND) == used("ce_paths", dtype=torch.float64) == []
+    )
+    assert used("hace", dtype=torch.float64) == used("hace_leaves", DIAMOND) == []
     with kernels.disabled():
         assert used("hace") == []
     calls.clear()
@@ -123,7 +154,7 @@ def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_status_and_switch() -> None:
-    assert kernels.status() == "compiled kernel (float32 on CPU, trees)"
+    assert kernels.status() == "compiled kernel (float32 on CPU)"
     with kernels.disabled():
         assert kernels.status() == "pure PyTorch: kernel switched off"
         with kernels.disabled():
@@ -181,7 +212,8 @@ def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> 
 
 
 def test_wrong_calls_of_the_extension_are_python_errors() -> None:
-    for name in ("path_loss", "path_sum_loss", "path_sums", "dense_loss", "node_log_probs"):
+    names = ("path_loss", "path_sum_loss", "path_sums", "dense_loss", "node_log_probs")
+    for name in (*names, "dag_loss", "sibling_loss", "ring_loss"):
         with pytest.raises(TypeError, match=f"{name} takes"):
             getattr(kernels._kernels, name)(1, 2)
 

@@ -19,6 +19,7 @@ from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
 from hace.losses.checks import check_choice
 from hace.losses.head import Head, Outputs
+from hace.losses.kernels.tree_loss import BatchLabels
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.table_module import TableModule
 
@@ -214,12 +215,14 @@ class HierarchicalLoss(TableModule, ABC):
         """Losses as ``reduction`` wants them; a mean is divided already."""
         if self.reduction == "none":
             return losses.reshape(shape)
+        if losses.ndim == 0:
+            return losses
         if losses.numel() == 0 and self.reduction == "mean":
             return losses.sum() * torch.nan  # as torch: nothing to take the mean of
         return losses.sum()
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        """Losses that only need to be added up: divided by the mean's denominator, 0 where ignored."""
+        """Losses that only need to be added up, divided by the mean's denominator and 0 where ignored; or their sum."""
         kept = target != self.ignore_index
         self._check_labels(target, kept)
         rows = torch.where(kept, target, 0)
@@ -235,6 +238,14 @@ class HierarchicalLoss(TableModule, ABC):
         if self.label_weight is not None:
             weights = torch.where(kept, self.label_weight[torch.where(kept, target, 0)], 0.0)
         return losses / weights.sum().to(losses.dtype)
+
+    def _kernel_labels(self, z: Tensor, target: Tensor) -> BatchLabels | None:
+        """The labels as the kernel takes them; None where it does not serve these tensors."""
+        if len(z) == 0 or not kernels.usable(z, target):
+            return None
+        # A copy: the graph may be used again after the caller has written new labels into its tensor.
+        target = target.clone(memory_format=torch.contiguous_format)
+        return BatchLabels(target, self.label_weight, self.ignore_index, self.reduction)
 
     def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
         return self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), target))
@@ -254,7 +265,7 @@ class HierarchicalLoss(TableModule, ABC):
             raise DataError(f"bias must be ({self.num_outputs},) or None. Got {tuple(bias.shape)}.")
 
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
-        if target.dtype in (torch.bool,) or target.is_complex():
+        if target.dtype is torch.bool or target.is_complex():
             raise DataError(
                 f"target must hold integer labels or floating-point soft targets. Got {target.dtype}."
             )
@@ -263,7 +274,7 @@ class HierarchicalLoss(TableModule, ABC):
                 f"target must have the shape of input without its class dimension, {tuple(shape)}. "
                 f"Got {tuple(target.shape)}."
             )
-        return target.reshape(-1).long()
+        return target if target.ndim == 1 and target.dtype is torch.int64 else target.reshape(-1).long()
 
     def _soft_rows(self, input: Tensor, target: Tensor) -> Tensor:
         dim = 0 if input.ndim == 1 else 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import torch
 from torch import Tensor
 
 from hace.hierarchy import Hierarchy
-from hace.losses import numerics
+from hace.losses import kernels, numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, require_tree
+from hace.losses.kernels.label_losses import Siblings, sibling_loss
 
 
 class ConditionalSoftmaxLoss(LabelLoss):
@@ -68,6 +72,24 @@ class ConditionalSoftmaxLoss(LabelLoss):
         """(B, n, ...) log-probabilities of the classes in label order."""
         rows, restore = self.head.rows(z)
         return restore(self._log_probs(rows).index_select(1, self.head.leaf_nodes))
+
+    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+        labels = None if kernels.compiling() else self._kernel_labels(z, target)
+        tree = None if labels is None else self.kept("siblings", self._siblings)
+        if labels is None or tree is None:
+            return super()._reduced(z, target)
+        return sibling_loss(z, labels, tree, partial(super()._reduced, target=labels.target))
+
+    def _siblings(self) -> Siblings | None:
+        """The groups, for the kernel; None where the buffers are elsewhere."""
+        if not kernels.is_plain(self.group):
+            return None
+        member = self.group.argsort(stable=True)
+        groups = torch.arange(self.hierarchy.num_nodes + 2)
+        first = torch.searchsorted(self.group[member], groups)
+        return Siblings(
+            self.label_nodes, self.head.parent, first, member.to(torch.int32), self.hierarchy.rooted
+        )
 
     def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""

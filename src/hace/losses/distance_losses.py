@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -14,10 +15,11 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
-from hace.losses import numerics
+from hace.losses import kernels, numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
 from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
+from hace.losses.kernels.label_losses import EXPECTED, SIMILARITY, ring_loss
 from hace.losses.leaf_distances import LeafDistances
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
@@ -40,6 +42,8 @@ class DistanceLoss(LabelLoss):
     """
 
     allowed_outputs = get_args(LeafOutputs)
+    kernel_kind: int | None = None  # the kernel's number for this loss, or None
+    kernel_strength = 1.0
 
     def __init__(
         self,
@@ -64,6 +68,17 @@ class DistanceLoss(LabelLoss):
         )
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
+
+    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+        kind, served = self.kernel_kind, self.head.outputs == "leaves" and not kernels.compiling()
+        labels = None if kind is None or not served else self._kernel_labels(z, target)
+        rings = (
+            None if labels is None else self.kept("rings", partial(self.distances.rings, self.head.column))
+        )
+        if kind is None or labels is None or rings is None:
+            return super()._reduced(z, target)
+        pure = partial(super()._reduced, target=labels.target)
+        return ring_loss(z, labels, rings, kind, self.kernel_strength, pure)
 
     @abstractmethod
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
@@ -149,6 +164,8 @@ class SimLoss(DistanceLoss):
         )
         self.reduction_factor = reduction_factor
         self.constant("log_similarity", self._checked_similarity(similarity))
+        self.kernel_kind = SIMILARITY if similarity is None else None
+        self.kernel_strength = math.log(reduction_factor) if reduction_factor > 0 else -math.inf
 
     def rows(self, rows: Tensor) -> Tensor:
         """(B,) labels -> (B, n) distances to the classes, or the logarithms of given similarities."""
@@ -216,6 +233,8 @@ class ExpectedDistanceLoss(DistanceLoss):
     Reference: Deng et al., "What Does Classifying More Than 10,000 Image Categories Tell Us?" (2010), hierarchical
     cost.
     """
+
+    kernel_kind = EXPECTED
 
     def __init__(
         self,

@@ -43,11 +43,14 @@ class Head(TableModule):
     level_parents: Tensor
     level_places: Tensor
     parent: Tensor
+    level: Tensor
     low: Tensor
     high: Tensor
     column: Tensor | None
     ancestor: Tensor
     descendant: Tensor
+    below_first: Tensor
+    below: Tensor
 
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs, sharing: float = 1.0) -> None:
         super().__init__()
@@ -62,12 +65,16 @@ class Head(TableModule):
         self.constant("leaf_nodes", h.leaf_nodes)
         if h.is_tree:
             self.constant("parent", np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes))
+            self.constant("level", (h.depths - h.depths.min()).astype(np.int32))
             self._set_levels(h)
             self._set_ranges(h)
         else:
             ancestor, descendant = h.reachability()
+            self.constant("column", None)
             self.constant("ancestor", ancestor)
             self.constant("descendant", descendant)
+            self.constant("below_first", np.searchsorted(ancestor, np.arange(h.num_nodes + 1)))
+            self.constant("below", descendant.astype(np.int32))
 
     def _set_levels(self, h: Hierarchy) -> None:
         nodes = np.argsort(h.depths, kind="stable")
@@ -117,7 +124,7 @@ class Head(TableModule):
         if not self.hierarchy.is_tree:
             return numerics.dag_log_probs(z, self.ancestor, self.descendant)
         if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
-            return kernel_log_probs(z, self.parent)
+            return kernel_log_probs(z, self.parent, self.level)
         return numerics.tree_log_probs(z, self.levels)
 
     def node_log_probs(self, z: Tensor) -> Tensor:
@@ -170,10 +177,10 @@ class Head(TableModule):
         """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
         self.check_width(z, owner)
         wide = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
+        if z.ndim == 2:
+            return wide, _unchanged
         if z.ndim == 1:
             return wide[None], lambda out: out[0]
-        if z.ndim == 2:
-            return wide, lambda out: out
         batch, rest = z.shape[0], z.shape[2:]
         flat = wide.movedim(1, -1)
         return flat.reshape(-1, z.shape[1]), lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(
@@ -197,6 +204,10 @@ class Head(TableModule):
             f"{owner} expects logits over all {self.num_outputs} {what}, got {width} columns.{hint} "
             "Build the model with num_classes=loss.num_outputs."
         )
+
+
+def _unchanged(rows: Tensor) -> Tensor:
+    return rows
 
 
 def head_for(

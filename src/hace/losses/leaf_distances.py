@@ -10,7 +10,9 @@ from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import leaf_ranges, preorder_labels
-from hace.losses import numerics
+from hace.losses import kernels, numerics
+from hace.losses.kernels.label_losses import Rings
+from hace.losses.kernels.tree_loss import Ranges
 from hace.losses.table_module import TableModule
 from hace.losses.tables import distance_parts, path_entries
 
@@ -68,6 +70,17 @@ class LeafDistances(TableModule):
         self.constant("leaf", leaf[h.labels >= 0])
         self.constant("place", np.argsort(preorder_labels(h)))  # position of each label in preorder
         self.constant("label", h.labels[rows])
+
+    def rings(self, column: Tensor | None) -> Rings | None:
+        """The distances as the kernel takes them; None on a DAG, or where the buffers are elsewhere.
+
+        Args:
+            column: the column of each class, in preorder; None if they are the same.
+        """
+        if not self.is_tree or not kernels.is_plain(self.start):
+            return None
+        ranges, leaf = Ranges(self.low, self.high, column), self.leaf if bool(self.leaf.any()) else None
+        return Rings(self.start, self.node, ranges, self.own, self.at, leaf, self.label, self.outside)
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""

@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import preorder_labels
 from hace.losses import numerics
 from hace.losses.kernels import path_sums as kernel
 from hace.losses.table_module import TableModule
@@ -27,12 +28,10 @@ class PathSums(TableModule):
 
     leaf_nodes: Tensor
     factor: Tensor
-    leaf_places: Tensor
-    leaf_above: Tensor
-    preorder_leaves: Tensor
-    preorder_above: Tensor
-    inner_nodes: Tensor
-    inner_above: Tensor
+    level: Tensor
+    end: Tensor
+    parent: Tensor
+    label: Tensor
     pair_nodes: Tensor
     pair_labels: Tensor
 
@@ -48,16 +47,10 @@ class PathSums(TableModule):
             self.constant("pair_nodes", ancestor[ends])
             self.constant("pair_labels", h.labels[descendant[ends]])
             return
-        inner = np.flatnonzero(h.labels < 0)
-        place = np.zeros(h.num_nodes + 1, dtype=np.int32)  # the last entry serves parent -1: none
-        place[inner] = np.arange(1, len(inner) + 1)
-        self.constant("inner_nodes", inner.astype(np.int32))
-        self.constant("inner_above", place[h.parent_nodes[inner]])
-        self.constant("leaf_places", h.leaf_nodes.astype(np.int32))
-        self.constant("leaf_above", place[h.parent_nodes[h.leaf_nodes]])
-        in_order = np.sort(h.leaf_nodes)
-        self.constant("preorder_leaves", in_order.astype(np.int32))
-        self.constant("preorder_above", place[h.parent_nodes[in_order]])
+        self.constant("level", (h.depths - h.depths.min()).astype(np.int32))
+        self.constant("end", h.subtree_ends)
+        self.constant("parent", np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes))
+        self.constant("label", preorder_labels(h).astype(np.int32))
 
     @property
     def adds(self) -> bool:
@@ -66,15 +59,8 @@ class PathSums(TableModule):
 
     @property
     def tree(self) -> kernel.Tree:
-        """The paths of the classes in label order, for the kernel."""
-        return kernel.Tree(
-            self.leaf_places, self.leaf_above, self.inner_nodes, self.inner_above, self.sharing
-        )
-
-    @property
-    def preorder_tree(self) -> kernel.Tree:
-        """The same with the classes in preorder."""
-        return self.tree._replace(leaf_nodes=self.preorder_leaves, leaf_above=self.preorder_above)
+        """The paths of the classes, for the kernel."""
+        return kernel.Tree(self.level, self.end, self.parent, self.label, self.sharing)
 
     def forward(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool = False) -> Tensor:
         """(B, N) outputs -> (B, n) logits of the classes in label order.

@@ -19,7 +19,14 @@ from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
-from hace.losses.kernels.tree_loss import BatchLabels, DenseRows, KernelRows, Ranges, SparseTable, tree_loss
+from hace.losses.kernels.tree_loss import (
+    Below,
+    DenseRows,
+    KernelRows,
+    Ranges,
+    SparseTable,
+    tree_loss,
+)
 from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
 
@@ -109,6 +116,8 @@ class TableLoss(HierarchicalLoss):
         self.constant("node", built.node)
         self.constant("value", built.value * np.repeat(scale, np.diff(built.start)))
         self.constant("shared", background if uniform else None)
+        everywhere = outputs == "nodes" or (hierarchy.is_tree and not uniform)
+        self._labels_served = aggregate and everywhere and soft_label_beta is None
         self.soften = None
         if soft_label_beta is not None:
             self.soften = LeafDistances(hierarchy, nodes, distance)
@@ -136,21 +145,26 @@ class TableLoss(HierarchicalLoss):
     # ------------------------------------------------------------------ class labels
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        if self.soften is not None or z.shape[0] == 0 or not self._kernel_serves(z, self.start, target):
+        labels = self._kernel_labels(z, target) if self._labels_served and self._compiled_too else None
+        if labels is None:
             return super()._reduced(z, target)
-        # A copy: the graph may be used again after the caller has written new labels into its tensor.
-        target = target.clone(memory_format=torch.contiguous_format)
-        rows = KernelRows(
-            BatchLabels(target, self.label_weight, self.ignore_index, self.reduction),
-            SparseTable(self.start, self.node, self.value),
-        )
-        if self.shared is not None:
-            rows = rows._replace(dense=DenseRows(self.head.parent, self.shared))
-        else:
-            rows = rows._replace(ranges=Ranges(self.head.low, self.head.high, self.head.column))
-        if self.head.path_sums is not None:
-            rows = rows._replace(paths=self.head.path_sums.preorder_tree)
-        return tree_loss(z, rows, partial(super()._reduced, target=target))
+        rows = self._constant_rows() if kernels.compiling() else self.kept("rows", self._constant_rows)
+        if rows is None:
+            return super()._reduced(z, target)
+        return tree_loss(z, KernelRows(labels, *rows[1:]), partial(super()._reduced, target=labels.target))
+
+    def _constant_rows(self) -> KernelRows | None:
+        """What the kernel needs for every batch of labels; None where the buffers are elsewhere."""
+        if not kernels.compiling() and not kernels.is_plain(self.start):
+            return None
+        head, table = self.head, SparseTable(self.start, self.node, self.value)
+        shared = None if self.shared is None else self._dense_kernel_rows(self.shared.float())
+        if not self.hierarchy.is_tree:
+            return KernelRows(None, table, dense=shared, below=Below(head.below_first, head.below))
+        if shared is not None:
+            return KernelRows(None, table, dense=shared)
+        ranges = Ranges(head.low, head.high, head.column)
+        return KernelRows(None, table, ranges, paths=None if head.path_sums is None else head.path_sums.tree)
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
         if target.is_floating_point() or len(layer.features) == 0 or not self._on_one_path:
@@ -199,9 +213,11 @@ class TableLoss(HierarchicalLoss):
         return self._dense_losses(z, self._dense_rows(target))
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
-        served = self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
-        if served and self._kernel_serves(z, self.start, dense):
-            rows = KernelRows(dense=DenseRows(self.head.parent, dense))
+        served = self.aggregate and self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
+        if served and self._compiled_too and kernels.usable(z, self.start, dense):
+            rows = KernelRows(dense=self._dense_kernel_rows(dense.to(torch.float32).contiguous()))
+            if not self.hierarchy.is_tree:
+                rows = rows._replace(below=Below(self.head.below_first, self.head.below))
             return tree_loss(z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense))
         return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
@@ -259,11 +275,11 @@ class TableLoss(HierarchicalLoss):
             return self.head.aggregate(z)
         return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
 
-    def _kernel_serves(self, z: Tensor, *others: Tensor) -> bool:
-        served = (
-            self.aggregate
-            and self.hierarchy.is_tree
-            and (self.shared is None or self.head.outputs == "nodes")
-            and (self.head.outputs != "paths" or kernels.has("path_sum_loss"))
-        )
-        return served and kernels.usable(z, *others)
+    def _dense_kernel_rows(self, mass: Tensor) -> DenseRows:
+        tree = (self.head.parent, self.head.level) if self.hierarchy.is_tree else ()
+        return DenseRows(mass, *tree)
+
+    @property
+    def _compiled_too(self) -> bool:
+        """Whether the kernel serves here, as far as ``torch.compile`` matters: graphs hold it for trees only."""
+        return self.hierarchy.is_tree or not kernels.compiling()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+Made = TypeVar("Made")
 
 
 class TableModule(nn.Module):
@@ -19,6 +21,7 @@ class TableModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self._kept: dict[str, Any] = {}
         self._exact: dict[
             str, np.ndarray
         ] = {}  # arrays, not tensors: torch would take those for part of the model
@@ -30,8 +33,24 @@ class TableModule(nn.Module):
         tensor = None if value is None else torch.from_numpy(self._exact[name])
         self.register_buffer(name, tensor, persistent=False)
 
+    def kept(self, name: str, make: Callable[[], Made]) -> Made:
+        """What ``make`` makes of the buffers, kept for the next call until they move or the module is copied.
+
+        Args:
+            name: its name.
+            make: makes it.
+        """
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled: nothing that is kept."""
+        return {**self.__dict__, "_kept": {}}
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
         # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.
+        self._kept.clear()
         for name in self._exact:
             self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
         super()._apply(fn, recurse)

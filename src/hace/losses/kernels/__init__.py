@@ -1,4 +1,4 @@
-"""The compiled accelerator: optional, for float32 on the CPU, over trees and forests.
+"""The compiled accelerator: optional, for float32 on the CPU.
 
 It computes what :mod:`hace.losses.numerics` computes and passes the same tests. It is built with the package where
 a C compiler is at hand; without it everything works in plain PyTorch. Eager code calls it directly;
@@ -8,7 +8,7 @@ It is plain C in a CPython extension. That needs no torch headers, so that one b
 seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
 so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
 
-The questions that decide whether it may serve a call are here; `tree_loss` and `path_sums` call it.
+The questions that decide whether it may serve a call are here; `tree_loss`, `label_losses` and `path_sums` call it.
 
 Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
 """
@@ -51,7 +51,7 @@ def status() -> str:
     """One line: whether the accelerator is in use, and if not, why."""
     if _kernels is None:
         return f"pure PyTorch: kernel {_reason}"
-    return "compiled kernel (float32 on CPU, trees)" if _on else "pure PyTorch: kernel switched off"
+    return "compiled kernel (float32 on CPU)" if _on else "pure PyTorch: kernel switched off"
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def usable(z: Tensor, *others: Tensor | None) -> bool:
     if not _on or _kernels is None or z.dtype is not torch.float32:
         return False
     if compiling():
-        on_cpu = z.device.type == "cpu" and all(t is None or t.device.type == "cpu" for t in others)
+        on_cpu = z.is_cpu and all(t is None or t.is_cpu for t in others)
         return on_cpu and not exporting()
     return not transformed() and is_plain(z) and all(t is None or is_plain(t) for t in others)
 

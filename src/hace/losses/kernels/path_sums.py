@@ -17,22 +17,17 @@ _DOWN, _CENTRED, _UP = 0, 1, 2
 
 
 class Tree(NamedTuple):
-    """The paths of a tree.
+    """The paths of a tree, its nodes in preorder.
 
-    ``leaf_nodes`` is the node of each class; ``inner_nodes`` the inner nodes, parents first; ``leaf_above`` and
-    ``inner_above`` are 1 + the place of the parent in ``inner_nodes``, or 0 without a parent; ``sharing`` is s.
+    ``level`` is each node's, the tops' being 0; ``end`` where its subtree ends; ``parent`` the node above it (N for none);
+    ``label`` the class of each leaf, in preorder; ``sharing`` is s.
     """
 
-    leaf_nodes: Tensor
-    leaf_above: Tensor
-    inner_nodes: Tensor
-    inner_above: Tensor
+    level: Tensor
+    end: Tensor
+    parent: Tensor
+    label: Tensor
     sharing: float
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return len(self.leaf_nodes) + len(self.inner_nodes)
 
 
 def serves(z: Tensor, tree: Tree) -> bool:
@@ -68,7 +63,7 @@ class _PathSums(torch.autograd.Function):
             found = _PathSums.apply(outer, ctx.tree, _UP if up else _DOWN, ctx.pure)
         elif up:
             with torch.enable_grad():
-                z = torch.zeros(len(outer), ctx.tree.num_nodes, requires_grad=True)
+                z = torch.zeros(len(outer), len(ctx.tree.level), requires_grad=True)
                 (found,) = torch.autograd.grad(ctx.pure(z), z, outer, create_graph=outer.requires_grad)
         else:
             found = ctx.pure(outer)
@@ -77,10 +72,10 @@ class _PathSums(torch.autograd.Function):
 
 def _compute(x: Tensor, tree: Tree, way: int) -> Tensor:
     x = x.detach().contiguous()
-    sizes = (tree.num_nodes, len(tree.leaf_nodes), len(tree.inner_nodes))
-    out = x.new_empty(len(x), sizes[0] if way == _UP else sizes[1])
+    nodes, classes = len(tree.level), len(tree.label)
+    out = x.new_empty(len(x), nodes if way == _UP else classes)
     kernels._kernels.path_sums(
-        *(x.data_ptr(), len(x), out.data_ptr(), *sizes, *(t.data_ptr() for t in tree[:4])),
+        *(x.data_ptr(), len(x), out.data_ptr(), nodes, classes, tree.level.data_ptr(), tree.label.data_ptr()),
         *(tree.sharing, way, torch.get_num_threads()),
     )
     return out
@@ -92,26 +87,18 @@ def _compute(x: Tensor, tree: Tree, way: int) -> Tensor:
 @torch.library.custom_op(
     "hace::path_sums",
     mutates_args=(),
-    schema="(Tensor x, Tensor leaf_nodes, Tensor leaf_above, Tensor inner_nodes, Tensor inner_above, float sharing, "
-    "int way) -> Tensor",
+    schema="(Tensor x, Tensor level, Tensor end, Tensor parent, Tensor label, float sharing, int way) -> Tensor",
 )
 def _path_sums_op(
-    x: Tensor,
-    leaf_nodes: Tensor,
-    leaf_above: Tensor,
-    inner_nodes: Tensor,
-    inner_above: Tensor,
-    sharing: float,
-    way: int,
+    x: Tensor, level: Tensor, end: Tensor, parent: Tensor, label: Tensor, sharing: float, way: int
 ) -> Tensor:
-    return _compute(x, Tree(leaf_nodes, leaf_above, inner_nodes, inner_above, sharing), way)
+    return _compute(x, Tree(level, end, parent, label, sharing), way)
 
 
 @_path_sums_op.register_fake
 def _(x: Tensor, *rest: Any) -> Tensor:
-    leaf_nodes, _, inner_nodes, _, _, way = rest
-    leaves = leaf_nodes.shape[0]
-    return x.new_empty(x.shape[0], leaves + inner_nodes.shape[0] if way == _UP else leaves)
+    level, _, _, label, _, way = rest
+    return x.new_empty(x.shape[0], level.shape[0] if way == _UP else label.shape[0])
 
 
 def _keep_tree(ctx, inputs: tuple[Any, ...], output: Tensor) -> None:

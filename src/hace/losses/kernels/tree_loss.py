@@ -1,14 +1,16 @@
-"""The compiled losses over a tree: value and gradient in one call."""
+"""The compiled losses of a table, over trees and DAGs: value and gradient in one call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hace.losses import kernels
+from hace.losses.kernels.autograd import kernel_loss
 from hace.losses.kernels.path_sums import Tree
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -40,18 +42,29 @@ class Ranges(NamedTuple):
 
 
 class DenseRows(NamedTuple):
-    """Targets at all nodes: one row (N,) that all samples share, or a row (B, N) for each; and each node's parent."""
+    """Targets at all nodes: one row (N,) that all samples share, or a row (B, N) for each, in float32.
 
-    parent: Tensor
+    On a tree ``parent`` is the node above each node (N for none), ``level`` its level, the tops' being 0.
+    """
+
     mass: Tensor
+    parent: Tensor | None = None
+    level: Tensor | None = None
+
+
+class Below(NamedTuple):
+    """All at or below each node of a DAG: those of node v begin at ``first[v]`` in ``member``."""
+
+    first: Tensor
+    member: Tensor
 
 
 class KernelRows(NamedTuple):
-    """What a loss over a tree needs besides the logits.
+    """What a loss needs besides the logits.
 
     With ``dense`` every node counts: the label's row of ``table`` is added to it (without ``labels``, nothing is). Without
     it only the label's path counts, by its ``ranges``. With ``paths`` the logits are outputs of all nodes whose path sums
-    count, with the leaves in preorder.
+    count, with the leaves in preorder. With ``below`` the hierarchy is a DAG.
     """
 
     labels: BatchLabels | None = None
@@ -59,10 +72,11 @@ class KernelRows(NamedTuple):
     ranges: Ranges | None = None
     dense: DenseRows | None = None
     paths: Tree | None = None
+    below: Below | None = None
 
 
 def tree_loss(z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B,) losses, each already divided as ``reduction`` says, so that their sum is the reduced loss.
+    """The reduced loss, or (B,) losses that only need to be added up.
 
     Args:
         z: (B, C) float32 logits.
@@ -72,79 +86,74 @@ def tree_loss(z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> 
     if torch.compiler.is_compiling():
         needed = torch.is_grad_enabled() and z.requires_grad
         return _tree_loss_op(z, *_flat(rows), needed)[0]
-    return _TreeLoss.apply(z, rows, pure)
+    summed = rows.labels is not None and rows.labels.reduction != "none"
+    return kernel_loss(z, partial(_compute, rows=rows, summed=summed), pure)
 
 
-def kernel_log_probs(z: Tensor, parent: Tensor) -> Tensor:
+def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
     """(B, N) log q* of every node of a tree, without gradient."""
     if torch.compiler.is_compiling():
-        return _node_log_probs_op(z, parent)
+        return _node_log_probs_op(z, parent, level)
     z = z.detach().contiguous()
     out = torch.empty_like(z)
     kernels._kernels.node_log_probs(
-        z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), torch.get_num_threads()
+        *(z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), level.data_ptr()),
+        torch.get_num_threads(),
     )
     return out
 
 
-class _TreeLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z: Tensor, rows: KernelRows, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
-        loss, ctx.grad = _compute(z, rows, ctx.needs_input_grad[0])
-        ctx.save_for_backward(z)
-        ctx.rows, ctx.pure = rows, pure
-        return loss
+def batch_arguments(
+    z: Tensor, loss: Tensor, grad: Tensor | None, summed: bool, labels: BatchLabels | None, size: int
+) -> tuple[int, ...]:
+    """What every loss of the extension takes first: the batch and its labels.
 
-    @staticmethod
-    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
-        (z,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
-            (grad,) = torch.autograd.grad(ctx.pure(z), z, torch.ones_like(outer[0]), create_graph=True)
-            return grad * outer[0][:, None], None, None
-        # The gradient was made with the loss. It is handed over once, and recomputed if the graph is used twice.
-        grad, ctx.grad = ctx.grad, None
-        if grad is None:
-            grad = _compute(z, ctx.rows, True)[1]
-        assert grad is not None
-        if not _all_ones(outer[0]):
-            grad = grad.mul_(outer[0][:, None])
-        return grad, None, None
+    Args:
+        z: (B, C) contiguous logits.
+        loss: (B,), or () if ``summed``.
+        grad: like ``z``, or None.
+        summed: whether the sum of the losses is wanted.
+        labels: the labels, or None.
+        size: how many labels there are.
+    """
+    batch = (z.data_ptr(), *z.shape, loss.data_ptr(), summed, _address(grad))
+    if labels is None:
+        return (*batch, 0, -100, 0, 0, 0)
+    target, weight, ignore_index, reduction = labels
+    return (*batch, target.data_ptr(), ignore_index, _address(weight), _REDUCTIONS[reduction], size)
 
 
-def _all_ones(x: Tensor) -> bool:
-    return x.numel() == 0 or (x.stride(0) == 0 and x[0].item() == 1.0) or bool((x == 1.0).all())
-
-
-def _compute(z: Tensor, rows: KernelRows, with_grad: bool) -> tuple[Tensor, Tensor | None]:
+def _compute(z: Tensor, with_grad: bool, rows: KernelRows, summed: bool) -> tuple[Tensor, Tensor | None]:
     z = z.detach().contiguous()
-    batch, columns = z.shape
-    loss = z.new_empty(batch)
+    loss = z.new_empty(() if summed else len(z))
     grad = torch.empty_like(z) if with_grad else None
-    labels, table, ranges, dense, paths = rows
-    common = (z.data_ptr(), batch, columns, loss.data_ptr(), _address(grad))
-    if labels is None or table is None:
-        common += (0, -100, 0, 0, 0, 0, 0, 0)
-    else:
-        common += (
-            *(labels.target.data_ptr(), labels.ignore_index, _address(labels.weight)),
-            *(_REDUCTIONS[labels.reduction], len(table.start) - 1, *(t.data_ptr() for t in table)),
-        )
+    labels, table, ranges, dense, paths, below = rows
+    size = 0 if table is None else len(table.start) - 1
+    common = (
+        *batch_arguments(z, loss, grad, summed, labels, size),
+        *((0, 0, 0) if table is None else (t.data_ptr() for t in table)),
+    )
     threads = torch.get_num_threads()
-    if dense is not None:
-        stride = 0 if dense.mass.ndim == 1 else columns
-        mass = dense.mass.to(torch.float32).contiguous()
-        bad = kernels._kernels.dense_loss(*common, dense.parent.data_ptr(), mass.data_ptr(), stride, threads)
-    elif paths is not None:
-        assert ranges is not None
-        sizes = (len(paths.leaf_nodes), len(paths.inner_nodes))
-        given = (ranges.low.data_ptr(), ranges.high.data_ptr(), *sizes, *(t.data_ptr() for t in paths[:4]))
-        bad = kernels._kernels.path_sum_loss(*common, *given, paths.sharing, threads)
+    stride = 0 if dense is None or dense.mass.ndim == 1 else z.shape[1]
+    if below is not None:
+        mass = 0 if dense is None else dense.mass.data_ptr()
+        lists = (below.first.data_ptr(), below.member.data_ptr())
+        bad = kernels._kernels.dag_loss(*common, *lists, mass, stride, threads)
+    elif dense is not None:
+        tree = (_address(dense.parent), _address(dense.level))
+        bad = kernels._kernels.dense_loss(*common, *tree, dense.mass.data_ptr(), stride, threads)
     else:
         assert ranges is not None
-        bad = kernels._kernels.path_loss(*common, *(_address(t) for t in ranges), threads)
-    if bad >= 0 and labels is not None and table is not None:
-        kernels.raise_bad_target(labels.target[bad].item(), len(table.start) - 1, labels.ignore_index)
+        low, high = ranges.low.data_ptr(), ranges.high.data_ptr()
+        if paths is not None:
+            tree = (paths.level.data_ptr(), paths.end.data_ptr(), paths.parent.data_ptr())
+            bad = kernels._kernels.path_sum_loss(
+                *common, low, high, len(paths.label), *tree, paths.sharing, threads
+            )
+        else:
+            bad = kernels._kernels.path_loss(*common, low, high, _address(ranges.column), threads)
+    if bad >= 0 and labels is not None:
+        kernels.raise_bad_target(labels.target[bad].item(), size, labels.ignore_index)
     return loss, grad
 
 
@@ -160,7 +169,7 @@ def _flat(rows: KernelRows) -> tuple[object, ...]:
     labels = rows.labels or (None, None, -100, "none")
     table = rows.table or (None,) * 3
     ranges = rows.ranges or (None,) * 3
-    dense = rows.dense or (None,) * 2
+    dense = rows.dense or (None,) * 3
     paths = rows.paths or (None, None, None, None, 1.0)
     return (*labels, *table, *ranges, *dense, *paths)
 
@@ -170,8 +179,9 @@ def _flat(rows: KernelRows) -> tuple[object, ...]:
     "hace::tree_loss",
     mutates_args=(),
     schema="(Tensor z, Tensor? target, Tensor? weight, int ignore_index, str reduction, Tensor? start, Tensor? node, "
-    "Tensor? value, Tensor? low, Tensor? high, Tensor? column, Tensor? parent, Tensor? mass, Tensor? leaf_nodes, "
-    "Tensor? leaf_above, Tensor? inner_nodes, Tensor? inner_above, float sharing, bool with_grad) -> (Tensor, Tensor)",
+    "Tensor? value, Tensor? low, Tensor? high, Tensor? column, Tensor? mass, Tensor? parent, Tensor? level, "
+    "Tensor? path_level, Tensor? end, Tensor? path_parent, Tensor? label, float sharing, bool with_grad) "
+    "-> (Tensor, Tensor)",
 )
 def _tree_loss_op(
     z: Tensor,
@@ -185,12 +195,13 @@ def _tree_loss_op(
     low: Tensor | None,
     high: Tensor | None,
     column: Tensor | None,
-    parent: Tensor | None,
     mass: Tensor | None,
-    leaf_nodes: Tensor | None,
-    leaf_above: Tensor | None,
-    inner_nodes: Tensor | None,
-    inner_above: Tensor | None,
+    parent: Tensor | None,
+    level: Tensor | None,
+    path_level: Tensor | None,
+    end: Tensor | None,
+    path_parent: Tensor | None,
+    label: Tensor | None,
     sharing: float,
     with_grad: bool,
 ) -> tuple[Tensor, Tensor]:
@@ -200,16 +211,11 @@ def _tree_loss_op(
         rows = rows._replace(labels=labels, table=table)
     if low is not None and high is not None:
         rows = rows._replace(ranges=Ranges(low, high, column))
-    if parent is not None and mass is not None:
-        rows = rows._replace(dense=DenseRows(parent, mass))
-    if (
-        leaf_nodes is not None
-        and leaf_above is not None
-        and inner_nodes is not None
-        and inner_above is not None
-    ):
-        rows = rows._replace(paths=Tree(leaf_nodes, leaf_above, inner_nodes, inner_above, sharing))
-    loss, grad = _compute(z, rows, with_grad)
+    if mass is not None:
+        rows = rows._replace(dense=DenseRows(mass, parent, level))
+    if path_level is not None and end is not None and path_parent is not None and label is not None:
+        rows = rows._replace(paths=Tree(path_level, end, path_parent, label, sharing))
+    loss, grad = _compute(z, with_grad, rows, False)
     return loss, z.new_empty(0) if grad is None else grad
 
 
@@ -232,12 +238,12 @@ _tree_loss_op.register_autograd(_hand_over_gradient, setup_context=_save_gradien
 
 
 @torch.library.custom_op(
-    "hace::node_log_probs", mutates_args=(), schema="(Tensor z, Tensor parent) -> Tensor"
+    "hace::node_log_probs", mutates_args=(), schema="(Tensor z, Tensor parent, Tensor level) -> Tensor"
 )
-def _node_log_probs_op(z: Tensor, parent: Tensor) -> Tensor:
-    return kernel_log_probs(z, parent)
+def _node_log_probs_op(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
+    return kernel_log_probs(z, parent, level)
 
 
 @_node_log_probs_op.register_fake
-def _(z: Tensor, parent: Tensor) -> Tensor:
+def _(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
     return torch.empty_like(z, memory_format=torch.contiguous_format)

@@ -1,0 +1,194 @@
+/* ------------------------------------------------------------------------------------------ a label's path */
+
+typedef struct {
+    double shift, log_sum; /* log-sum-exp of a subtree = shift + log_sum */
+} Lse;
+
+INLINE double lse_less(const Lse *a, const Lse *b) { return minus(a->shift, b->shift) + minus(a->log_sum, b->log_sum); }
+
+/* Adds a segment to a running sum (shift, sum) and returns its own shift. */
+INLINE float add_segment(const float *x, int64_t from, int64_t to, float *out, double *shift, double *sum) {
+    if (from >= to) return -INFINITY;
+    float top = largest(x + from, to - from);
+    if (top == -INFINITY) {
+        const int bad = has_nan(x + from, to - from);
+        for (int64_t i = from; out && i < to; i++) out[i] = bad ? NAN : 0;
+        if (bad) *sum = NAN;
+        return top;
+    }
+    double part = sum_exp(x + from, to - from, top, out ? out + from : NULL);
+    if (top > *shift) {
+        *sum = *sum * exp(minus(*shift, top)) + part;
+        *shift = top;
+    } else {
+        *sum += part * exp(top - *shift);
+    }
+    return top;
+}
+
+/* One sample. Columns in preorder are taken segment by segment, outermost last. Where they are in another order
+   (job->column), a pass in their own order gives the sum of all, and only the columns below the path's largest proper
+   subtree are fetched into `row`, its terms into `terms`. Returns the loss. */
+INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, float *grad, Lse *lse, float *shifts,
+                       float *row, float *terms) {
+    const int64_t cols = job->cols, begin = job->start[y], k = job->start[y + 1] - begin;
+    const int64_t *node = job->node + begin;
+    const double *value = job->value + begin;
+    const int moved = job->column != NULL;
+    const float *x = moved ? row : z;
+    float *out = !grad ? NULL : moved ? terms : grad;
+
+    int64_t steps = k; /* nodes of the path whose columns are fetched: not those that have all of them */
+    while (moved && steps > 0 && job->high[node[steps - 1]] - job->low[node[steps - 1]] == cols) steps--;
+    const int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
+    float top = 0;
+    if (moved) {
+        double sum = 0, shift = -INFINITY;
+        top = add_segment(z, 0, cols, grad, &shift, &sum);
+        for (int64_t j = steps; j <= k; j++) lse[j] = (Lse){shift, log(sum)};
+        for (int64_t i = first; i < last; i++) row[i] = z[job->column[i]];
+    }
+    double shift = -INFINITY, sum = 0;
+    int64_t low = job->low[node[0]], high = low;
+    for (int64_t j = 0; j < steps + !moved; j++) { /* step k: all that is outside the top's subtree */
+        int64_t next_low = j < k ? job->low[node[j]] : 0, next_high = j < k ? job->high[node[j]] : cols;
+        shifts[2 * j] = add_segment(x, next_low, low, out, &shift, &sum);
+        shifts[2 * j + 1] = add_segment(x, high, next_high, out, &shift, &sum);
+        lse[j] = (Lse){shift, log(sum)};
+        low = next_low;
+        high = next_high;
+    }
+    if (lse[k].log_sum == -INFINITY) { /* nothing is possible: nan, as in torch */
+        for (int64_t i = 0; grad && i < cols; i++) grad[i] = NAN;
+        return NAN;
+    }
+    double loss = 0, mass = 0;
+    for (int64_t j = 0; j < k; j++) {
+        if (value[j] == 0) continue; /* 0 log 0 = 0 */
+        loss -= value[j] * lse_less(&lse[j], &lse[k]);
+        mass += value[j];
+    }
+    if (!grad) return loss;
+
+    /* d loss / d z_i = exp(z_i - L_r) [exp(L_r - L_all) mass - sum_{j >= r} T_j exp(L_r - L_j)], r the innermost node of
+       the path above i; the sum from the top down: above_r = T_r + exp(L_r - L_{r+1}) above_{r+1}. */
+    double above = 0;
+    int64_t outer_low = 0, outer_high = cols;
+    for (int64_t j = k; j >= 0; j--) {
+        if (j < k) above = value[j] + (j + 1 < k ? exp(lse_less(&lse[j], &lse[j + 1])) * above : 0);
+        const double factor = scale * (exp(lse_less(&lse[j], &lse[k])) * mass - above);
+        if (moved && j >= steps) {
+            Lse own = {top, 0};
+            if (j == steps && top != -INFINITY) scale_by(grad, cols, factor * exp(lse_less(&own, &lse[k])));
+            outer_low = first;
+            outer_high = last;
+            continue;
+        }
+        int64_t in_low = j > 0 ? job->low[node[j - 1]] : job->low[node[0]];
+        int64_t in_high = j > 0 ? job->high[node[j - 1]] : job->low[node[0]];
+        for (int side = 0; side < 2; side++) {
+            int64_t from = side ? in_high : outer_low, to = side ? outer_high : in_low;
+            Lse own = {shifts[2 * j + side], 0};
+            if (from >= to || own.shift == -INFINITY) continue; /* nothing there, or zeros already */
+            scale_by(out + from, to - from, factor * exp(lse_less(&own, &lse[j])));
+        }
+        outer_low = in_low;
+        outer_high = in_high;
+    }
+    if (moved)
+        for (int64_t i = first; i < last; i++) grad[job->column[i]] = terms[i];
+    return loss;
+}
+
+/* One sample whose logits are close together: one shift serves the whole row, so that a node's factor in the gradient is
+   mass / S_all - sum_{j >= r} T_j / S_j, without any further exponential. Returns NaN where the row holds one. */
+INLINE double quick_path_row(const Job *job, const float *z, float top, int64_t y, double scale, float *term, double *sums,
+                             float *row) {
+    const int64_t cols = job->cols, begin = job->start[y], k = job->start[y + 1] - begin;
+    const int64_t *node = job->node + begin;
+    const double *value = job->value + begin;
+    const int moved = job->column != NULL;
+    const double all = sum_exp(z, cols, top, term);
+    int64_t steps = k; /* nodes of the path that have not all of the columns */
+    while (steps > 0 && job->high[node[steps - 1]] - job->low[node[steps - 1]] == cols) steps--;
+    const int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
+    for (int64_t i = first; moved && i < last; i++) row[i] = term[job->column[i]];
+    const float *x = moved ? row : term;
+    double sum = 0, loss = 0, mass = 0;
+    int64_t low = steps ? job->low[node[0]] : 0, high = low;
+    for (int64_t j = 0; j < k; j++) {
+        if (j < steps) {
+            sum += total_of(x + job->low[node[j]], low - job->low[node[j]]);
+            sum += total_of(x + high, job->high[node[j]] - high);
+            low = job->low[node[j]];
+            high = job->high[node[j]];
+        }
+        sums[j] = j < steps ? sum : all;
+        mass += value[j];
+        if (value[j] != 0 && j < steps) loss -= value[j] * log(sum / all);
+    }
+    if (!job->grad) return all != all ? NAN : loss;
+
+    double above = 0;
+    for (int64_t j = k - 1; j >= steps; j--) above += value[j] / all;
+    const double outside = scale * (mass / all - above);
+    if (moved || !steps) scale_by(term, cols, outside);
+    else scale_by(term, first, outside), scale_by(term + last, cols - last, outside);
+    float *out = moved ? row : term;
+    int64_t outer_low = first, outer_high = last;
+    for (int64_t j = steps - 1; j >= 0; j--) {
+        above += value[j] / sums[j];
+        const double factor = scale * (mass / all - above);
+        const int64_t in_low = j ? job->low[node[j - 1]] : outer_high, in_high = j ? job->high[node[j - 1]] : outer_high;
+        scale_by(out + outer_low, in_low - outer_low, factor);
+        scale_by(out + in_high, outer_high - in_high, factor);
+        outer_low = in_low;
+        outer_high = in_high;
+    }
+    for (int64_t i = first; moved && i < last; i++) term[job->column[i]] = row[i];
+    return all != all ? NAN : loss;
+}
+
+EVERY_CPU static void path_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t cols = job->cols;
+    const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
+    int64_t longest = 0;
+    for (int64_t b = share->from; b < share->to; b++) {
+        if (job->target[b] == job->ignore) continue;
+        int64_t k = job->start[job->target[b] + 1] - job->start[job->target[b]];
+        if (k > longest) longest = k;
+    }
+    Lse *lse = malloc((size_t)(longest + 1) * sizeof *lse);
+    float *shifts = malloc((size_t)(2 * longest + 2) * sizeof *shifts); /* left and right segment of each step */
+    const int moved = job->column != NULL;
+    float *row = moved ? malloc((size_t)cols * sizeof *row) : NULL;
+    float *terms = moved || !job->grad ? malloc((size_t)cols * sizeof *terms) : NULL;
+    double *sums = malloc((size_t)(longest + 1) * sizeof *sums);
+    if (!lse || !shifts || (moved && !row) || ((moved || !job->grad) && !terms) || !sums) {
+        share->failed = 1;
+        goto done;
+    }
+    for (int64_t b = share->from; b < share->to; b++) {
+        float *grad = job->grad ? job->grad + b * cols : NULL;
+        if (job->target[b] == job->ignore) {
+            job->loss[b] = (float)(0.0 * scale); /* nan where the mean has nothing to divide by */
+            if (grad) memset(grad, 0, (size_t)cols * sizeof(float));
+            continue;
+        }
+        const float *z = job->z + b * cols;
+        float top;
+        double loss = NAN;
+        if (close_together(z, cols, &top))
+            loss = quick_path_row(job, z, top, job->target[b], scale, grad ? grad : terms, sums, row);
+        if (loss != loss) loss = path_row(job, z, job->target[b], scale, grad, lse, shifts, row, terms);
+        job->loss[b] = (float)(scale * loss);
+    }
+done:
+    free(lse);
+    free(sums);
+    free(shifts);
+    free(row);
+    free(terms);
+}
+

@@ -1,0 +1,196 @@
+#define LANES 16
+#define BLOCK 512         /* terms summed in float before they go into a double */
+#define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
+#define NEAR 16.0f        /* a largest path sum that is small enough to stay */
+#define MIN_WORK 262144    /* logits a thread must have to be worth starting */
+#define MAX_THREADS 256
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EVERY_CPU
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vfloat __attribute__((vector_size(LANES * 4)));
+typedef int32_t vint __attribute__((vector_size(LANES * 4)));
+typedef float vhalf __attribute__((vector_size(LANES * 2)));
+typedef double vwide __attribute__((vector_size(LANES * 4)));
+
+/* ------------------------------------------------------------------------------------------ vectors of 16 floats */
+
+INLINE void load(const float *p, vfloat *v) { memcpy(v, p, sizeof *v); }
+INLINE void store(float *p, const vfloat *v) { memcpy(p, v, sizeof *v); }
+
+INLINE void choose(const vint *mask, const vfloat *yes, const vfloat *no, vfloat *out) {
+    *out = (vfloat)((*mask & (vint)*yes) | (~*mask & (vint)*no));
+}
+
+/* exp(x) for x <= 88: 2^n times a polynomial in the rest (Cephes coefficients); below -87.7 it is 0; NaN stays NaN. */
+INLINE void exponential(vfloat *x) {
+    const vfloat floor_ = (vfloat){0} - 88.0f;
+    vint low = *x < floor_;
+    choose(&low, &floor_, x, x);
+    vfloat n = (*x * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* round to nearest by the magic number */
+    vfloat r = *x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vfloat p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    vint power = (__builtin_convertvector(n, vint) + 127) << 23; /* n = -127 gives the bits of 0 */
+    *x = p * (vfloat)power;
+}
+
+/* log(x) for normal positive x (Cephes coefficients). */
+INLINE void logarithm(vfloat *x) {
+    vint bits = (vint)*x;
+    vint exponent = (bits >> 23) - 127;
+    vfloat m = (vfloat)((bits & 0x007fffff) | 0x3f800000);
+    vint big = m > 1.41421356f;
+    vfloat half = m * 0.5f;
+    choose(&big, &half, &m, &m);
+    vfloat e = __builtin_convertvector(exponent - big, vfloat); /* a true comparison is -1 */
+    vfloat f = m - 1.0f;
+    vfloat p = f * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    vfloat square = f * f;
+    *x = f + (p * f * square - 2.12194440e-4f * e - 0.5f * square) + 0.693359375f * e;
+}
+
+INLINE double total(const vfloat *v) {
+    vhalf low, high;
+    memcpy(&low, v, sizeof low);
+    memcpy(&high, (const float *)v + LANES / 2, sizeof high);
+    const vwide s = __builtin_convertvector(low, vwide) + __builtin_convertvector(high, vwide);
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+INLINE float largest(const float *x, int64_t n) {
+    float best = -INFINITY;
+    int64_t i = 0;
+    if (n >= LANES) {
+        vfloat top, v;
+        load(x, &top);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            load(x + i, &v);
+            vint more = v > top;
+            choose(&more, &v, &top, &top);
+        }
+        for (int j = 0; j < LANES; j++)
+            if (((float *)&top)[j] > best) best = ((float *)&top)[j];
+    }
+    for (; i < n; i++)
+        if (x[i] > best) best = x[i];
+    return best;
+}
+
+/* Whether x is within SAFE_RANGE of its largest, which goes to `top`. A NaN is not noticed. */
+INLINE int close_together(const float *x, int64_t n, float *top) {
+    float least = INFINITY, most = -INFINITY;
+    int64_t i = 0;
+    if (n >= LANES) {
+        vfloat low, high, v;
+        load(x, &low);
+        high = low;
+        for (i = LANES; i < n; i += LANES) {
+            load(x + (i + LANES <= n ? i : n - LANES), &v); /* the last ones overlap */
+            vint more = v > high, less = v < low;
+            choose(&more, &v, &high, &high);
+            choose(&less, &v, &low, &low);
+        }
+        for (int j = 0; j < LANES; j++) {
+            most = high[j] > most ? high[j] : most;
+            least = low[j] < least ? low[j] : least;
+        }
+    }
+    for (; i < n; i++) {
+        most = x[i] > most ? x[i] : most;
+        least = x[i] < least ? x[i] : least;
+    }
+    *top = most;
+    return most - least <= SAFE_RANGE && fabsf(most) <= 3e38f;
+}
+
+INLINE int has_nan(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] != x[i]) return 1;
+    return 0;
+}
+
+/* The last, partial vector of a range, filled up with `rest`. */
+INLINE void load_tail(const float *p, int64_t n, float rest, vfloat *v) {
+    float lanes[LANES];
+    for (int i = 0; i < LANES; i++) lanes[i] = i < n ? p[i] : rest;
+    memcpy(v, lanes, sizeof lanes);
+}
+
+/* Sum of exp(x - shift); with out, the terms are stored there. */
+INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
+    double sum = 0;
+    vfloat v;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n, i = start;
+        vfloat partial = {0};
+        for (; i + LANES <= end; i += LANES) {
+            load(x + i, &v);
+            v = v - shift;
+            exponential(&v);
+            partial = partial + v;
+            if (out) store(out + i, &v);
+        }
+        if (i < end && end >= LANES) { /* the last ones overlap those before them, which count once */
+            const vint lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+            load(x + end - LANES, &v);
+            v = v - shift;
+            exponential(&v);
+            if (out) store(out + end - LANES, &v);
+            v = (vfloat)((vint)v & (lane >= (int32_t)(LANES - (end - i))));
+            partial = partial + v;
+        } else if (i < end) {
+            load_tail(x + i, end - i, -INFINITY, &v);
+            v = v - shift;
+            exponential(&v);
+            partial = partial + v;
+            if (out) memcpy(out + i, &v, (size_t)(end - i) * sizeof(float));
+        }
+        sum += total(&partial);
+    }
+    return sum;
+}
+
+INLINE double total_of(const float *x, int64_t n) {
+    double sum = 0;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n, i = start;
+        vfloat partial = {0}, v;
+        for (; i + LANES <= end; i += LANES) {
+            load(x + i, &v);
+            partial = partial + v;
+        }
+        for (; i < end; i++) sum += x[i];
+        if (end - start >= LANES) sum += total(&partial);
+    }
+    return sum;
+}
+
+INLINE void scale_by(float *x, int64_t n, double factor) {
+    float f = (float)factor;
+    int64_t i = 0;
+    vfloat v;
+    for (; i + LANES <= n; i += LANES) {
+        load(x + i, &v);
+        v = v * f;
+        store(x + i, &v);
+    }
+    for (; i < n; i++) x[i] *= f;
+}
+
