@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-lowest check fuzz lint bench docs results mutations clean help
+.PHONY: demo test test-lowest check fuzz sanitize lint bench docs results mutations clean help
 
 help:
 	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs       build the documentation into site/"
 	@echo "make results    rewrite the tables in README and docs from the results in evidence/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
+	@echo "make sanitize   the compiled kernel under the address and undefined-behaviour sanitizers"
 	@echo "make mutations  break the code line by line and check that the tests notice, in about an hour"
 	@echo "make bench      all benchmarks, one after another"
 	@echo "make clean      remove everything the other targets made"
@@ -57,6 +58,16 @@ mutations: $(READY)
 # New inputs every time; a failure names its seed.
 fuzz: $(READY)
 	HACE_FUZZ=$${HACE_FUZZ:-50} HACE_FUZZ_SEED=$${HACE_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest tests/fuzz --timeout 0
+
+# The kernel under the address and undefined-behaviour sanitizers, which must be loaded before Python.
+SANITIZED := $(CURDIR)/build/sanitized
+sanitize: $(READY)
+	mkdir -p $(SANITIZED)
+	$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -pthread \
+		-I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['include'])") \
+		src/hace/losses/kernels/_kernels.c -o $(SANITIZED)/_kernels.so -lm
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so):$$($(CC) -print-file-name=libubsan.so) ASAN_OPTIONS=detect_leaks=0 \
+		HACE_KERNEL_FILE=$(SANITIZED)/_kernels.so $(BIN)/python -m tests.sanitize
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -35,6 +35,8 @@ _pre_dispatch_modes = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatc
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
+_INTERFACE = 2  # of the extension this package is written for: a build of other source takes other arguments
+
 _kernels: Any
 try:
     _kernels = importlib.import_module("hace.losses.kernels._kernels")
@@ -42,8 +44,9 @@ except ImportError as error:  # not built: no compiler at install time
     _kernels, _reason = None, f"not built ({error})"
 else:
     _reason = ""
+    if getattr(_kernels, "interface", 1) != _INTERFACE:
+        _kernels, _reason = None, "built from other source; install the package again"
 
-_functions = frozenset(dir(_kernels))
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
 
@@ -119,11 +122,6 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
 def readable(tensor: Tensor) -> bool:
     """Whether a decision may depend on the values of a tensor, at no cost and without breaking a trace."""
     return not compiling() and not transformed() and is_plain(tensor)
-
-
-def has(function: str) -> bool:
-    """Whether the extension has this function: a build of older source may be without it."""
-    return function in _functions
 
 
 def raise_bad_target(value: float, labels: int, ignore_index: int) -> None:

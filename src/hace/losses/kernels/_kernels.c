@@ -3,7 +3,10 @@
    It computes what hace/losses/numerics.py computes and is held by the same tests. Plain C, no torch headers: Python passes
    the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
 
-   Two ideas carry it.
+   Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
+   targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs.
+
+   Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
       2K + 1 segments, and one pass from the innermost outward gives the log-sum-exp L_j of every ancestor. Each segment
       is shifted by its own maximum and sums only grow: nothing cancels, underflows or overflows, whatever the logits.
@@ -239,4 +242,8 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled losses over trees.", -1, methods,
                                     NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__kernels(void) {
+    PyObject *made = PyModule_Create(&module);
+    if (made) PyModule_AddIntConstant(made, "interface", 2); /* bump when arguments change */
+    return made;
+}

@@ -1,0 +1,198 @@
+"""Every loss's step beside its bar, in one interleaved run: what `losses.py` prints and docs/performance.md shows.
+
+    python benchmarks/loss_bars.py                             # the table
+    python benchmarks/loss_bars.py --write docs/performance.md # and put it into the page
+
+A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits in the same
+round, and the median of those ratios is shown. One thread: processor time. Two threads: wall-clock time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from losses import Step, random_dag, random_tree, train_step, without_kernel
+
+import hace
+from hace import Hierarchy
+from hace.losses import kernels
+from hace.losses.base import HierarchicalLoss
+
+BEGIN, END = "<!-- table of losses: begin -->", "<!-- table of losses: end -->"
+Build = Callable[[Hierarchy], HierarchicalLoss]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a loss on a hierarchy, and its bar."""
+
+    name: str
+    build: Build
+    bar: float
+    threads: int = 1
+    pure: bool = False
+    over: Build | None = None  # what it is divided by, where that is not cross-entropy
+
+
+@dataclass(frozen=True)
+class Place:
+    """A hierarchy and a batch."""
+
+    name: str
+    make: Callable[[], Hierarchy]
+    batch: int
+    rounds: int
+    rows: tuple[Row, ...]
+
+
+def over_nodes(h: Hierarchy) -> HierarchicalLoss:
+    return hace.HACELoss(h, 0.5)
+
+
+def path_rows(one: float, two: float, smoothing: float, sums: bool = True) -> tuple[Row, ...]:
+    """The losses along a path at one size, with one and two threads."""
+    rows = [
+        Row(name, build, bar, threads)
+        for threads, bar in ((1, one), (2, two))
+        for name, build in (("HACE", over_nodes), ("HCE", hace.HCELoss), ("HXE", hace.HXELoss))
+    ]
+    rows.append(Row("HACE + smoothing", lambda h: hace.HACELoss(h, 0.5, 0.1), smoothing))
+    if sums:
+        build = lambda h: hace.HACELoss(h, 0.5, outputs="paths")  # noqa: E731
+        rows.append(Row("HACE over path sums / HACE", build, 1.5, over=over_nodes))
+    return tuple(rows)
+
+
+def distance_rows(soft: float, others: float | None) -> tuple[Row, ...]:
+    rows = [Row("soft labels", hace.SoftLabelLoss, soft)]
+    if others is not None:
+        rows += [
+            Row("SimLoss", hace.SimLoss, others),
+            Row("expected distance", hace.ExpectedDistanceLoss, others),
+        ]
+    return tuple(rows)
+
+
+def plain_row(bar: float) -> Row:
+    return Row("HACE in plain PyTorch", over_nodes, bar, pure=True)
+
+
+PLACES = (
+    Place("CIFAR-100, 120 nodes", hace.cifar100_hierarchy, 128, 40, path_rows(1.5, 1.5, 1.8)),
+    Place(
+        "CIFAR-100, 120 nodes",
+        hace.cifar100_hierarchy,
+        1024,
+        20,
+        (Row("conditional softmax", hace.ConditionalSoftmaxLoss, 3.0),),
+    ),
+    Place(
+        "1,000 nodes",
+        lambda: random_tree(1000),
+        128,
+        21,
+        (*path_rows(1.2, 1.3, 1.5), *distance_rows(3.0, 4.0), plain_row(5.0)),
+    ),
+    Place(
+        "10,000 nodes",
+        lambda: random_tree(10_000),
+        128,
+        7,
+        (*path_rows(0.7, 0.7, 1.1), *distance_rows(3.0, None), plain_row(3.5)),
+    ),
+    Place(
+        "16,344 nodes",
+        lambda: random_tree(16_344),
+        128,
+        5,
+        (Row("conditional softmax", hace.ConditionalSoftmaxLoss, 2.0),),
+    ),
+    Place(
+        "100,000 nodes", lambda: random_tree(100_000), 64, 5, (*path_rows(0.45, 0.45, 1.1), plain_row(3.0))
+    ),
+    Place("DAG, 20,000 nodes", lambda: random_dag(20_000), 128, 5, (Row("HACE", over_nodes, 2.5),)),
+    Place(
+        "DAG, 2,000 nodes",
+        lambda: random_dag(2_000),
+        128,
+        9,
+        (
+            Row("HACE", over_nodes, 2.5),
+            Row("HCE, labels at any level", lambda h: hace.HCELoss(h, labels="nodes"), 2.5),
+        ),
+    ),
+)
+
+
+def steps_of(h: Hierarchy, batch: int, loss: HierarchicalLoss) -> tuple[Step, Step]:
+    """A step of this loss, and one of cross-entropy over the same logits."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(batch, loss.num_outputs, generator=generator, requires_grad=True)
+    target = torch.randint(loss.num_labels, (batch,), generator=generator)
+    column = target if loss.num_outputs == loss.num_labels else torch.tensor(h.leaf_nodes)[target]
+    return train_step(loss, z, target), train_step(F.cross_entropy, z, column)
+
+
+def ratio(h: Hierarchy, place: Place, row: Row) -> float:
+    """Median over the rounds of a step's time divided by what it is measured against."""
+    torch.set_num_threads(row.threads)
+    step, base = steps_of(h, place.batch, row.build(h))
+    if row.over is not None:
+        base = steps_of(h, place.batch, row.over(h))[0]
+    step = without_kernel(step) if row.pure else step
+    clock = time.process_time if row.threads == 1 else time.perf_counter
+    repeats = max(1, 300_000 // (place.batch * h.num_nodes))
+    ratios = []
+    for _ in range(place.rounds + 1):  # the first is to warm up
+        times = []
+        for run in (step, base):
+            began = clock()
+            for _ in range(repeats):
+                run()
+            times.append(clock() - began)
+        ratios.append(times[0] / max(times[1], 1e-9))
+    return statistics.median(ratios[1:])
+
+
+def table() -> str:
+    lines = ["| loss | hierarchy | batch | threads | ratio | bar |", "| --- | --- | --- | --- | --- | --- |"]
+    for place in PLACES:
+        h = place.make()
+        for row in place.rows:
+            value = ratio(h, place, row)
+            missed = "" if value <= row.bar else " (missed)"
+            cells = (row.name, place.name, place.batch, row.threads, f"{value:.2f}", f"{row.bar:g}{missed}")
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+            print(lines[-1], flush=True)
+    torch.set_num_threads(1)
+    return "\n".join(lines)
+
+
+def rewrite(page: Path, text: str) -> None:
+    """Puts the table between the page's marks."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into this page")
+    args = parser.parse_args()
+    text = table()
+    if args.write:
+        note = f"{kernels.status()}, torch {torch.__version__}, random logits (seed 0)"
+        rewrite(args.write, f"{note}.\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()
