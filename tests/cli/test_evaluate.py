@@ -207,6 +207,17 @@ def test_subset_and_compare(
     assert by_file["metrics"] == hace_evaluate("--subset", "persian,husky")["metrics"]
     y = np.load("y.npy")
     assert by_file["outside_subset"] == int((~np.isin(y, [1, 2])).sum())
+    dogs = [
+        LEAVES.index(leaf) for leaf in hace.read_hierarchy("tree.csv").descendants("dog") if leaf in LEAVES
+    ]
+    among = hace_evaluate("--subset", "dog")
+    assert among["outside_subset"] == int((~np.isin(y, dogs)).sum())
+    alone = hace_evaluate("--subset", "dog", "--only-subset")
+    np.save("dogs.npy", np.load("z.npy")[np.isin(y, dogs)])
+    np.save("labels.npy", y[np.isin(y, dogs)])
+    same = hace_evaluate("--subset", "dog", scores="dogs.npy", labels="labels.npy")
+    assert alone["metrics"] == same["metrics"] != among["metrics"]
+    assert "--only-subset must come with a --subset" in refused(capsys, "--only-subset")
     z = np.load("z.npy")
     z[np.arange(len(y)), y] += 2
     np.save("better.npy", z)

@@ -10,6 +10,7 @@ import pytest
 from hace.cli import main
 from hace.errors import ConfigError, FormatError, HierarchyError
 from hace.formats import parse_hierarchy, read_hierarchy
+from hace.hierarchy import Hierarchy
 
 NODES = [
     {"id": "/m/1", "name": "Sound", "child_ids": ["/m/2", "/m/3"], "restrictions": ["abstract"]},
@@ -157,3 +158,25 @@ def test_classes_that_are_their_own_group_give_one_line_that_works() -> None:
         parse_hierarchy(indented, "indented")
     (problem,) = caught.value.problems
     assert "So are 2 more. Give each its own name, or pass ids='path'" in problem
+    assert problem.endswith("-o ids=merged makes one node of a class and the group of its name.")
+
+
+def test_classes_that_are_their_own_group_become_one_node() -> None:
+    fruits = ("banana", "kiwi", "lemon")
+    rows = "".join(f"{fruit},{fruit}\n" for fruit in fruits)
+    text = "group,fruit\ncitrus,orange\n" + rows + "banana,banana\n"
+    h = parse_hierarchy(text, "csv", columns=["group", "fruit"], ids="merged")
+    assert h.nodes == ("banana", "kiwi", "lemon", "citrus", "orange")
+    assert h.leaves == ("banana", "kiwi", "lemon", "orange")
+    paths = Hierarchy.from_paths([("citrus", "orange"), *((f, f) for f in fruits)], ids="merged")
+    assert (paths.nodes, paths.edges.tolist()) == (h.nodes, h.edges.tolist())
+    indented = "citrus\n  orange\n" + "".join(f"{fruit}\n  {fruit}\n" for fruit in fruits)
+    assert parse_hierarchy(indented, "indented", ids="merged") == paths
+    with pytest.raises(
+        HierarchyError, match="'lemon' is at two places"
+    ):  # another lemon is still another place
+        parse_hierarchy(text + "citrus,lemon\n", "csv", columns=["group", "fruit"], ids="merged")
+    with pytest.raises(HierarchyError, match="Row 1 ends at 'banana', which has classes below it"):
+        Hierarchy.from_paths(
+            [*((f, f) for f in fruits), ("a", "b"), ("banana",), ("banana", "x")], ids="merged"
+        )

@@ -219,7 +219,7 @@ def test_name_that_is_both_a_class_and_inner() -> None:
     (problem,) = problems(paths, [("Boeing", "717", "717"), ("Saab", "2000")])
     assert problem == (
         "'717' is at two places: Boeing / 717 and Boeing / 717 / 717. Give them different names, "
-        'or use ids="level" or ids="path".'
+        'or use ids="level" or ids="path". ids="merged" makes one node of a class and the group of its name.'
     )
 
 
@@ -231,7 +231,10 @@ def test_remedies_are_not_what_was_tried_already() -> None:
 
 
 def test_other_mistakes_in_paths() -> None:
-    assert "must be 'name', 'level' or 'path'. Got 'names'" in problems(paths, [("a",)], ids="names")[0]
+    assert (
+        "must be 'name', 'merged', 'level' or 'path'. Got 'names'"
+        in problems(paths, [("a",)], ids="names")[0]
+    )
     assert problems(paths, ["dog"])[0].startswith("Row 1 of paths must be a sequence of names")
     assert "Row 1 has 3 names, but level_names only 2." in problems(
         paths, [("a", "b", "c")], level_names=("x", "y")

@@ -112,7 +112,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="the price of vagueness in the answer of least cost (default: 0.5)",
     )
-    add("--subset", metavar="CLASSES", help="restrict to these classes: a file, one per line, or a,b,c")
+    add(
+        "--subset",
+        metavar="CLASSES",
+        help="restrict to these classes: a file, one per line, or a,b,c; an inner node means all classes below it",
+    )
+    add("--only-subset", action="store_true", help="leave out samples whose truth is outside --subset")
     add(
         "--compare",
         metavar="FILE",
@@ -146,6 +151,10 @@ def run(args: argparse.Namespace) -> None:
     given = input_of_files(args) if args.run_folder is None else input_of_runs(args)
     h = given.hierarchy
     subset = None if args.subset is None else subset_of(args.subset, h)
+    inside = None if subset is None else within(subset, given.truth, h)
+    if args.only_subset and (inside is None or not inside.any()):
+        got = "no --subset" if inside is None else "no sample with its truth inside it"
+        raise ConfigError(f"--only-subset must come with a --subset that some samples belong to. Got {got}.")
     options = {
         "subset": subset,
         "distance": args.distance,
@@ -163,6 +172,8 @@ def run(args: argparse.Namespace) -> None:
         + [None]
     )[:2]
     assert report is not None
+    if args.only_subset and inside is not None:
+        report, other = report.of_samples(inside), other and other.of_samples(inside)
     found = given.about | report.to_dict()
     text = [report.to_text()]
     if given.about:
@@ -181,10 +192,12 @@ def run(args: argparse.Namespace) -> None:
             f"below the root; specificity {kept['specificity']:.4f}"
         )
     if subset is not None:
-        outside = int((~np.isin(given.truth, [h.index(c) for c in subset])).sum())
+        assert inside is not None
+        outside = int((~inside).sum())
         found["outside_subset"] = outside
         text.append(
-            f"\nsubset of {len(set(subset))} classes; {outside:,} samples have their truth outside it"
+            f"\nsubset of {len(subset)} classes; {outside:,} samples have their truth outside it"
+            f"{' and are left out' if args.only_subset else ''}"
         )
     if other is not None:
         document, lines = comparison(report, other, given.models, args)
@@ -197,6 +210,14 @@ def run(args: argparse.Namespace) -> None:
         names = (given.models[0].name, given.models[-1].name)
         write_results(Path(args.out), report, other, document, level, names, raw=args.raw_cells)
         print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
+
+
+def within(subset: list[str], truth: np.ndarray, h: Hierarchy) -> np.ndarray:
+    """(S,) whether each truth is a class of the subset, or an inner node with no class outside it."""
+    from hace.decisions.scores import subset_mask
+
+    others = [leaf for leaf in h.leaves if leaf not in set(subset)]
+    return ~subset_mask(h, others)[truth] if others else np.ones(len(truth), dtype=bool)
 
 
 def comparison(

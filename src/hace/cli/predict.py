@@ -68,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--level", metavar="LEVEL", help="answer the best node of a level, by depth or name")
     add_promise(parser)
-    add("--subset", metavar="CLASSES", help="restrict to these classes: a file with one per line, or a,b,c")
+    add(
+        "--subset",
+        metavar="CLASSES",
+        help="restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below",
+    )
     add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
     add("--out", metavar="FILE", help="write there instead, whole or not at all: .csv, .jsonl or .txt")
     add("--skip-broken", action="store_true", help="skip images that cannot be read")

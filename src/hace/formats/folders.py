@@ -27,7 +27,7 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
     Args:
         folder: Where to start.
         problems: Where names at two places are reported.
-        ids: "name", or "path" where a name is at several places.
+        ids: "name"; "path" where a name is at several places; "merged" where classes have the name of their group.
     """
     places = Places()
     waiting = [(folder, -1)]

@@ -26,7 +26,8 @@ def parse_json_graph(
 
     Args:
         source: The text.
-        ids: For nested trees without ids: "name", or "path" where a name is at several places.
+        ids: For nested trees without ids: "name"; "path" where a name is at several places; "merged" where classes have the
+            name of their group.
         children: For the third shape, the key that holds the ids of a node's children, where its name does not tell.
         parents: For the third shape, the key that holds the ids of a node's parents, where its name does not tell.
     """

@@ -54,20 +54,22 @@ class Places:
         """Gives every place its id and returns the edges.
 
         Args:
-            ids: "name": the name is the id and must be unique. "path": the names from the top down, joined by
-                "/".
+            ids: "name": the name is the id and must be unique. "merged": the same, but a name directly below itself is one
+                node with it. "path": the names from the top down, joined by "/".
             problems: Where names at two places are reported.
         """
-        if ids not in ("name", "path"):
-            raise ConfigError(f"ids must be 'name' or 'path' for this format. Got {ids!r}.")
+        if ids not in ("name", "merged", "path"):
+            raise ConfigError(f"ids must be 'name', 'merged' or 'path' for this format. Got {ids!r}.")
         internal = set(self.parents)
+        merged = {i for i, p in enumerate(self.parents) if p >= 0 and self.names[i] == self.names[p]}
+        merged = merged - set(self._ids) if ids == "merged" else set()
         chosen = self._paths(problems) if ids == "path" else self.names.copy()
         for place, own in self._ids.items():
             chosen[place] = own
-        self._report_repeated(ids, chosen, internal, problems)
+        self._report_repeated(ids, chosen, internal, merged, problems)
         return Draft(
-            edges=[(chosen[p], chosen[i]) for i, p in enumerate(self.parents) if p >= 0],
-            nodes=chosen,
+            edges=[(chosen[p], chosen[i]) for i, p in enumerate(self.parents) if p >= 0 and i not in merged],
+            nodes=[id for i, id in enumerate(chosen) if i not in merged],
             names={id: name for id, name in zip(chosen, self.names, strict=True) if id != name},
         )
 
@@ -85,11 +87,13 @@ class Places:
             paths.append(name if below < 0 else f"{paths[below]}/{name}")
         return paths
 
-    def _report_repeated(self, ids: str, chosen: list[str], internal: set[int], problems: Problems) -> None:
+    def _report_repeated(
+        self, ids: str, chosen: list[str], internal: set[int], merged: set[int], problems: Problems
+    ) -> None:
         first: dict[str, int] = {}
         repeated: list[tuple[int, int]] = []  # (place, the first place with the same id)
         for place, id in enumerate(chosen):
-            if first.setdefault(id, place) != place:
+            if place not in merged and first.setdefault(id, place) != place:
                 repeated.append((place, first[id]))
         for place, other in repeated[:1]:
             seen = self._where(other)
@@ -102,6 +106,8 @@ class Places:
                 remedy = "Give each its own name" + (
                     ", or pass ids='path' (on the command line: -o ids=path)." if ids != "path" else "."
                 )
+                if ids == "name" and self.parents[place] == other:
+                    remedy += " -o ids=merged makes one node of a class and the group of its name."
             problems.unfit(
                 self._where(place),
                 f"the {kind} {quoted(chosen[place])} is there twice: {here} {self.below_words(self.parents[place])} here, "

@@ -102,7 +102,7 @@ def draft_of_paths(source: SourceText, rows: Rows, levels: list[str], labelled: 
         rows: (line, [name at each level, label]); the label is not looked at where rows have none.
         levels: The names of the levels.
         labelled: Whether rows have labels.
-        ids: "name", "level" or "path", as in `Hierarchy.from_paths`.
+        ids: "name", "merged", "level" or "path", as in `Hierarchy.from_paths`.
     """
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}

@@ -41,7 +41,7 @@ def parse_csv(
         columns: For the first two shapes the names of the columns in the file, such as {"id": "code",
             "parent": "above"}, where they differ. For the third, the list of level columns.
         label: For the third shape, the column that holds the label of the row's leaf.
-        ids: For the third shape: "name", "level" or "path", as in `Hierarchy.from_paths`.
+        ids: For the third shape: "name", "merged", "level" or "path", as in `Hierarchy.from_paths`.
         header: Whether the first line names the columns. Without it, a table of two columns that begins with an edge is
             recognised, and read without a header.
         order: For two columns without a header, as in `parse_edges`.

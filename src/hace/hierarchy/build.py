@@ -15,7 +15,13 @@ from hace.errors import HierarchyError, listed
 from hace.hierarchy.assembly import IntArray, as_id, as_ids
 
 # What makes a node of a label path, and what else to try where two places have the same id.
-_OTHER_IDS = {"name": ', or use ids="level" or ids="path"', "level": ', or use ids="path"', "path": ""}
+_OTHER_IDS = {
+    "name": ', or use ids="level" or ids="path"',
+    "merged": ', or use ids="level" or ids="path"',
+    "level": ', or use ids="path"',
+    "path": "",
+}
+_MERGE = ' ids="merged" makes one node of a class and the group of its name.'
 
 
 # pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
@@ -152,7 +158,7 @@ def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[st
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
     if ids not in _OTHER_IDS:
-        raise HierarchyError(f"ids must be 'name', 'level' or 'path'. Got {ids!r}.")
+        raise HierarchyError(f"ids must be 'name', 'merged', 'level' or 'path'. Got {ids!r}.")
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
     frame = frame_rows(paths, "paths")
@@ -164,6 +170,8 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     rows: dict[tuple[str, ...], int] = {}
     for number, row in enumerate(paths, start=1):
         cells = _cells(row, number, problems)
+        if ids == "merged":
+            cells = tuple(cell for above, cell in zip((None, *cells), cells, strict=False) if cell != above)
         if levels is not None and len(cells) > len(levels):
             problems.append(f"Row {number} has {len(cells)} names, but level_names only {len(levels)}.")
         elif cells:
@@ -195,8 +203,9 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
         key, places = next(iter(repeated.items()))
         where = " and ".join(" / ".join(trie.path(p)) for p in places)
         others = f", and {len(repeated) - 1:,} more names likewise" if len(repeated) > 1 else ""
+        remedy = _MERGE if trie.parent[places[1]] == places[0] and ids == "name" else ""
         problems.append(
-            f"{key!r} is at two places: {where}{others}. Give them different names{_OTHER_IDS[ids]}."
+            f"{key!r} is at two places: {where}{others}. Give them different names{_OTHER_IDS[ids]}.{remedy}"
         )
     known = list(index)
     names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}

@@ -170,7 +170,7 @@ class Hierarchy(Induced):
         paths: Iterable[Sequence[Any]] | Frame,
         *,
         leaves: Iterable[Any] | None = None,
-        ids: Literal["name", "level", "path"] = "name",
+        ids: Literal["name", "merged", "level", "path"] = "name",
         names: Mapping[Any, str] | None = None,
         level_names: Sequence[str] | None = None,
     ) -> Hierarchy:
@@ -180,9 +180,9 @@ class Hierarchy(Induced):
             paths: rows of names, or a pandas or polars frame with one column per level (its column names become the
                 level names). Shorter rows end early, or in None, NaN or "". A row may occur many times.
             leaves: the class list in label order, by id.
-            ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"level"``:
-                inner nodes are ``level:name``, classes keep their plain name. ``"path"``: the names from the top,
-                joined with "/".
+            ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"merged"``: the same, but a
+                class and the group of its name directly above it are one node. ``"level"``: inner nodes are
+                ``level:name``, classes keep their plain name. ``"path"``: the names from the top, joined with "/".
             names: display names by id, in place of the names in the paths.
             level_names: names of the columns, a column that holds the root included.
 

@@ -49,6 +49,15 @@ class Evaluation:
         """This evaluation with that of calibrated scores beside it."""
         return replace(self, calibrated=calibrated, temperature=temperature)
 
+    def of_samples(self, rows: np.ndarray) -> Evaluation:
+        """The metrics of some of the samples alone.
+
+        Args:
+            rows: a mask of the samples, or their numbers.
+        """
+        calibrated = None if self.calibrated is None else self.calibrated.of_samples(rows)
+        return replace(self, samples=self.samples.chosen(rows), calibrated=calibrated)
+
     @cached_property
     def level_titles(self) -> tuple[str, ...]:
         """Names of the levels; empty on a DAG."""

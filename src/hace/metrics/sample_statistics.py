@@ -83,6 +83,17 @@ class SampleStatistics:
         }
         return cls(names=parts[0].names, ladders=ladders, decided=decided, **arrays)
 
+    def chosen(self, rows: np.ndarray) -> SampleStatistics:
+        """Some of the samples: a mask, or row numbers."""
+        arrays = {
+            f.name: getattr(self, f.name)[rows]
+            for f in fields(self)
+            if f.name not in ("names", "decided", "ladders")
+        }
+        decided = {title: (nodes[rows], p[rows]) for title, (nodes, p) in self.decided.items()}
+        ladders = LadderColumns(*(column[rows] for column in self.ladders))
+        return SampleStatistics(names=self.names, ladders=ladders, decided=decided, **arrays)
+
     def keys(self, titles: Sequence[str]) -> list[MetricKey]:
         """Heading and name of every value of :meth:`values`, in its order; ``titles`` name the levels."""
         ratios = [(heading, name) for heading, name, _ in self.names]
