@@ -237,6 +237,7 @@ ON_CLEAN: dict[str, dict[str, Any]] = {
     "loss='hace'": {"loss": "hace"},
     "loss='cross_entropy'": {"loss": "cross_entropy"},
     "the defaults": {},
+    "weight_decay=2e-4": {"weight_decay": 2e-4},
 }
 DECAYED = (
     Method("marginal cross-entropy", "cross_entropy"),
