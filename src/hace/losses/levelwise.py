@@ -14,7 +14,7 @@ from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, require
 from hace.losses.checks import check_choice
 from hace.losses.head import Head
 
-Answers = Literal["product", "leaf", "top_down"]
+LevelAnswers = Literal["product", "leaf", "top_down"]
 
 
 class NodeScoreLoss(LabelLoss):
@@ -116,17 +116,17 @@ class LevelwiseLoss(NodeScoreLoss):
         self,
         hierarchy: Hierarchy,
         *,
-        answers: Answers = "product",
+        answers: LevelAnswers = "product",
         labels: Labels = "leaves",
         weight: ClassWeights = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        check_choice("answers", answers, get_args(Answers))
+        check_choice("answers", answers, get_args(LevelAnswers))
         super().__init__(
             hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
         )
-        self.answers: Answers = answers
+        self.answers: LevelAnswers = answers
         h = hierarchy
         first = np.maximum(h.depths, 1)  # levels of each node: its own, and for a class all below it
         counts = np.where(h.labels >= 0, h.max_depth - first + 1, h.depths > 0)
