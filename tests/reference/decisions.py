@@ -217,7 +217,7 @@ def informative_sequence(h: Plain, q: Row) -> list[tuple[str | None, float]]:
     """
     start: tuple[str | None, float] = (h.tops[0], 1.0) if h.rooted else (None, 1.0)
     leaves = {v: len(structure.leaves_below(h, v)) for v in h.parents}
-    chosen = [start]
+    chosen: list[tuple[str | None, float]] = [start]
     for v in sorted(h.parents, key=lambda v: (-q[v], leaves[v])):
         before = len(h.leaves) if chosen[-1][0] is None else leaves[chosen[-1][0]]
         if leaves[v] < before:
