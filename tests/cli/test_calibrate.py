@@ -21,7 +21,9 @@ from hace.lab.serve.calibrating import Promises, calibrate_run, calibrate_scores
 from hace.lab.serve.calibration import calibration_of, read_calibration
 from hace.lab.serve.predictor import Predictor, Question
 from hace.lab.serve.rescoring import rescored
+from hace.lab.train.train import run_train
 from tests.run_files import edit_json
+from tests.train_cases import tiny
 
 DATA = DataConfig(
     "synthetic-features", options={"classes": 8, "dim": 6, "train": 30, "test": 20, "signal": 0.5}
@@ -270,3 +272,14 @@ def test_promises_are_kept_on_new_samples() -> None:
         error.append(np.mean([a not in t for a, t in zip(told, true, strict=True)]))
     assert np.mean(error) < 0.1 + 2 * np.std(error) / np.sqrt(200)
     assert np.mean(error) > 0.06  # nor are answers vaguer than they need to be
+
+
+def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
+    run = run_train(tiny(validation=0.5), tmp_path / "run")
+    found = calibrate_run(run.folder, Promises((0.5,), ("samples",)), temperature=1.0)
+    assert (found.split, found.samples) == ("val", 20)
+    image = np.zeros((32, 32, 3), dtype=np.uint8)
+    answers = Predictor.from_run(run.folder).predict(image, accuracy=0.5)
+    assert answers.promise == found.promise(0.5)
+    assert run.result is not None
+    assert run.result["temperature"]["source"] == "val"
