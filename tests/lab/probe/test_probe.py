@@ -413,7 +413,7 @@ def test_a_run_is_calibrated_on_the_samples_it_holds_out(tmp_path: Path, loss: s
     config = replace(BASE, loss=LossConfig(loss), validation=0.3)
     search, alone, final, plain = run_probes(
         [
-            replace(config, evaluate="val", keep=False),
+            replace(config, evaluate="val"),
             config,
             replace(BASE, loss=config.loss, temperature=0.7),
             replace(BASE, loss=config.loss, lr=3.0),
