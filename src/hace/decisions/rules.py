@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,16 +77,39 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
     masses = node_masses(log_q, hierarchy, mass)
-    levels = [at_level(masses, hierarchy, k) for k in level_numbers(hierarchy)]
-    if not levels:  # a hierarchy of a root alone has no level
-        return Decisions(
-            hierarchy, torch.zeros(len(log_q), 0, dtype=torch.long), log_q.new_zeros(len(log_q), 0)
-        )
-    return Decisions(
-        hierarchy,
-        torch.stack([d.nodes for d in levels], dim=1),
-        torch.stack([d.probabilities for d in levels], dim=1),
-    )
+    above, found = None, []  # the best leaf so far, and the best node of each level
+    for level in level_numbers(hierarchy):
+        at_depth = hierarchy.depths == level
+        inner = _best_of(masses, np.flatnonzero(at_depth & (hierarchy.labels < 0)), None)
+        above = _best_of(masses, np.flatnonzero(at_depth & (hierarchy.labels >= 0)), above)
+        found.append(_better(inner, above))
+    if not found:  # a hierarchy of a root alone has no level
+        empty = log_q.new_zeros(len(log_q), 0)
+        return Decisions(hierarchy, torch.zeros_like(empty, dtype=torch.long), empty)
+    values, nodes = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
+    return Decisions(hierarchy, nodes, values.exp())
+
+
+_Best = tuple[Tensor, Tensor]  # (B,) masses and nodes
+
+
+def _best_of(masses: Tensor, nodes: np.ndarray, best: _Best | None) -> _Best | None:
+    """The best of these nodes and what was best before."""
+    if len(nodes) == 0:
+        return best
+    places = torch.from_numpy(nodes).to(masses.device)
+    part = masses.index_select(1, places).max(dim=1)
+    return _better((part.values, places[part.indices]), best)
+
+
+def _better(one: _Best | None, other: _Best | None) -> _Best:
+    """The better of both in each row; of equal ones the first node."""
+    if one is None or other is None:
+        kept = other if one is None else one
+        assert kept is not None
+        return kept
+    second = (other[0] > one[0]) | ((other[0] == one[0]) & (other[1] < one[1]))
+    return torch.where(second, other[0], one[0]), torch.where(second, other[1], one[1])
 
 
 # Each rule with the options it takes and those it needs.

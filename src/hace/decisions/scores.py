@@ -109,9 +109,9 @@ def log_q(
 
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
-    leaves = log_q[:, layout(hierarchy, log_q.device).leaf_nodes]
+    leaves = log_q.index_select(1, layout(hierarchy, log_q.device).leaf_nodes)
     _refuse_rows(
-        (leaves == -torch.inf).all(1, keepdim=True),
+        leaves.amax(dim=1, keepdim=True) == -torch.inf,
         "must have some mass on the leaves",
         "Decide among nodes.",
     )

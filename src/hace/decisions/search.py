@@ -104,8 +104,15 @@ def places(h: Hierarchy, device: torch.device) -> Places:
     return Places(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
 
 
-def leaf_probabilities(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """(B, n) the leaf outputs renormalised, float64, in preorder."""
+class LeafMasses(NamedTuple):
+    """What every search over the same scores needs: (B, n) probabilities in preorder and their running sums (B, n + 1)."""
+
+    p: Tensor
+    running: Tensor
+
+
+def leaf_masses(log_q: Tensor, hierarchy: Hierarchy) -> LeafMasses:
+    """The leaf outputs renormalised, float64, in preorder, and their running sums."""
     p = log_q.index_select(1, places(hierarchy, log_q.device).columns).softmax(dim=1).double()
     silent = p[:, 0].isnan()
     if bool(silent.any()):
@@ -113,7 +120,8 @@ def leaf_probabilities(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
             f"scores must have some mass on the leaves. {int(silent.sum())} of {len(p)} rows break this rule; the first is "
             f"row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
         )
-    return p.div_(p.sum(dim=1, keepdim=True))
+    p.div_(p.sum(dim=1, keepdim=True))
+    return LeafMasses(p, _running(p))
 
 
 def _running(x: Tensor) -> Tensor:
@@ -124,7 +132,7 @@ def _running(x: Tensor) -> Tensor:
 
 
 def best_answers(
-    log_q: Tensor, hierarchy: Hierarchy, measure: Measure, candidates: str
+    log_q: Tensor, hierarchy: Hierarchy, measure: Measure, candidates: str, masses: LeafMasses | None = None
 ) -> tuple[Decisions, Tensor]:
     """The answers of greatest expected value, and these values.
 
@@ -133,15 +141,17 @@ def best_answers(
         hierarchy: a tree or a forest.
         measure: what an answer is worth.
         candidates: ``"leaves"`` or ``"nodes"``.
+        masses: :func:`leaf_masses` of the same log_q, where several searches share them.
 
     Returns:
         Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
     """
-    search = _Search(leaf_probabilities(log_q, hierarchy), hierarchy, measure, candidates)
+    masses = leaf_masses(log_q, hierarchy) if masses is None else masses
+    search = _Search(masses, hierarchy, measure, candidates)
     search.follow_best_leaf()
     search.descend()
-    nodes, masses, values = search.best()
-    return Decisions(hierarchy, nodes, masses), values
+    nodes, probabilities, values = search.best()
+    return Decisions(hierarchy, nodes, probabilities), values
 
 
 class _Frontier(NamedTuple):
@@ -159,11 +169,11 @@ class _Frontier(NamedTuple):
 class _Search:
     """One block of samples: the best value of each so far, and the answers that may be it."""
 
-    def __init__(self, p: Tensor, h: Hierarchy, measure: Measure, candidates: str) -> None:
+    def __init__(self, masses: LeafMasses, h: Hierarchy, measure: Measure, candidates: str) -> None:
+        p, self.running = masses
         self.p, self.h, self.measure, self.leaves_only = p, h, measure, candidates == "leaves"
         self.places, self.layout = places(h, p.device), layout(h, p.device)
         self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
-        self.running = _running(p)
         self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
         if self.split:
             self.by_depth = _running(p.index_select(1, self.places.by_depth))

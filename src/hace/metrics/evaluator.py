@@ -88,6 +88,7 @@ class Evaluator:
         batch = as_metric_batch(
             scores, truth, h, labels="nodes", kind=kind, outputs=self.outputs, subset=self.subset
         )
+        batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
         for group, measure in self._measures:
@@ -96,6 +97,8 @@ class Evaluator:
         answers = {}
         for title, options in self._rules.items():
             given = dict(options)
+            if given["rule"] == "cost":
+                given["masses"] = batch.leaf_masses
             decided = RULES[given.pop("rule")][0](batch.log_q, h, **given)
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
             measure = answer_measure(h, self.distance)

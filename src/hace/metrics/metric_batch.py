@@ -13,6 +13,7 @@ from torch import Tensor
 from hace.decisions import Decisions
 from hace.decisions import scores as _scores
 from hace.decisions.rules import all_levels
+from hace.decisions.search import LeafMasses, leaf_masses
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -129,6 +130,11 @@ class MetricBatch:
         return self.log_p.gather(1, labels).squeeze(1).double().exp().cpu().numpy()
 
     @cached_property
+    def leaf_masses(self) -> LeafMasses | None:
+        """What all decisions of least cost share; None on a DAG."""
+        return leaf_masses(self.log_q, self.hierarchy) if self.hierarchy.is_tree else None
+
+    @cached_property
     def levels(self) -> Decisions:
         """(B, H) the most probable node of every level. Trees and forests only."""
         return all_levels(self.log_q, self.hierarchy)
@@ -144,14 +150,16 @@ class MetricBatch:
 
         A truth at an inner node has none at the levels below it.
         """
-        h, log_q = self.hierarchy, self.log_q.double().cpu()
+        h, log_q = self.hierarchy, self.log_q.cpu()
         levels = _scores.level_numbers(h)
         nodes = self.carried(self.truth)
         known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
-        right = log_q.gather(1, torch.from_numpy(nodes)).numpy()
-        chosen = [torch.from_numpy(level_choices(h, k)) for k in levels]
-        squares = [(2 * log_q[:, choices]).exp().sum(dim=1).numpy() for choices in chosen]
-        return known, right, np.stack(squares, axis=1) if squares else right
+        right = log_q.gather(1, torch.from_numpy(nodes)).double().numpy()
+        at_level = log_q.new_zeros(h.num_nodes, len(levels))  # 1 where a node counts at a level
+        for column, level in enumerate(levels):
+            at_level[torch.from_numpy(level_choices(h, level)), column] = 1.0
+        squares = (2 * log_q).exp_() @ at_level
+        return known, right, squares.double().numpy()
 
     def carried(self, nodes: IntArray) -> IntArray:
         """(B, H) nodes carried to every level 1 to the deepest."""
