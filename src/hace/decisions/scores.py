@@ -104,7 +104,8 @@ def log_q(
         return z
     if subset is not None:
         z = restrict(z, hierarchy, subset, outputs=outputs)
-    return node_log_probs(z, hierarchy, outputs=score_columns(tuple(z.shape), hierarchy, outputs))
+    found = node_log_probs(z, hierarchy, outputs=score_columns(tuple(z.shape), hierarchy, outputs))
+    return found.contiguous()  # plain PyTorch gives columns, and all that follows reads rows
 
 
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
