@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
@@ -17,7 +16,7 @@ from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
-from hace.losses.checks import check_choice
+from hace.losses.checks import check_choice, checked_index, checked_weight
 from hace.losses.head import Head, Outputs
 from hace.losses.kernels.tree_loss import BatchLabels
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
@@ -71,12 +70,12 @@ class HierarchicalLoss(TableModule, ABC):
         check_choice("reduction", reduction, ("none", "mean", "sum"))
         self.hierarchy = hierarchy
         self.labels: Labels = labels
-        self.ignore_index = _checked_index(ignore_index)
+        self.ignore_index = checked_index(ignore_index)
         self.reduction: Reduction = reduction
         self.head = Head(hierarchy, outputs, sharing)
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
         self.constant("label_nodes", rows)
-        self.constant("label_weight", _checked_weight(weight, len(rows), labels))
+        self.constant("label_weight", checked_weight(weight, len(rows), labels))
 
     @property
     def num_outputs(self) -> int:
@@ -339,33 +338,3 @@ def require_tree(hierarchy: Hierarchy, loss: str) -> None:
             f"The hierarchy of {loss} must be a tree or forest, with at most one parent per node. Got {hierarchy!r}. "
             "HACELoss and HCELoss take DAGs."
         )
-
-
-def _checked_index(value: Any) -> int:
-    try:
-        index = operator.index(value)
-    except TypeError:
-        index = None
-    if index is None or isinstance(value, bool) or not -(2**63) <= index < 2**63:
-        raise ConfigError(f"ignore_index must be an integer of 64 bits. Got {value!r}.")
-    return index
-
-
-def _checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
-    if weight is None:
-        return None
-    try:
-        given = weight.detach().double().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
-        array = given.astype(np.float64) if given.dtype.kind in "fiu" else None
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):  # ragged lists, tensors without values
-        array = None
-    if array is None:
-        raise ConfigError(f"weight must be {length} numbers, one per label ({labels}). Got {weight!r}.")
-    if array.shape != (length,):
-        raise ConfigError(
-            f"weight must have one entry for each of the {length} {labels}. Got shape {array.shape}."
-        )
-    if not np.isfinite(array).all() or (array < 0).any():
-        bad = array[~np.isfinite(array) | (array < 0)][0]
-        raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
-    return array

@@ -1,11 +1,14 @@
-"""Checks of parameters: whether a value is one of the choices, or a number that keeps its rule."""
+"""Checks of parameters: one of the choices, a number that keeps its rule, class weights, the ignored label."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from hace.errors import ConfigError
 
@@ -30,3 +33,35 @@ def is_number(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:  # an integer beyond any float
         return False
+
+
+def checked_index(value: Any) -> int:
+    """``ignore_index`` as an integer."""
+    try:
+        index = operator.index(value)
+    except TypeError:
+        index = None
+    if index is None or isinstance(value, bool) or not -(2**63) <= index < 2**63:
+        raise ConfigError(f"ignore_index must be an integer of 64 bits. Got {value!r}.")
+    return index
+
+
+def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
+    """Class weights as an array, one for each of ``length`` labels; None without any."""
+    if weight is None:
+        return None
+    try:
+        given = weight.detach().double().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+        array = given.astype(np.float64) if given.dtype.kind in "fiu" else None
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):  # ragged lists, tensors without values
+        array = None
+    if array is None:
+        raise ConfigError(f"weight must be {length} numbers, one per label ({labels}). Got {weight!r}.")
+    if array.shape != (length,):
+        raise ConfigError(
+            f"weight must have one entry for each of the {length} {labels}. Got shape {array.shape}."
+        )
+    if not np.isfinite(array).all() or (array < 0).any():
+        bad = array[~np.isfinite(array) | (array < 0)][0]
+        raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
+    return array

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-Made = TypeVar("Made")
+_Kept = TypeVar("_Kept")
 
 
 class TableModule(nn.Module):
@@ -33,7 +33,7 @@ class TableModule(nn.Module):
         tensor = None if value is None else torch.from_numpy(self._exact[name])
         self.register_buffer(name, tensor, persistent=False)
 
-    def kept(self, name: str, make: Callable[[], Made]) -> Made:
+    def kept(self, name: str, make: Callable[[], _Kept]) -> _Kept:
         """What ``make`` makes of the buffers, kept for the next call until they move or the module is copied.
 
         Args:
