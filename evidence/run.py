@@ -30,6 +30,7 @@ else:
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+KEPT = ("labels-", "methods-")  # tables of the report
 
 
 def main() -> None:
@@ -70,7 +71,9 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for table in sorted((folder / "report" / "tables").glob("*.csv")):
-        shutil.copy(table, target)
+        if table.name.startswith(KEPT):
+            shutil.copy(table, target)
+    made_with = environment.config()
     files = {word: {"file": path.name, "sha256": _sha256(path)} for word, path in inputs.items()}
     study = read_study(folder)
     results = [
@@ -81,7 +84,7 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
         "inputs": files,
         "runs": len(results),
         "seconds": round(sum(result["seconds"] for result in results)),
-        "made_with": environment.config(),
+        "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},
     }
     (target / "about.json").write_text(json.dumps(about, indent=2) + "\n")
 
