@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
-from hace.decisions.search import TIE, LeafMasses, Measure, best_answers, places
+from hace.decisions.search import TIE, LeafMasses, Worth, best_answers, places
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
@@ -77,7 +77,7 @@ def least_cost(
 
 
 @derived
-def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device) -> Measure:
+def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device) -> Worth:
     """-cost in the terms of `search`.
 
     An answer at u costs ``price`` times its distance to the leaves below u; that is all a branch below u can save.
@@ -100,7 +100,7 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
         return torch.from_numpy(np.array(values, dtype=np.float64)).to(device)
 
     ones = np.ones(h.num_nodes + 1)
-    return Measure(
+    return Worth(
         0.0,
         tensor(gain),
         tensor(ones[:1, None]),

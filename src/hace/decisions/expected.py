@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hace.decisions.costs import cost_measure
 from hace.decisions.decisions import Decisions
-from hace.decisions.search import Measure, best_answers, places
+from hace.decisions.search import Worth, best_answers, places
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_counts
@@ -64,7 +64,7 @@ def best_expected(
 
 
 @derived
-def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Measure:
+def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
     """The metric in the terms of `search`. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
     depths, log2 = np.append(h.depths, 0).astype(float), np.log2(h.num_leaves)
     leaf, answer = places(h, torch.device("cpu")).depths.numpy()[None, :], np.arange(h.max_depth + 1)[:, None]
@@ -90,6 +90,4 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Me
 
     inside = tensor(np.zeros((1, weight.shape[1]))).expand(h.num_nodes + 1, -1)
     constant = tensor(np.zeros(h.num_nodes + 1))
-    return Measure(
-        start, tensor(gain), tensor(weight), tensor(scale), inside, constant, None, 1 - tensor(own)
-    )
+    return Worth(start, tensor(gain), tensor(weight), tensor(scale), inside, constant, None, 1 - tensor(own))

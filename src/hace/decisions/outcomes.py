@@ -26,20 +26,22 @@ from hace.hierarchy.columns import score_columns
 from hace.hierarchy.distances import check_distance, virtual_height
 from hace.hierarchy.index import is_above
 
-Rungs = tuple[np.ndarray, np.ndarray]  # (B, L) nodes, and the greatest threshold at which each is the answer
+AnswerRungs = tuple[
+    np.ndarray, np.ndarray
+]  # (B, L) nodes, and the greatest threshold at which each is the answer
 
 
-def _walk(log_q: Tensor, hierarchy: Hierarchy) -> Rungs:
+def _walk(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
     """A rung is reached when it and all rungs above it pass."""
     nodes, masses = _rungs(*walk_down(log_q, hierarchy), hierarchy)
     return nodes, np.minimum.accumulate(masses, axis=1)
 
 
-def _climb(log_q: Tensor, hierarchy: Hierarchy) -> Rungs:
+def _climb(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
     return _rungs(*path_to_best_leaf(log_q, hierarchy), hierarchy)
 
 
-def _informative(log_q: Tensor, hierarchy: Hierarchy) -> Rungs:
+def _informative(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
     """A rung never answers where a more informative one has as much mass."""
     nodes, masses = _rungs(*best_by_information(log_q, hierarchy), hierarchy)
     later = np.maximum.accumulate(masses[:, :0:-1], axis=1)[:, ::-1]
@@ -47,7 +49,7 @@ def _informative(log_q: Tensor, hierarchy: Hierarchy) -> Rungs:
     return nodes, masses
 
 
-def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> Rungs:
+def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
     """The masses as thresholds; the root, or no answer, passes all of them."""
     steps, reached = nodes.cpu().numpy(), masses.double().exp().cpu().numpy()
     saying = np.append(hierarchy.depths, 0)[steps] > 0
@@ -55,7 +57,7 @@ def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> Rungs:
 
 
 # By rule and `constrained`.
-LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], Rungs]] = {
+LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], AnswerRungs]] = {
     ("threshold", True): _walk,
     ("threshold", False): _informative,
     ("climb", True): _climb,

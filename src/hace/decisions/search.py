@@ -32,7 +32,7 @@ _ENTRIES = 1 << 24  # (node, depth) entries looked at together
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class Worth:
     """What an answer is worth; see the head of this file. Node N is the virtual root.
 
     K is the number of depths of leaves, or 1 for a measure that does not depend on them.
@@ -58,7 +58,7 @@ class Measure:
     reach: Tensor
 
 
-class Places(NamedTuple):
+class TreePlaces(NamedTuple):
     """Where the leaves of a tree are: columns of log q*, and ranges of running sums.
 
     Attributes:
@@ -83,7 +83,7 @@ class Places(NamedTuple):
 
 
 @derived
-def places(h: Hierarchy, device: torch.device) -> Places:
+def places(h: Hierarchy, device: torch.device) -> TreePlaces:
     """The places of a tree or forest."""
     columns = h.leaf_nodes[preorder_labels(h)]
     depth = h.depths[columns]
@@ -101,7 +101,7 @@ def places(h: Hierarchy, device: torch.device) -> Places:
         depths,
         np.append(h.depths, 0),
     )
-    return Places(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
+    return TreePlaces(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
 
 
 class LeafMasses(NamedTuple):
@@ -132,7 +132,7 @@ def _running(x: Tensor) -> Tensor:
 
 
 def best_answers(
-    log_q: Tensor, hierarchy: Hierarchy, measure: Measure, candidates: str, masses: LeafMasses | None = None
+    log_q: Tensor, hierarchy: Hierarchy, measure: Worth, candidates: str, masses: LeafMasses | None = None
 ) -> tuple[Decisions, Tensor]:
     """The answers of greatest expected value, and these values.
 
@@ -169,7 +169,7 @@ class _Frontier(NamedTuple):
 class _Search:
     """One block of samples: the best value of each so far, and the answers that may be it."""
 
-    def __init__(self, masses: LeafMasses, h: Hierarchy, measure: Measure, candidates: str) -> None:
+    def __init__(self, masses: LeafMasses, h: Hierarchy, measure: Worth, candidates: str) -> None:
         p, self.running = masses
         self.p, self.h, self.measure, self.leaves_only = p, h, measure, candidates == "leaves"
         self.places, self.layout = places(h, p.device), layout(h, p.device)

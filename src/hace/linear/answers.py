@@ -19,7 +19,7 @@ from hace.hierarchy import Hierarchy
 from hace.linear.class_labels import LabelReading
 from hace.losses.base import HierarchicalLoss
 
-Features = tuple[np.ndarray, np.ndarray]  # and node indices
+Kept = tuple[np.ndarray, np.ndarray]  # and node indices
 
 
 class Answers:
@@ -33,7 +33,7 @@ class Answers:
     temperature_: float
     subset: str | Iterable[Any] | None
     _reading: LabelReading
-    _promised_on: Features | None
+    _promised_on: Kept | None
 
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) outputs of the head, in double precision."""
