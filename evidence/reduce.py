@@ -1,7 +1,8 @@
-"""Features in fewer dimensions: python evidence/reduce.py IN.npz OUT.npz [--dims 256]
+"""Fewer dimensions or fewer training samples: python evidence/reduce.py IN.npz OUT.npz [--dims 256] [--per-class 100]
 
-A principal component analysis of the training features; test features go through the same map. A probe on 256 of 1,280
-dimensions trains five times as fast, which is what makes studies of thousands of probes affordable.
+--dims: a principal component analysis of the training features; test features go through the same map. A probe on 256 of 1,280
+dimensions trains five times as fast, which is what makes studies of thousands of probes affordable. --per-class keeps the first
+training samples of each class; the test samples stay.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def reduced(train: np.ndarray, test: np.ndarray, dims: int) -> tuple[np.ndarray,
     return (centred @ axes).astype(np.float32), ((test - mean) @ axes).astype(np.float32)
 
 
+def first_of_each(labels: np.ndarray, count: int) -> np.ndarray:
+    """Indices of the first `count` samples of each class, in the order of the file."""
+    return np.sort(np.concatenate([np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]))
+
+
 def main() -> None:
     """Read, reduce, write."""
     parser = argparse.ArgumentParser(
@@ -33,15 +39,23 @@ def main() -> None:
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--dims", type=int, default=256)
+    parser.add_argument("--dims", type=int, help="dimensions to keep; by default all")
+    parser.add_argument(
+        "--per-class", type=int, help="training samples to keep of each class; by default all"
+    )
     args = parser.parse_args()
     arrays = Arrays(args.source)
     found = {name: np.asarray(arrays[name]) for name in ("x_train", "y_train", "x_test", "y_test")}
-    x_train, x_test = reduced(
-        found["x_train"].astype(np.float64), found["x_test"].astype(np.float64), args.dims
+    if args.per_class is not None:
+        kept = first_of_each(found["y_train"], args.per_class)
+        found |= {name: found[name][kept] for name in ("x_train", "y_train")}
+    if args.dims is not None:
+        train, test = (found[name].astype(np.float64) for name in ("x_train", "x_test"))
+        found["x_train"], found["x_test"] = reduced(train, test, args.dims)
+    np.savez(args.target, **found)  # pyright: ignore[reportArgumentType]
+    print(
+        f"{args.target}: {len(found['x_train'])} training samples in {found['x_train'].shape[1]} dimensions"
     )
-    np.savez(args.target, x_train=x_train, x_test=x_test, y_train=found["y_train"], y_test=found["y_test"])
-    print(f"{args.target}: {x_train.shape[1]} of {found['x_train'].shape[1]} dimensions")
 
 
 if __name__ == "__main__":

@@ -92,10 +92,10 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
 def _input(word: str, listed: dict[str, Any], args: argparse.Namespace) -> Path:
     if word in listed["inputs"]:
         return args.data / listed["inputs"][word]
-    path = args.work / f"{word}-256.npz"
+    path = args.work / f"{word}.npz"
     if not path.exists():
-        source = args.data / listed["inputs"][listed["reduced"][word]]
-        _python(str(HERE / "reduce.py"), str(source), str(path))
+        source, *options = listed["reduced"][word].split()
+        _python(str(HERE / "reduce.py"), str(args.data / listed["inputs"][source]), str(path), *options)
     return path
 
 
