@@ -37,6 +37,7 @@ from hace.metrics.functional import (
 from hace.metrics.hierarchical_risk import HierarchicalRiskCoverage, hierarchical_risk_coverage
 from hace.metrics.intervals import Interval, interval, paired_interval
 from hace.metrics.metric_batch import ScoreForms
+from hace.metrics.several import Compared, compared_together
 
 if TYPE_CHECKING:
     from hace.metrics.bands import CurveBand, curve_band
@@ -99,6 +100,7 @@ __all__ = [
     "BrierScore",
     "ClassAccuracy",
     "ClassTable",
+    "Compared",
     "Confusion",
     "CurveBand",
     "Difference",
@@ -130,6 +132,7 @@ __all__ = [
     "brier_score",
     "class_accuracy",
     "compare",
+    "compared_together",
     "confusion",
     "curve_band",
     "distances",

@@ -22,11 +22,12 @@ _BLOCK = 1 << 24  # entries of weights drawn at once
 
 
 class Interval(NamedTuple):
-    """A value and its 95 % interval."""
+    """A value, its 95 % interval and its standard error, both from the bootstrap."""
 
     value: float
     low: float
     high: float
+    error: float = float("nan")
 
     @property
     def excludes_zero(self) -> bool:
@@ -51,11 +52,11 @@ def interval(
         seed: seed of the draws.
 
     Example:
-        >>> interval(np.array([[1.0, 0.0, 1.0, 1.0]] * 3))
-        Interval(value=0.75, low=0.25, high=1.0)
+        >>> found = interval(np.array([[1.0, 0.0, 1.0, 1.0]] * 3))
+        >>> found.value, found.low, found.high
+        (0.75, 0.25, 1.0)
     """
-    value, draws = _draws(numerator, denominator, replicates, seed)
-    return Interval(value, *interval_ends(draws))
+    return _interval(*_draws(numerator, denominator, replicates, seed))
 
 
 def paired_interval(
@@ -85,7 +86,7 @@ def paired_interval(
     below = denominators or (None, None)
     a, drawn_a = _draws(first, below[0], replicates, seed)
     b, drawn_b = _draws(second, below[1], replicates, seed)
-    return Interval(a - b, *interval_ends(drawn_a - drawn_b))
+    return _interval(a - b, drawn_a - drawn_b)
 
 
 def headline_columns(
@@ -107,6 +108,12 @@ def stacked(runs: Sequence[Mapping[str, np.ndarray]], metric: str) -> tuple[np.n
     columns = [headline_columns(run)[metric] for run in runs]
     below = [d for _, d in columns if d is not None]
     return np.stack([n for n, _ in columns]), np.stack(below) if below else None
+
+
+def _interval(value: float, draws: np.ndarray) -> Interval:
+    there = draws[~np.isnan(draws)]
+    error = float(there.std(ddof=1)) if len(there) > 1 else float("nan")
+    return Interval(value, *interval_ends(draws), error)
 
 
 def _draws(

@@ -101,6 +101,25 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
         assert row(table, title)["seeds"].text == "3"
 
 
+def test_differences_are_corrected_for_their_number(results: Results) -> None:
+    found = results.compared("fair")
+    assert {method for _, method in found} == {"hace", "hace_shuffled", "hxe_0.2"}
+    smallest = min(found.values(), key=lambda one: one.p)
+    assert smallest.of == 3
+    assert smallest.adjusted == pytest.approx(min(1, 3 * smallest.p))
+    gap = results.gap(FAIR, "hxe_0.2", "sce")
+    assert gap is not None
+    assert found[FAIR, "hxe_0.2"].interval == gap.interval
+    table = against_table(results, "fair")
+    assert table is not None
+    alone = sum(one.interval.excludes_zero for one in found.values())
+    held = sum(one.holds for one in found.values())
+    assert (
+        f"3 comparisons: {alone} with an interval without 0, {held} after Holm's correction"
+        in table.remarks[1]
+    )
+
+
 def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], results: Results) -> None:
     mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
     group = {animals().index(leaf): above[-1] for leaf, above in ANIMALS.items()}

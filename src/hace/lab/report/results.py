@@ -12,6 +12,7 @@ from hace.lab.report.scores import ArenaScores, Store
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
 from hace.metrics.sample_statistics import MetricKey
+from hace.metrics.several import Compared, compared_together
 
 DEFAULT_PAIR = ("hace", "sce")
 
@@ -81,6 +82,25 @@ class Results:
         """The difference between two methods in each arena that has both."""
         found = (self.gap(arena, first, second, key) for arena in self.arenas(protocol))
         return [gap for gap in found if gap is not None]
+
+    def compared(
+        self, protocol: str, key: MetricKey = TOP1, reference: str | None = None
+    ) -> dict[tuple[Arena, str], Compared]:
+        """Every method minus the reference in every arena of a protocol: one family, corrected together.
+
+        Args:
+            protocol: Whose arenas.
+            key: The metric.
+            reference: By default the second of the compared pair.
+        """
+        against = reference or self.second
+        gaps = {
+            (gap.arena, method): gap.interval
+            for method in self.methods
+            if method != against
+            for gap in self.gaps(method, against, protocol, key)
+        }
+        return compared_together(gaps)
 
 
 def tally(values: Sequence[float], higher: bool = True) -> Wins | None:

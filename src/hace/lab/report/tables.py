@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from hace.files.tables import write_rows
 from hace.lab.report.arenas import (
@@ -210,8 +211,25 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
     if len(arenas) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
-    remarks = ("Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",)
+    remarks = (
+        "Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",
+        together_text(results, protocol),
+    )
     return ReportTable(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
+
+
+def together_text(results: Results, protocol: str) -> str:
+    """What remains of a table of differences when all of them are judged together, and what it could have shown."""
+    found = [one for one in results.compared(protocol).values() if one.p == one.p]
+    if not found:
+        return "No run kept its predictions, so there are no intervals."
+    alone = sum(one.interval.excludes_zero for one in found)
+    smallest = HEADLINES[0].text(median(one.detectable for one in found))
+    return (
+        f"{len(found)} {'comparisons' if len(found) > 1 else 'comparison'}: {alone} with an interval without 0, "
+        f"{sum(one.holds for one in found)} after Holm's correction for their number. A true difference of {smallest} points "
+        f"would be found in 80 % of repetitions (the median over these comparisons, without correction)."
+    )
 
 
 def state(results: Results, arena: Arena, method: str) -> str:

@@ -150,9 +150,9 @@ def _gaps(arrays: ArenaScores, metric: Metric, reference: str) -> list[Entry]:
         if gap is None:
             found.append(Entry(""))
         else:
-            value, low, high = gap[0]
-            detail = "" if low != low else bracket(low, high, metric, sign=True)
-            found.append(Entry(metric.text(value, sign=True), detail))
+            by = gap[0]
+            detail = "" if by.low != by.low else bracket(by.low, by.high, metric, sign=True)
+            found.append(Entry(metric.text(by.value, sign=True), detail))
     return found
 
 

@@ -1,0 +1,125 @@
+"""Several comparisons at once: p-values, Holm's correction, and the smallest effect that would have been found.
+
+A 95 % interval excludes 0 by chance in one of twenty comparisons without a difference. Holm's correction holds that chance to
+5 % for all comparisons of a family together. The smallest detectable effect says what "no difference was found" is worth: a
+true effect of that size is found in 80 % of repetitions, a much smaller one rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from hace.errors import ConfigError
+from hace.metrics.bootstrap import LEVEL
+from hace.metrics.intervals import Interval
+
+POWER = 0.8
+_NORMAL = NormalDist()
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Compared(NamedTuple):
+    """A comparison that is one of several.
+
+    Attributes:
+        interval: The difference with its own 95 % interval, which knows nothing of the others.
+        p: Two-sided p-value by itself.
+        adjusted: Holm's p-value among all of them.
+        of: How many comparisons that counts.
+        detectable: The smallest true difference found with 80 % power by the 95 % interval alone.
+        detectable_of_all: The same when all comparisons share the 5 %.
+    """
+
+    interval: Interval
+    p: float
+    adjusted: float
+    of: int
+    detectable: float
+    detectable_of_all: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the difference remains after the correction."""
+        return self.adjusted < 1 - LEVEL
+
+
+def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -> dict[Key, Compared]:
+    """Differences that belong to one question, each with its p-value before and after Holm's correction.
+
+    Differences without a standard error are kept, with nan, and do not count.
+
+    Args:
+        intervals: differences by name, from :func:`hace.metrics.paired_interval`.
+        power: the chance with which an effect of the detectable size is found, between 0.5 and 1.
+
+    Example:
+        >>> found = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})
+        >>> found["a"].of, round(found["a"].p, 4), round(found["a"].adjusted, 4), found["b"].holds
+        (2, 0.0027, 0.0054, False)
+    """
+    p = {key: p_value(given) for key, given in intervals.items()}
+    known = [key for key in p if not np.isnan(p[key])]
+    adjusted = dict(zip(known, holm([p[key] for key in known]), strict=True))
+    return {
+        key: Compared(
+            given,
+            p[key],
+            adjusted.get(key, np.nan),
+            len(known),
+            detectable_effect(given.error, power=power),
+            detectable_effect(given.error, comparisons=max(len(known), 1), power=power),
+        )
+        for key, given in intervals.items()
+    }
+
+
+def p_value(difference: Interval) -> float:
+    """Two-sided p-value of a difference over its standard error, which is that of the bootstrap; nan without one.
+
+    Example:
+        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3)
+        0.05
+    """
+    if np.isnan(difference.error) or np.isnan(difference.value):
+        return float("nan")
+    if difference.error == 0:
+        return 1.0 if difference.value == 0 else 0.0
+    return 2 * _NORMAL.cdf(-abs(difference.value / difference.error))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's p-values, in the order given: the i-th smallest of m times m - i + 1, and never less than a smaller one's.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if ((p < 0) | (p > 1) | np.isnan(p)).any():
+        raise ConfigError(f"p_values must be between 0 and 1. Got {list(p_values)}.")
+    order = np.argsort(p, kind="stable")
+    scaled = p[order] * np.arange(len(p), 0, -1)
+    found = np.empty(len(p))
+    found[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return found.tolist()
+
+
+def detectable_effect(error: float, *, comparisons: int = 1, power: float = POWER) -> float:
+    """The smallest true difference that is found with the given power, two-sided, when all comparisons share the 5 %.
+
+    Args:
+        error: standard error of the difference.
+        comparisons: how many share the 5 %: Holm's first step, the strictest.
+        power: the chance of finding it, between 0.5 and 1.
+
+    Example:
+        >>> round(detectable_effect(1.0), 2), round(detectable_effect(1.0, comparisons=10), 2)
+        (2.8, 3.65)
+    """
+    if not 0.5 <= power < 1:
+        raise ConfigError(f"power must be at least 0.5 and less than 1. Got {power}.")
+    return float(error * (_NORMAL.inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) + _NORMAL.inv_cdf(power)))
