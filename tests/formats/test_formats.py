@@ -128,7 +128,10 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
         ),
         ({"format": "edges", "order": "x"}, "order must be 'parent child' or 'child parent'. Got 'x'"),
         ({"format": "obo", "isolated": "x"}, "isolated must be 'keep' or 'drop'. Got 'x'"),
-        ({"format": "newick", "ids": "level"}, "ids must be 'name' or 'path' for this format. Got 'level'"),
+        (
+            {"format": "newick", "ids": "level"},
+            "ids must be 'name', 'merged' or 'path' for this format. Got 'level'",
+        ),
         ({"format": "csv", "delimiter": ";;"}, "delimiter must be one character"),
         ({"format": "csv", "columns": []}, "columns must name at least one level column"),
         (

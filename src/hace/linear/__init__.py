@@ -1,8 +1,8 @@
 """Linear heads on frozen features: many at once, each as if trained alone; and the estimator for scikit-learn.
 
 A probe is one linear layer of ``loss.num_outputs`` on features that never change. :func:`fit_heads` trains a whole grid of
-losses, rates and decays in one pass over the features: it fetches each batch once, and one matrix product gives the logits of
-all heads, one more their gradients. :class:`HACEClassifier` loads on first use and needs scikit-learn. Imports `errors`,
+losses, rates and decays in one pass over the features: it fetches each batch once, and heads with the same loss
+share its call. :class:`HACEClassifier` loads on first use and needs scikit-learn. Imports `errors`,
 `hierarchy`, `losses` and `decisions`.
 """
 

@@ -16,7 +16,7 @@ from hace.losses.base import HierarchicalLoss
 
 OnEpoch = Callable[[int, list[EpochRecord | None]], None]
 
-_BLOCK = 16  # heads per matrix product: more gain nothing and overflow the cache
+_BLOCK = 16  # heads per call of a loss: more gain nothing and overflow the cache
 
 
 class EpochLoop:

@@ -1,7 +1,7 @@
-"""Linear heads side by side: one matrix product gives the logits of all, one more their gradients.
+"""Linear heads side by side: they share each batch, and heads with the same loss share its call.
 
-Rate, decay and update are applied head by head, on tensors of the shape of one head. So a head has the bits it would have
-alone, as long as the matrix product keeps its bits.
+Products and updates run head by head, on tensors of the shape and alignment they would have alone. So a head has the bits it
+would have alone, which one product for all heads does not promise: on some processors its bits depend on how many there are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hace.losses.base import HierarchicalLoss
 
 LARGE = 10_000  # outputs above which the logits of a batch are never held whole
 _TINY = 1e-30  # a batch without weight moves nothing
+_ALIGNMENT = 64  # bytes: how torch aligns what it allocates
 _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 
 
@@ -46,11 +47,11 @@ class Heads:
         self._steps = 0
         count = len(self.places)
         moments = {"sgd": 1, "adamw": 2}[optimization.optimizer]
-        self.weight = weight.repeat(count, 1, 1)  # (H, d, C)
-        self.bias = bias.repeat(count, 1, 1)  # (H, 1, C)
-        self._moments = [torch.zeros_like(self.weight) for _ in range(moments)]
-        self._bias_moments = [torch.zeros_like(self.bias) for _ in range(moments)]
-        self._scratch: Tensor | None = None
+        self.weight = [weight.clone() for _ in range(count)]  # (d, C) each
+        self.bias = [bias[None].clone() for _ in range(count)]  # (1, C) each
+        self._moments = [[torch.zeros_like(weight) for _ in range(count)] for _ in range(moments)]
+        self._bias_moments = [[torch.zeros_like(bias[None]) for _ in range(count)] for _ in range(moments)]
+        self._scratch = torch.empty_like(weight)
         self._runs = self._neighbours()
         self.restart()
 
@@ -69,7 +70,7 @@ class Heads:
 
     def not_finite(self) -> list[int]:
         """The heads (positions in ``places``) whose weights are out of range."""
-        fits = [bool(w.isfinite().all()) for w in self.weight.unbind()]
+        fits = [bool(w.isfinite().all()) for w in self.weight]
         return [h for h, fine in enumerate(fits) if not fine]
 
     def drop(self, gone: Sequence[int]) -> list[int]:
@@ -79,10 +80,10 @@ class Heads:
         kept = [h for h in range(len(self.places)) if h not in gone]
         lost = [self.places[h] for h in gone]
         self.places = [self.places[h] for h in kept]
-        self.weight, self.bias = self.weight[kept], self.bias[kept]
-        self._moments = [m[kept] for m in self._moments]
-        self._bias_moments = [m[kept] for m in self._bias_moments]
-        self._sums, self._masses, self._scratch = self._sums[kept], self._masses[kept], None
+        self.weight, self.bias = [self.weight[h] for h in kept], [self.bias[h] for h in kept]
+        self._moments = [[m[h] for h in kept] for m in self._moments]
+        self._bias_moments = [[m[h] for h in kept] for m in self._bias_moments]
+        self._sums, self._masses = self._sums[kept], self._masses[kept]
         self._runs = self._neighbours()
         return lost
 
@@ -96,10 +97,11 @@ class Heads:
             factor: the factor of the schedule on every rate.
         """
         self._steps += 1
-        if self.weight.shape[2] > LARGE:
+        if self._scratch.shape[1] > LARGE:
             return self._chunked_step(x, target, weight, factor)
-        rows = x.expand(len(self.places), *x.shape)
-        z = torch.baddbmm(self.bias, rows, self.weight)  # (H, B, C)
+        z = torch.stack(
+            [torch.addmm(b, x, w) for b, w in zip(self.bias, self.weight, strict=True)]
+        )  # (H, B, C)
         grad, sums, masses = self._loss_gradient(z, target, weight)
         self._sums += sums
         self._masses += masses
@@ -109,7 +111,7 @@ class Heads:
             lost = self.drop((~fine).nonzero().flatten().tolist())
             grad = grad[fine]
         if self.places:
-            self._update(rows[: len(self.places)], grad, factor)
+            self._update(x, grad, factor)
         return lost
 
     def _loss_gradient(
@@ -166,20 +168,20 @@ class Heads:
                 runs.append((h, h + 1, loss))
         return runs
 
-    def _update(self, rows: Tensor, grad: Tensor, factor: float) -> None:
+    def _update(self, x: Tensor, grad: Tensor, factor: float) -> None:
         """From the gradient of B times the loss with respect to the logits to the next weights."""
         inverse = 1 / grad.shape[1]
-        sgd = self._options.optimizer == "sgd"
-        if sgd:  # the product adds to the momentum in place: no gradient is stored
-            gradient = self._moments[0].baddbmm_(
-                rows.transpose(1, 2), grad, beta=self._options.momentum, alpha=inverse
-            )
-        else:
-            if self._scratch is None:
-                self._scratch = torch.zeros_like(self.weight)
-            gradient = self._scratch.baddbmm_(rows.transpose(1, 2), grad, beta=0, alpha=inverse)
-        for h in range(len(self.places)):
-            self._move(h, gradient[h], grad[h].sum(dim=0, keepdim=True).mul_(inverse), factor)
+        for h, own in enumerate(grad):
+            own = (
+                own if own.data_ptr() % _ALIGNMENT == 0 else own.clone()
+            )  # products of other alignments have other bits
+            if (
+                self._options.optimizer == "sgd"
+            ):  # the product adds to the momentum in place: no gradient is stored
+                gradient = self._moments[0][h].addmm_(x.T, own, beta=self._options.momentum, alpha=inverse)
+            else:
+                gradient = torch.addmm(self._scratch, x.T, own, beta=0, alpha=inverse, out=self._scratch)
+            self._move(h, gradient, own.sum(dim=0, keepdim=True).mul_(inverse), factor)
 
     def _move(self, h: int, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
         """The next weights of a head; with "sgd" the gradient is the momentum, this step's share included."""
@@ -207,7 +209,9 @@ class Heads:
         if bias_gradient is not None:
             self._adam(self.bias[h], self._bias_moments, h, bias_gradient, rate)
 
-    def _adam(self, value: Tensor, moments: list[Tensor], h: int, gradient: Tensor, rate: float) -> None:
+    def _adam(
+        self, value: Tensor, moments: list[list[Tensor]], h: int, gradient: Tensor, rate: float
+    ) -> None:
         first, second = (m[h] for m in moments)
         beta1 = self._options.momentum
         first.lerp_(gradient, 1 - beta1)

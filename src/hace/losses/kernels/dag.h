@@ -7,8 +7,8 @@
 typedef struct {
     v8 *term, *target, *ratio; /* (nodes) */
     d8 *sum;                   /* (nodes) of the ancestors that count */
-    int64_t *need;             /* the ancestors that count ... */
-    uint8_t *marked;           /* ... and which they are */
+    int64_t *need;             /* the ancestors that count */
+    uint8_t *marked;           /* (nodes + 8) while they are collected */
     double *wide;              /* (nodes) the careful way, made when first needed */
     int64_t count;
 } DagScratch;
@@ -17,12 +17,23 @@ INLINE void need_node(DagScratch *s, int64_t v) {
     if (s->marked[v]) return;
     s->marked[v] = 1;
     s->target[v] = (v8){0};
-    s->need[s->count++] = v;
+}
+
+/* List the marked nodes in their order, so that a sample's sums do not depend on the samples beside it, and unmark them. */
+INLINE void list_marked(DagScratch *s, int64_t nodes) {
+    s->count = 0;
+    for (int64_t start = 0; start < nodes; start += 8) {
+        uint64_t eight; /* most are 0 together */
+        memcpy(&eight, s->marked + start, 8);
+        if (!eight) continue;
+        for (int64_t v = start; v < start + 8; v++)
+            if (s->marked[v]) s->need[s->count++] = v;
+        memset(s->marked + start, 0, 8);
+    }
 }
 
 /* The targets of a group and the nodes they are at. */
 INLINE void dag_targets(const Job *job, const Group *g, DagScratch *s) {
-    s->count = 0;
     if (job->dense)
         for (int64_t v = 0; v < job->nodes; v++) {
             need_node(s, v);
@@ -37,7 +48,7 @@ INLINE void dag_targets(const Job *job, const Group *g, DagScratch *s) {
             s->target[job->node[e]][r] += (float)job->value[e];
         }
     }
-    for (int64_t i = 0; i < s->count; i++) s->marked[s->need[i]] = 0;
+    list_marked(s, job->nodes);
 }
 
 INLINE void sum_below(const Job *job, int64_t v, const v8 *term, d8 *sum) {
@@ -164,7 +175,7 @@ EVERY_CPU static void dag_rows(Share *share) {
     const int64_t n = job->nodes;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
     DagScratch s = {.term = cells(n, sizeof(v8)), .target = cells(n, sizeof(v8)), .ratio = cells(n, sizeof(v8)),
-                    .sum = cells(n, sizeof(d8)), .need = cells(n, sizeof(int64_t)), .marked = calloc((size_t)n, 1)};
+                    .sum = cells(n, sizeof(d8)), .need = cells(n, sizeof(int64_t)), .marked = calloc((size_t)n + 8, 1)};
     share->failed = !s.term || !s.target || !s.ratio || !s.sum || !s.need || !s.marked;
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
