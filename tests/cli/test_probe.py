@@ -184,9 +184,9 @@ def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_search_that_ends_at_its_edge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--protocol", "fair", "--seeds", "2", "--out", str(tmp_path), "--lr", "1e-6"]
+    words = ["--protocol", "fair", "--widen", "0", "--seeds", "2", "--out", str(tmp_path), "--lr", "1e-6"]
     assert probe(*QUICK, *words, "2e-6", "4") == 0
-    assert "2 of 2 searches chose the smallest or largest rate" in capsys.readouterr().err
+    assert "2 of 2 searches end at the edge of their grid" in capsys.readouterr().err
     assert probe(*QUICK, *words) == 0  # nothing was searched
     assert "searches" not in capsys.readouterr().err
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from hace.lab.study.jobs import Resources
     from hace.lab.study.plans import Choices, StudyPlan
     from hace.lab.study.presets import Preset
-    from hace.lab.study.scheduler import Tally, Wanted
+    from hace.lab.study.scheduler import Wanted
     from hace.lab.study.start import Survey
     from hace.lab.study.study import Study
+    from hace.lab.study.tally import Tally
 
 ERRORS_SHOWN = 5  # at the end; failures.json has them all
 
@@ -119,8 +120,8 @@ def work(study: Study, survey: Survey, args: argparse.Namespace) -> Tally:
     print(f"{summary(tally)}: {study.folder}")
     if tally.edges:
         print(
-            f"{tally.edges:,} of {tally.searches:,} searches chose the smallest or largest value: wider --rates or --decays "
-            "may do better"
+            f"{tally.edges:,} of {tally.searches:,} searches end at the edge of their grid: other --rates or --decays, or a "
+            "larger --widen, may do better"
         )
     if tally.sum("failed"):
         for failure in list(scheduler.failures.values())[:ERRORS_SHOWN]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hace.lab.runs.config import LossConfig, ProbeConfig
     from hace.lab.runs.progress import Start, Step
     from hace.lab.study.cells import Record
-    from hace.lab.study.scheduler import Tally
+    from hace.lab.study.tally import Tally
 
 FAIR_SEEDS = 5
 
@@ -42,9 +42,9 @@ classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss do
 
 protocols:
   single  every loss, parameter, rate and seed as given, judged on the test samples
-  fair    the same rates (default 0.25 to 32) for every loss; each seed chooses its rate on the data's own validation split
-          if there is one, else on 10 % of the training samples, and trains again on all; 5 seeds; the test samples are
-          used once
+  fair    the same rates (default 0.25 to 32, wider on a side where a loss chooses the edge) for every loss; each seed
+          chooses its rate on the data's own validation split if there is one, else on 10 % of the training samples, and
+          trains again on all; 5 seeds; the test samples are used once
   paper   the paper's rates around --lr (l, l/d, l*d; d = 0.2, 0.5, 0.7), the best run chosen on the test samples
 
 `hace study` runs the same protocols over many data sets, models and methods, on several processes or a cluster.
@@ -116,6 +116,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fit.add_argument(
         "--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8; fair: 0.25 ... 32)"
+    )
+    fit.add_argument(
+        "--widen",
+        metavar="N",
+        type=int,
+        default=2,
+        help="fair: rates to add on each side, for all losses alike, while one chooses the edge (default: 2)",
     )
     fit.add_argument("--seed", metavar="S", type=int, help="the first seed (default: 0)")
     fit.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
@@ -204,7 +211,7 @@ def make_runs(
     if args.protocol == "paper":
         plan = probe_plan(replace(base, lr=rate), losses, seeds, fixed=fixed_runs)
     else:
-        plan = probe_plan(base, losses, seeds, rates=rates)
+        plan = probe_plan(base, losses, seeds, rates=rates, widen=args.widen)
     with progress("probes", "runs") as start:
         return run_plan(plan, args.out, threads=args.threads, watch=Steps(start))
 
@@ -324,6 +331,7 @@ def documents(arrays: ArenaScores) -> list[dict[str, Any]]:
                 "method": method,
                 "seeds": len(choice.records),
                 "diverged": sum(record.status == "diverged" for record in choice.records),
+                "candidates": sorted(set(choice.candidates)),
                 "rates": sorted({record.lr for record in choice.finished}),
                 "metrics": {
                     name: {"value": s.value, "low": s.low, "high": s.high} for name, s in scores.items()

@@ -63,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--decays", metavar="D,...", help="weight decays to search with every rate, instead of a fair study's"
     )
+    what.add_argument(
+        "--widen",
+        metavar="N",
+        type=int,
+        default=2,
+        help="rates to add on each side, for all methods alike, while one chooses the edge (default: 2; 0: none)",
+    )
     what.add_argument("--seeds", metavar="K", type=int, help="number of seeds, instead of the study's")
     what.add_argument(
         "--set",
@@ -112,6 +119,7 @@ def run(args: argparse.Namespace) -> None:
         methods=None if args.methods is None else tuple(args.methods.split(",")),
         rates=listed_numbers("--rates", args.rates),
         decays=listed_numbers("--decays", args.decays),
+        widen=args.widen,
         shares=shares and tuple(share / 100 for share in shares),
         fine=fine and tuple(int(k) if k.is_integer() else k for k in fine),  # pyright: ignore[reportArgumentType]
         coarse_to=args.coarse_to,

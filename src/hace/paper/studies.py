@@ -35,17 +35,18 @@ _PAPER_TRAIN = Preset(
 _FAIR_TRAIN = replace(
     _PAPER_TRAIN,
     title="end to end, fairly: HACE and SCE, the same rates, chosen on held-out samples",
+    methods=(*_PAIR, "hace_tuned"),
     seeds=3,
+    dilutions=(0.5,),
     rates=TRAIN_RATES,
     fixed=None,
 )
 _FAIR_PROBE = Preset(
-    "linear probes, fairly: ten methods",
+    "linear probes, fairly: ten methods, and HACE with a tuned dilution",
     "probe",
-    PAPER_METHODS,
+    (*PAPER_METHODS, "hace_tuned"),
     datasets=PAPER_DATASETS,
     reserved=PAPER_DATASETS,
-    dilutions=DILUTIONS,
     seeds=5,
 )
 
@@ -72,6 +73,7 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
         "paper-probe": replace(
             _FAIR_PROBE,
             title="linear probes: ten methods at each dilution and pairing of rates",
+            methods=PAPER_METHODS,
             seeds=1,
             lr=PROBE_RATE,
             fixed=fixed_runs,
@@ -80,14 +82,14 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
         "fair-nabirds": replace(
             _FAIR_TRAIN,
             title="end to end on NABirds, fairly: eight methods",
-            methods=NABIRDS_METHODS,
+            methods=(*NABIRDS_METHODS, "hace_tuned"),
             datasets=("nabirds",),
         ),
         "fair-probe": _FAIR_PROBE,
         "controls": replace(
             _FAIR_PROBE,
             title="linear probes, fairly: HACE, SCE and the controls",
-            methods=(*_PAIR, *CONTROLS),
+            methods=(*_PAIR, "hace_tuned", *CONTROLS),
         ),
         **{
             f"{name}-end-to-end": replace(
@@ -95,7 +97,6 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
                 title=f"end to end: {PRESETS[name].title}",
                 methods=(*_LABEL_METHODS, *(key for key in PRESETS[name].methods if METHODS[key].drops)),
                 models=("resnet18",),
-                dilutions=PRESETS[name].dilutions,
                 labels=PRESETS[name].labels,
             )
             for name in ("mixed-labels", "low-shot", "noisy-labels")

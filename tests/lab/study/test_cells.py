@@ -63,15 +63,12 @@ def test_a_cell_reads_what_it_writes_and_what_older_versions_wrote() -> None:
 
 
 def test_the_edge_of_a_grid() -> None:
-    assert [CELL.at_edge(c) for c in CELL.candidates] == [True, False, True]
+    assert [CELL.edge(c) for c in CELL.candidates] == ["smallest rate", "", "largest rate"]
     two = replace(CELL, candidates=rate_candidates([1.0, 2.0]))
-    assert not any(two.at_edge(c) for c in two.candidates)  # of two, either is an edge
+    assert not any(two.edge(c) for c in two.candidates)  # of two, either is an edge
     decays = tuple({"lr": 1.0, "weight_decay": w} for w in (0.0, 0.1, 0.2))
-    assert [replace(CELL, candidates=decays).at_edge(c) for c in decays] == [
-        False,
-        False,
-        True,
-    ]  # below 0 is nothing
+    edges = [replace(CELL, candidates=decays).edge(c) for c in decays]
+    assert edges == ["", "", "largest weight decay"]  # below 0 is nothing
 
 
 def test_selection() -> None:

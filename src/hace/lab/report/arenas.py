@@ -96,11 +96,34 @@ class Arena(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The runs that represent a method in an arena, one per seed."""
+    """The runs that represent a method in an arena, one per seed.
+
+    Attributes:
+        arena: Where it competes.
+        method: Its key.
+        records: One per seed.
+        candidates: How many candidates each of them was chosen from.
+    """
 
     arena: Arena
     method: str
     records: tuple[Record, ...]
+    candidates: tuple[int, ...] = ()
+
+    @property
+    def budget(self) -> str:
+        """How many candidates each seed had: "8", or "8 to 10" where seeds differ; "" where nothing is chosen.
+
+        In the paper's protocol these are runs judged on the test set.
+        """
+        chosen = self.candidates and self.arena.protocol != "single"
+        return _range(sorted(self.candidates)) if chosen else ""
+
+    @property
+    def edge(self) -> str:
+        """Where its searches end at the edge of their grid: "3 of 5 at the largest rate"; "" if none does."""
+        count = Counter(r.edge for r in self.finished if r.edge)
+        return ", ".join(f"{n} of {len(self.finished)} at the {edge}" for edge, n in count.items())
 
     @cached_property
     def finished(self) -> tuple[Record, ...]:
@@ -119,8 +142,9 @@ class Choice:
     @property
     def settings(self) -> str:
         """The chosen settings: "d 0.5, rate 8 to 16"."""
-        diluted = METHODS[self.method].diluted if self.method in METHODS else True
-        dilutions = sorted({r.key.dilution for r in self.finished if r.key.dilution is not None})
+        method = METHODS.get(self.method)
+        diluted = method is None or method.diluted or bool(method.tuned)
+        dilutions = sorted({d for r in self.finished if (d := _dilution(r)) is not None})
         rates = sorted({r.lr for r in self.finished})
         decays = sorted({r.run.config.weight_decay for r in self.finished if r.run is not None})
         parts = [f"d {_range(dilutions)}"] if diluted and dilutions else []
@@ -162,6 +186,7 @@ def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Arena, 
                 arena,
                 method,
                 tuple(_best(methods[method][seed], validation, by) for seed in sorted(methods[method])),
+                tuple(sum(r.candidates for r in methods[method][seed]) for seed in sorted(methods[method])),
             )
             for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m))
         }
@@ -178,6 +203,13 @@ def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], flo
         return validation.get((*arena_of(key), key.method, key.seed, key.dilution))
 
     return best_record(records, merit)
+
+
+def _dilution(record: Record) -> float | None:
+    """The dilution of a run: its cell's, or the one that its search chose."""
+    if record.key.dilution is not None or record.run is None:
+        return record.key.dilution
+    return record.run.config.loss.options.get("dilution")
 
 
 def arena_of(key: CellKey) -> Arena:

@@ -11,7 +11,7 @@ from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
-from hace.lab.study.cells import NO_RESULT, CellKey, Record, chosen_on
+from hace.lab.study.cells import NO_RESULT, Record, chosen_on
 
 _REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
 _NAMES = 5  # of classes, in a note
@@ -79,25 +79,10 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
     short = sum(train.get("converged") is False for train in trained)
     if short:
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
-    edges, searches = _edges(records)
+    final = [r for r in records if r.stage == "final" and r.status == "finished" and r.candidates > 2]
+    edges, searches = sum(bool(r.edge) for r in final), len(final)
     if edges:
-        yield f"{edges:,} of {searches:,} searches chose the smallest or largest rate: a wider range may do better."
-
-
-def _edges(records: Sequence[Record]) -> tuple[int, int]:
-    """Searches of three or more rates: those that ended at the smallest or largest one, and all of them."""
-    tried: dict[CellKey, set[float]] = {}
-    for record in records:
-        if record.stage == "search":
-            tried.setdefault(record.key, set()).add(record.lr)
-    ends = [
-        record.lr in (min(rates), max(rates))
-        for record in records
-        if record.stage == "final"
-        and record.status == "finished"
-        and len(rates := tried.get(record.key, set())) > 2
-    ]
-    return sum(ends), len(ends)
+        yield f"{edges:,} of {searches:,} searches end at the edge of their grid: a wider range may do better."
 
 
 def summary_table(
@@ -123,6 +108,7 @@ def summary_table(
         columns.append((metric.title, _scores(arrays, metric, intervals=metric is HEADLINES[0])))
         if metric in gaps:
             columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))
+    columns.append(("tried", [Entry(arrays.choices[m].budget) for m in methods]))
     columns.append(("chosen", [Entry(arrays.choices[m].settings) for m in methods]))
     columns.append(("seeds", [Entry(_seeds(arrays, m)) for m in methods]))
     filled = [(head, column) for head, column in columns if any(entry.text for entry in column)]

@@ -14,11 +14,12 @@ from hace.lab.runs.config import LossConfig, ProbeConfig
 from hace.lab.study.cells import FAIR_RATES, CellKey, Record
 from hace.lab.study.executors import InProcess
 from hace.lab.study.methods import Method
-from hace.lab.study.plans import Choices, StudyPlan, behind, method_cells
+from hace.lab.study.plans import WIDEN, Choices, StudyPlan, behind, method_cells
 from hace.lab.study.presets import FixedRun, Preset
-from hace.lab.study.scheduler import Scheduler, Watch
+from hace.lab.study.scheduler import Scheduler
 from hace.lab.study.start import Survey, draft
 from hace.lab.study.study import Study
+from hace.lab.study.tally import Watch
 from hace.losses.registry import loss_parameters
 
 RunRule = Callable[
@@ -104,6 +105,7 @@ def probe_plan(
     seeds: Sequence[int],
     *,
     rates: Sequence[float] | None = None,
+    widen: int = WIDEN,
     fixed: RunRule | None = None,
 ) -> StudyPlan:
     """The cells of an ad-hoc study.
@@ -114,6 +116,7 @@ def probe_plan(
         losses: By title.
         seeds: Each repeats the whole procedure.
         rates: Searched for every loss; by default those of the fair protocol.
+        widen: How many rates the search may add on each side, for all losses alike.
         fixed: Runs at fixed rates in place of a search, as of `Preset`.
 
     Raises:
@@ -126,7 +129,7 @@ def probe_plan(
         )
     dataset, model = _names(base)
     preset = Preset("ad hoc", "probe", (), fixed=fixed)
-    choices = Choices(rates=tuple(rates or FAIR_RATES))
+    choices = Choices(rates=tuple(rates or FAIR_RATES), widen=widen)
     start = replace(base, validation=0.0, evaluate="test")
     found = []
     for title, loss in losses.items():

@@ -2,7 +2,8 @@
 
 A cell is one number: data set, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
 several, every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all
-of them, and the test samples are used once. Every method has the same candidates. A seed repeats the whole procedure.
+of them, and the test samples are used once. Every method has the same number of candidates, also where a search widens its
+grid (:mod:`hace.lab.study.contests`). A seed repeats the whole procedure.
 
 All choices are made here: :func:`select` among the candidates of a cell, :func:`best_record` among the cells of a method.
 """
@@ -89,12 +90,14 @@ class Cell:
         candidates: One: the final run has it. Several: the best on held-out samples is searched first.
         validation: What the search holds out: a share of the training samples, or "split", the data's own validation split.
             None leaves it to the data: their split if they have one, else 10 %.
+        widen: How many rates the search may add below its smallest and above its largest.
     """
 
     key: CellKey
     config: RunConfig
     candidates: tuple[Candidate, ...]
     validation: Validation | None = None
+    widen: tuple[int, int] = (0, 0)
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -112,13 +115,21 @@ class Cell:
         """The run that tables show: trained on all training samples, judged on the test samples."""
         return with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
 
-    def at_edge(self, candidate: Candidate) -> bool:
-        """Whether a candidate has the smallest or largest value of a setting that takes three or more numbers; 0 is no edge."""
-        for name, value in candidate.items():
-            tried = {c[name] for c in self.candidates if isinstance(c.get(name), int | float)}
+    def edge(self, candidate: Candidate) -> str:
+        """Where a candidate is at the edge of its grid: "largest rate", say; "" inside. 0 is no edge, nor are two values.
+
+        Example:
+            >>> key = CellKey("fair", "birds", "features", "sce", None, None, 0)
+            >>> cell = Cell(key, RunConfig(), rate_candidates([1.0, 2.0, 4.0]))
+            >>> cell.edge({"lr": 4.0}), cell.edge({"lr": 2.0})
+            ('largest rate', '')
+        """
+        for name, title in (("lr", "rate"), ("weight_decay", "weight decay")):
+            tried = {c[name] for c in self.candidates if name in c}
+            value = candidate.get(name)
             if len(tried) > 2 and value and value in (min(tried), max(tried)):
-                return True
-        return False
+                return f"{'largest' if value == max(tried) else 'smallest'} {title}"
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; :func:`cell_from_dict` reads them back."""
@@ -128,6 +139,7 @@ class Cell:
             "config": self.config.to_dict(),
             "candidates": [dict(candidate) for candidate in self.candidates],
             "validation": self.validation,
+            "widen": list(self.widen),
         }
 
     def deciding(self) -> dict[str, Any]:
@@ -152,7 +164,8 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         key, config = CellKey(**document["key"]), from_dict(KINDS[document["kind"]], document["config"])
         if "rates" in document:  # how a study was stored when it searched nothing but rates
             return Cell(key, config, rate_candidates(document["rates"]), HELD_OUT)
-        return Cell(key, config, tuple(document["candidates"]), document["validation"])
+        below, above = document.get("widen", (0, 0))
+        return Cell(key, config, tuple(document["candidates"]), document["validation"], (below, above))
     except (KeyError, TypeError) as error:
         raise ConfigError(f"a cell of the study does not fit this version: {error!r}.") from error
 
@@ -171,6 +184,18 @@ def rate_candidates(rates: Sequence[float], decays: Sequence[float] = ()) -> tup
     return tuple({"lr": rate, "weight_decay": decay} for rate in rates for decay in decays)
 
 
+def dealt_candidates(candidates: Sequence[Candidate], dilutions: Sequence[float]) -> tuple[Candidate, ...]:
+    """As many candidates, each rate with one of the dilutions in turn: a tuned dilution costs rates.
+
+    Example:
+        >>> [(c["lr"], c["loss"]["options"]["dilution"]) for c in dealt_candidates(rate_candidates([1, 2, 4]), [0.2, 0.5])]
+        [(1, 0.2), (2, 0.5), (4, 0.2)]
+    """
+    rates = sorted({candidate["lr"] for candidate in candidates})
+    turn = {rate: dilutions[place % len(dilutions)] for place, rate in enumerate(rates)}
+    return tuple({**c, "loss": {"options": {"dilution": turn[c["lr"]]}}} for c in candidates)
+
+
 @dataclass(frozen=True, eq=False)
 class Record:
     """A run of a study.
@@ -182,6 +207,8 @@ class Record:
         run: The run; None while there is none.
         error: Why there is none: the last error of a run that failed, or "" if it was not tried.
         again: Whether the study tries it again by itself.
+        candidates: How many candidates its cell has searched, of a final run; 1 without a search.
+        edge: Where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside.
     """
 
     key: CellKey
@@ -190,6 +217,8 @@ class Record:
     run: Run | None
     error: str = ""
     again: bool = False
+    candidates: int = 1
+    edge: str = ""
 
     @property
     def status(self) -> str:

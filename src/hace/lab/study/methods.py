@@ -19,6 +19,7 @@ class Method:
         title: For people.
         loss: The loss; a diluted method takes its d from the cell.
         diluted: Whether it has a dilution d.
+        tuned: Dilutions that its search deals out to the rates in turn, so that it has as many candidates as any other.
         shuffled: Whether it trains on the shuffled tree.
         induced: How many levels of groups the tree has that it makes from its training samples; None: the given tree.
         drops: Whether it trains only on samples known to a leaf.
@@ -29,6 +30,7 @@ class Method:
     title: str
     loss: LossConfig
     diluted: bool = False
+    tuned: tuple[float, ...] = ()
     shuffled: bool = False
     induced: int | None = None
     drops: bool = False
@@ -94,6 +96,8 @@ METHODS: dict[str, Method] = {
         Method("hace_induced", "HACE, induced tree", _loss("hace"), diluted=True, induced=2),
         Method("sce_paths_induced", "SCE, path sums, induced tree", _loss("cross_entropy_paths"), induced=2),
         Method("soft_margin_induced", "soft margin τ=1, induced tree", _loss("soft_margin"), induced=2),
+        # The dilution chosen with the rate, among as many candidates as every other method has.
+        Method("hace_tuned", "HACE, tuned d", _loss("hace"), tuned=(0.2, 0.5, 0.7)),
         # Other profiles of HACE's mass along the path, and its soft labels read literally.
         Method("hace_uniform", "HACE, uniform profile", _loss("hace", level_weights="uniform")),
         Method("hace_linear", "HACE, linear profile", _loss("hace", level_weights="linear")),

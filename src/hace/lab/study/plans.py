@@ -11,11 +11,12 @@ from hace.data.feature_files import feature_model
 from hace.errors import ConfigError, HaceError, nearest
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
-from hace.lab.study.cells import Cell, CellKey, only, rate_candidates
+from hace.lab.study.cells import Cell, CellKey, dealt_candidates, only, rate_candidates
 from hace.lab.study.methods import Method, methods
 from hace.lab.study.presets import LabelGrid, Preset
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
+WIDEN = 2  # rates that a search may add on each side
 OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = {
     "data": "Use --features, --data-root and --hierarchy.",
@@ -95,6 +96,7 @@ class Choices:
         methods: Instead of the preset's.
         rates: Instead of the preset's.
         decays: Weight decays, instead of the preset's.
+        widen: How many rates a search may add on each side, while a method of its contest chooses the edge.
         shares: Shares of coarse or wrong labels, instead of the preset's.
         fine: Known labels per class, instead of the preset's.
         coarse_to: What coarse labels are known to, instead of their parent.
@@ -108,6 +110,7 @@ class Choices:
     methods: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
     decays: tuple[float, ...] | None = None
+    widen: int = WIDEN
     shares: tuple[float, ...] | None = None
     fine: tuple[int, ...] | None = None
     coarse_to: int | str | None = None
@@ -127,6 +130,8 @@ class Choices:
             raise ConfigError(f"--rates must be more than 0. Got {', '.join(f'{r:g}' for r in self.rates)}.")
         if self.decays is not None and not all(decay >= 0 for decay in self.decays):
             raise ConfigError(f"--decays must be 0 or more. Got {', '.join(f'{d:g}' for d in self.decays)}.")
+        if self.widen < 0:
+            raise ConfigError(f"--widen must be 0 or more. Got {self.widen}.")
 
     def grid(self, preset: Preset) -> LabelGrid:
         """What is known of the labels in each part of a preset."""
@@ -327,4 +332,7 @@ def method_cells(
         data = replace(data, labels=replace(labels, drop=True)) if method.drops else data
         decays = (choices.decays or preset.decays) if preset.fixed is None else ()
         candidates = rate_candidates(rates, decays)
-        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), candidates)
+        if method.tuned and preset.fixed is None:
+            candidates = dealt_candidates(candidates, method.tuned)
+        widen = (choices.widen, choices.widen) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
+        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), candidates, widen=widen)

@@ -9,64 +9,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
 from hace.lab.study.cells import Cell, CellKey, Record, choose
+from hace.lab.study.contests import contests, widened
 from hace.lab.study.jobs import Executor, Job, JobResult, is_busy
 from hace.lab.study.study import Study, write_failures
+from hace.lab.study.tally import Row, Tally, Watch
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
     "The job is done, but there is no result in {}. On a cluster, the study must be on a file system that all machines share, "
     "at the same path."
 )
-
-
-@dataclass
-class Row:
-    """The runs of a method on a data set and model, counted."""
-
-    total: int = 0
-    done: int = 0
-    diverged: int = 0
-    failed: int = 0
-    running: int = 0
-
-
-@dataclass
-class Tally:
-    """The progress of a study.
-
-    Attributes:
-        rows: Counts by data set, model and method.
-        fresh: Runs finished since this start.
-        searches: Rates chosen among three or more.
-        edges: How many of these are the smallest or the largest of the grid.
-        notes: What people should know, such as an error; the last ones are shown.
-    """
-
-    rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
-    fresh: int = 0
-    searches: int = 0
-    edges: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def sum(self, what: str) -> int:
-        """A count over all rows."""
-        return sum(getattr(row, what) for row in self.rows.values())
-
-
-class Watch(Protocol):
-    """Shows the progress of a study."""
-
-    def changed(self, tally: Tally) -> None:
-        """Called whenever something changes."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,6 +37,13 @@ class Wanted:
     cell: Cell
     stage: Literal["search", "final"]
     config: RunConfig
+
+
+class Searching(NamedTuple):
+    """A cell of a contest, with the ids of the runs that search its rate."""
+
+    cell: Cell
+    runs: list[str]
 
 
 class Scheduler:
@@ -110,8 +78,11 @@ class Scheduler:
         self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
         self._flying: set[str] = set()
         self._saved: dict[str, int] = {}  # steps of trainings when their job began
-        self._settled: set[CellKey] = set()  # cells whose final run is wanted, or impossible
-        self._look()
+        self._contests: dict[CellKey, list[Searching]] = {}  # the contest of each cell
+        for cells in contests(study.cells):
+            for cell in cells:
+                self._row(cell).total += 1
+            self._search(cells)
 
     def run(self, executor: Executor) -> Tally:
         """Make every run that can be made.
@@ -157,14 +128,18 @@ class Scheduler:
         """What can be made now, without the final runs whose rate is not chosen yet."""
         return [self._wanted[run][0] for run in self._ready]
 
-    def _look(self) -> None:
-        for cell in self.study.cells:
-            row = self._row(cell)
-            searches = cell.search()
-            row.total += len(searches) + 1
-            for config in searches:
+    def _search(self, cells: Sequence[Cell], begun: Mapping[CellKey, int] = MappingProxyType({})) -> None:
+        """Want the searches of a contest but for those that have begun, and choose if all are finished."""
+        contest = []
+        for cell in cells:
+            configs = cell.search()
+            contest.append(Searching(cell, [self.study.identity(cell, config) for config in configs]))
+            self._contests[cell.key] = contest
+            new = configs[begun.get(cell.key, 0) :]
+            self._row(cell).total += len(new)
+            for config in new:
                 self._want(Wanted(cell, "search", config))
-            self._choose(cell)
+        self._choose(contest)
 
     def _want(self, wanted: Wanted) -> None:
         run = self.study.identity(wanted.cell, wanted.config)
@@ -185,26 +160,29 @@ class Scheduler:
             self._runs[run] = found
         return found is not None
 
-    def _choose(self, cell: Cell) -> None:
-        """Want the final run of a cell, if its rate is known."""
-        if cell.key in self._settled:
+    def _choose(self, contest: Sequence[Searching]) -> None:
+        """Once all searches of a contest are finished, widen them or want its final runs."""
+        if any(run not in self._runs and not self._given_up(run) for _, runs in contest for run in runs):
             return
-        searched = []
-        for config in cell.search():
-            run = self.study.identity(cell, config)
-            error = self.failures[run]["error"] if self._given_up(run) else ""
-            searched.append(Record(cell.key, "search", config.lr, self._runs.get(run), error))
-        candidate, why = choose(cell, searched)
-        if candidate is not None or why:
-            self._settled.add(cell.key)
-        if candidate is not None:
-            if len(searched) > 2:
+        cells = [cell for cell, _ in contest]
+        searched = [[self._record(cell, run) for run in runs] for cell, runs in contest]
+        if wider := widened(cells, searched):
+            return self._search(wider, begun={cell.key: len(runs) for cell, runs in contest})
+        for cell, records in zip(cells, searched, strict=True):
+            candidate, why = choose(cell, records)
+            if candidate is None:
+                self._row(cell).failed += 1
+                self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
+                continue
+            if len(records) > 2:
                 self.tally.searches += 1
-                self.tally.edges += cell.at_edge(candidate)
+                self.tally.edges += bool(cell.edge(candidate))
             self._want(Wanted(cell, "final", cell.final(candidate)))
-        elif why:
-            self._row(cell).failed += 1
-            self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
+
+    def _record(self, cell: Cell, run: str) -> Record:
+        """A search that is finished or given up."""
+        error = self.failures[run]["error"] if self._given_up(run) else ""
+        return Record(cell.key, "search", self._wanted[run][0].config.lr, self._runs.get(run), error)
 
     def _next(self) -> Job | None:
         now = time.monotonic()
@@ -254,12 +232,12 @@ class Scheduler:
         self._flying.difference_update(result.job.runs)
         self._count(result.job.runs, "running", -1)
         left = dict(zip(result.job.runs, result.job.configs, strict=True))
-        cells: dict[CellKey, Cell] = {}
+        searching: set[CellKey] = set()
         for run in result.job.runs:
             if self._finished(run):
                 del left[run]
                 self._succeeded(run)
-                cells |= self._searching(run)
+                searching |= self._searching(run)
         if result.lost:
             self._go_on(result, left)
         busy = {run: config for run, config in left.items() if run in result.busy}
@@ -269,9 +247,9 @@ class Scheduler:
         for run in [run for run in left if run not in busy]:
             error = result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs)
             self._failed(run, error)
-            cells |= self._searching(run)
-        for cell in cells.values():
-            self._choose(cell)
+            searching |= self._searching(run)
+        for contest in {id(c): c for c in (self._contests[key] for key in searching)}.values():
+            self._choose(contest)
 
     def _go_on(self, result: JobResult, left: dict[str, RunConfig]) -> None:
         """Take from `left` the runs that a killed job saved, and queue them again."""
@@ -284,9 +262,9 @@ class Scheduler:
             again = list(left)
         self._queue.extend(self._job({run: left.pop(run)}) for run in again)
 
-    def _searching(self, run: str) -> dict[CellKey, Cell]:
+    def _searching(self, run: str) -> set[CellKey]:
         """The cells whose rate a run helps to choose."""
-        return {w.cell.key: w.cell for w in self._wanted[run] if w.stage == "search"}
+        return {w.cell.key for w in self._wanted[run] if w.stage == "search"}
 
     def _succeeded(self, run: str) -> None:
         self._count([run], "done", 1)

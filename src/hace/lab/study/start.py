@@ -152,6 +152,7 @@ def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -
             "methods": choices.methods and list(choices.methods),
             "rates": choices.rates and list(choices.rates),
             "decays": choices.decays and list(choices.decays),
+            "widen": choices.widen,
             "shares": choices.shares and list(choices.shares),
             "fine": choices.fine and list(choices.fine),
             "coarse_to": choices.coarse_to,

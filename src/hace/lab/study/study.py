@@ -8,8 +8,8 @@ runs/<id>       run directories, or wherever --runs puts them; studies can share
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, Run, read_run
-from hace.lab.study.cells import Cell, Record, Stage, cell_from_dict, choose
+from hace.lab.study.cells import Cell, CellKey, Record, Stage, cell_from_dict, choose
+from hace.lab.study.contests import contests, is_pending, widened
 
 STUDY_FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
@@ -86,17 +87,27 @@ class Study:
                 opened[run_id] = self._open(run_id, failures)
             return Record(cell.key, stage, config.lr, *opened[run_id])
 
-        found = []
-        for cell in self.cells:
-            searched = [look(cell, config, "search") for config in cell.search()]
-            candidate, why = choose(cell, searched)
-            if candidate is not None:
-                final = look(cell, cell.final(candidate), "final")
-            else:  # where every candidate diverged, so did the method
-                diverged = all(record.status == "diverged" for record in searched)
-                final = Record(cell.key, "final", math.nan, searched[0].run if diverged else None, why)
-            found += [*searched, final]
-        return found
+        def search(cells: Sequence[Cell]) -> list[list[Record]]:
+            return [[look(cell, config, "search") for config in cell.search()] for cell in cells]
+
+        found: dict[CellKey, list[Record]] = {}
+        for cells in contests(self.cells):
+            searched = search(cells)
+            pending = is_pending(searched)
+            while not pending and (wider := widened(cells, searched)):
+                cells, searched = wider, search(wider)
+                pending = is_pending(searched)
+            for cell, records in zip(cells, searched, strict=True):
+                candidate, why = (None, "") if pending else choose(cell, records)
+                if candidate is not None:
+                    final = look(cell, cell.final(candidate), "final")
+                    final = replace(final, edge=cell.edge(candidate))
+                else:  # where every candidate diverged, so did the method
+                    diverged = all(record.status == "diverged" for record in records)
+                    run = records[0].run if diverged else None
+                    final = Record(cell.key, "final", math.nan, run, why)
+                found[cell.key] = [*records, replace(final, candidates=len(cell.candidates))]
+        return [record for cell in self.cells for record in found[cell.key]]
 
     def _open(self, run_id: str, failures: Mapping[str, Mapping[str, Any]]) -> tuple[Run | None, str, bool]:
         """A run, or its last error and whether it will be tried again."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from hace.lab.runs.progress import SECONDS_BETWEEN_LINES, duration, kind
-from hace.lab.study.scheduler import Tally, Watch
+from hace.lab.study.tally import Tally, Watch
 
 _NOTES = 4  # the last ones, below a live table
 _TABLE_ROWS = 30  # a table longer than the screen cannot be redrawn
@@ -110,7 +110,7 @@ def summary(tally: Tally) -> str:
     """The progress of a study, in one line.
 
     Example:
-        >>> from hace.lab.study.scheduler import Row
+        >>> from hace.lab.study.tally import Row
         >>> summary(Tally({("birds", "features", "hace"): Row(total=9, done=7, failed=1)}))
         '7 of 9 runs are done, 1 failed'
     """

@@ -1,0 +1,185 @@
+"""Equal search: in a contest every method has as many candidates as any other, also where a grid widens."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hace.cli import main
+from hace.lab.report.arenas import chosen_runs
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.study.cells import Cell, CellKey, Record, cell_from_dict, dealt_candidates, rate_candidates
+from hace.lab.study.contests import contests, is_pending, widened
+from hace.lab.study.executors import InProcess
+from hace.lab.study.jobs import Job
+from hace.lab.study.plans import Choices, make_plan
+from hace.lab.study.presets import PRESETS, find_presets
+from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.start import Survey, start_study
+from hace.lab.study.study import Study, read_study
+from hace.paper import STUDIES
+
+RATES = tuple(2.0**k for k in range(4))  # 1, 2, 4, 8
+CONFIG = ProbeConfig(DataConfig("features", root="f.npz"), LossConfig("hace"))
+
+
+def cell(method: str, seed: int = 0, widen: tuple[int, int] = (2, 2)) -> Cell:
+    key = CellKey("fair", "birds", "features", method, None, None, seed)
+    return Cell(key, replace(CONFIG, seed=seed), rate_candidates(RATES), widen=widen)
+
+
+def search(cell: Cell, best: int | None, status: str = "finished") -> list[Record]:
+    """The runs of a search whose accuracy falls with the distance to the rate 2**best; None: all diverge."""
+    found = []
+    for config in cell.search():
+        state = "diverged" if best is None else status
+        far = 0 if best is None else abs(config.lr / 2.0**best - 1) + abs(2.0**best / config.lr - 1)
+        result: Any = {"metrics": {"leaves": {"top-1": 1 / (1 + far)}}}
+        run: Any = SimpleNamespace(config=config, status=state, result=result)
+        found.append(Record(cell.key, "search", config.lr, run))
+    return found
+
+
+def settled(bests: tuple[int, ...]) -> list[Cell]:
+    """The cells of a contest after all its rounds."""
+    cells = [cell(f"m{i}") for i in range(len(bests))]
+    while wider := widened(cells, [search(c, best) for c, best in zip(cells, bests, strict=True)]):
+        cells = wider
+    return cells
+
+
+@pytest.mark.parametrize("bests", [*product((-4, -2, -1, 0, 2, 3, 4, 6), repeat=2)])
+def test_all_methods_widen_until_none_chooses_the_edge(bests: tuple[int, int]) -> None:
+    """The oracle: one rate beyond the best of every method, at most two on each side of 2**0 ... 2**3."""
+    low, high = max(-2, min(-1 + min(bests), 0)), min(5, max(1 + max(bests), 3))
+    wanted = [2.0**k for k in range(low, high + 1)]
+    for found, best in zip(settled(bests), bests, strict=True):
+        assert sorted(found.rates) == wanted
+        at = {"lr": min(max(2.0**best, wanted[0]), wanted[-1])}
+        assert found.edge(at) == ("smallest rate" if best <= -2 else "largest rate" if best >= 5 else "")
+
+
+def test_a_search_whose_rates_all_diverge_tries_smaller_ones_and_a_failed_one_none() -> None:
+    (wider,) = widened([cell("m")], [search(cell("m"), None)])
+    assert sorted(wider.rates) == [0.5, 1, 2, 4, 8]
+    failed = [replace(record, run=None, error="no space left") for record in search(cell("m"), 3)]
+    assert widened([cell("m")], [failed]) == []
+    assert not is_pending([failed])
+    assert is_pending([[replace(failed[0], error="")]])
+
+
+def test_a_seed_is_a_contest_of_its_own_and_a_fixed_grid_waits_for_none() -> None:
+    cells = [cell(method, seed) for method in ("a", "b") for seed in (0, 1)]
+    assert [[c.key.method for c in contest] for contest in contests(cells)] == [["a", "b"], ["a", "b"]]
+    fixed = [cell(method, widen=(0, 0)) for method in ("a", "b")]
+    assert [len(contest) for contest in contests(fixed)] == [1, 1]
+
+
+def test_decays_are_tried_with_every_new_rate_and_never_widen_themselves() -> None:
+    grid = replace(cell("m"), candidates=rate_candidates(RATES, (0.0, 0.1, 0.2)))
+    (wider,) = widened([grid], [search(grid, 3)])
+    assert wider.candidates[len(grid.candidates) :] == tuple(
+        {"lr": 16.0, "weight_decay": w} for w in (0.0, 0.1, 0.2)
+    )
+    assert grid.edge({"lr": 2.0, "weight_decay": 0.2}) == "largest weight decay"
+    inside = [replace(r, run=None, error="x") for r in search(grid, 1)]
+    assert widened([grid], [inside]) == []
+
+
+def test_a_tuned_dilution_is_dealt_out_and_goes_on_by_turns() -> None:
+    tuned = replace(cell("m"), candidates=dealt_candidates(rate_candidates(RATES), (0.2, 0.5, 0.7)))
+    for best in (-3, 6):
+        while wider := widened([tuned], [search(tuned, best)]):
+            (tuned,) = wider
+    found = {c["lr"]: c["loss"]["options"]["dilution"] for c in tuned.candidates}
+    turns = (0.5, 0.7, 0.2, 0.5, 0.7, 0.2, 0.5, 0.7)
+    assert [found[rate] for rate in sorted(found)] == list(turns)
+    assert sorted(found) == [2.0**k for k in range(-2, 6)]
+
+
+@pytest.mark.parametrize("name", [n for n, p in {**STUDIES, **PRESETS}.items() if p.fixed is None])
+def test_every_fair_study_has_equal_budgets(name: str) -> None:
+    plan = make_plan(find_presets(name, {**STUDIES, **PRESETS}), absent=True)
+    counts: dict[CellKey, Counter[str]] = {}
+    for c in plan.cells:
+        arena = replace(c.key, method="", dilution=None)
+        counts.setdefault(arena, Counter())[c.key.method] += len(c.candidates)
+    for count in counts.values():
+        assert len(set(count.values())) == 1, count
+
+
+def test_cells_keep_how_far_they_may_widen_and_older_ones_do_not_widen() -> None:
+    document = json.loads(json.dumps(cell("m").to_dict()))
+    assert cell_from_dict(document) == cell("m")
+    del document["widen"]
+    assert cell_from_dict(document) == cell("m", widen=(0, 0))
+
+
+class Killed(InProcess):
+    """An executor that is killed after some jobs."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self.left = jobs
+
+    def submit(self, job: Job) -> None:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        super().submit(job)
+
+
+def small_study(folder: Path) -> tuple[Study, Scheduler]:
+    """Two methods at three rates that are all too small."""
+    choices = Choices(only={"method": "sce,hace"}, rates=(0.5, 1.0, 2.0), widen=1, seeds=1, epochs_scale=0.2)
+    plan = make_plan(find_presets("demo"), choices)
+    survey = Survey(plan.data)
+    study = start_study(folder, plan, choices, survey)
+    return study, Scheduler(study, survey.sources)
+
+
+def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path: Path) -> None:
+    study, scheduler = small_study(tmp_path / "whole")
+    with InProcess() as executor:
+        tally = scheduler.run(executor)
+    records = study.records()
+    final = [r for r in records if r.stage == "final"]
+    assert [(r.candidates, r.edge, r.lr) for r in final] == [(4, "largest rate", 4.0)] * 2
+    assert (tally.sum("done"), tally.sum("total"), tally.searches, tally.edges) == (10, 10, 2, 2)
+    for choices in chosen_runs(records).values():
+        assert {c.budget for c in choices.values()} == {"4"}
+        assert {c.edge for c in choices.values()} == {"1 of 1 at the largest rate"}
+    ids = sorted(p.name for p in study.runs.iterdir())
+    done = False
+    for _ in range(10):
+        again, scheduler = small_study(tmp_path / "killed")
+        assert all(r.lr != r.lr or r.candidates == 4 for r in again.records() if r.stage == "final")
+        try:
+            with Killed(1) as executor:
+                done = scheduler.run(executor).sum("done") == 10
+        except KeyboardInterrupt:
+            continue
+        break
+    assert done
+    assert sorted(p.name for p in (tmp_path / "killed" / "runs").iterdir()) == ids
+    assert [(r.key, r.lr, r.edge) for r in read_study(tmp_path / "killed").records()] == [
+        (r.key, r.lr, r.edge) for r in records
+    ]
+
+
+def test_widen_is_an_option_of_both_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=6", "--epochs", "1"]
+    options += ["--protocol", "fair", "--seeds", "1", "--lr", "0.01", "0.02", "0.04", "--json"]
+    for widen, tried in (("0", 3), ("1", 4)):
+        assert main(["probe", *options, "--widen", widen, "--out", str(tmp_path / widen)]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert found["candidates"] == [tried]
+    assert main(["study", "demo", "--widen", "-1", "--out", str(tmp_path / "s")]) == 2
+    assert "--widen must be 0 or more. Got -1." in capsys.readouterr().err
