@@ -74,6 +74,11 @@ def do_study(presets: Mapping[str, Preset], choices: Choices, args: argparse.Nam
     plan = make_plan(presets, choices, absent=args.dry_run)
     survey = Survey(plan.data)
     plan = survey.asked(plan)
+    if not plan.cells:
+        raise ConfigError(
+            "A study must have at least one run. Got none: with all labels known there is nothing to drop, and labels that are "
+            "coarse already are not made coarser. Change --methods, --shares or --only."
+        )
     for note in survey.notes():
         print(note, file=sys.stderr)
     say_skipped(plan, presets)

@@ -35,6 +35,23 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
+class Resampled(NamedTuple):
+    """A value, and (R,) its value under each draw; two of the same seeds and samples can be compared."""
+
+    value: float
+    draws: np.ndarray
+
+    def interval(self) -> Interval:
+        """The value with its interval."""
+        there = self.draws[~np.isnan(self.draws)]
+        error = float(there.std(ddof=1)) if len(there) > 1 else float("nan")
+        return Interval(self.value, *interval_ends(self.draws), error)
+
+    def minus(self, other: Resampled) -> Interval:
+        """The difference, drawn together."""
+        return Resampled(self.value - other.value, self.draws - other.draws).interval()
+
+
 def interval(
     numerator: np.ndarray,
     denominator: np.ndarray | None = None,
@@ -56,7 +73,35 @@ def interval(
         >>> found.value, found.low, found.high
         (0.75, 0.25, 1.0)
     """
-    return _interval(*_draws(numerator, denominator, replicates, seed))
+    return resampled(numerator, denominator, replicates=replicates, seed=seed).interval()
+
+
+def resampled(
+    numerator: np.ndarray,
+    denominator: np.ndarray | None = None,
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Resampled:
+    """The value of a figure and of its draws; arguments as of :func:`interval`."""
+    check_count("replicates", replicates, MOST_REPLICATES)
+    check_count("seed", seed, MOST_SEED, least=0)
+    above = np.asarray(numerator, dtype=np.float64)
+    if above.ndim != 2 or not above.size:
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
+    below = None if denominator is None else np.asarray(denominator, dtype=np.float64)
+    seeds, samples = above.shape
+    drawn_seeds = _seed_weights(seeds, replicates, seed)  # (R, K)
+    out = np.empty(replicates)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = samples if below is None else below.sum(1)
+        value = float(_mean((above.sum(1) / total)[None], np.full((1, seeds), 1 / seeds))[0])
+        for start, w in _sample_weights(samples, replicates, seed):
+            # A draw has as many samples as the set.
+            total = samples if below is None else w @ below.T.astype(np.float32)
+            ratios = (w @ above.T.astype(np.float32)) / total  # (r, K)
+            out[start : start + len(w)] = _mean(ratios, drawn_seeds[start : start + len(w)])
+    return Resampled(value, out)
 
 
 def paired_interval(
@@ -84,9 +129,11 @@ def paired_interval(
             f"first and second must have the same seeds and samples. Got {np.shape(first)} and {np.shape(second)}."
         )
     below = denominators or (None, None)
-    a, drawn_a = _draws(first, below[0], replicates, seed)
-    b, drawn_b = _draws(second, below[1], replicates, seed)
-    return _interval(a - b, drawn_a - drawn_b)
+    drawn = [
+        resampled(numerator, denominator, replicates=replicates, seed=seed)
+        for numerator, denominator in zip((first, second), below, strict=True)
+    ]
+    return drawn[0].minus(drawn[1])
 
 
 def headline_columns(
@@ -108,33 +155,6 @@ def stacked(runs: Sequence[Mapping[str, np.ndarray]], metric: str) -> tuple[np.n
     columns = [headline_columns(run)[metric] for run in runs]
     below = [d for _, d in columns if d is not None]
     return np.stack([n for n, _ in columns]), np.stack(below) if below else None
-
-
-def _interval(value: float, draws: np.ndarray) -> Interval:
-    there = draws[~np.isnan(draws)]
-    error = float(there.std(ddof=1)) if len(there) > 1 else float("nan")
-    return Interval(value, *interval_ends(draws), error)
-
-
-def _draws(
-    numerator: np.ndarray, denominator: np.ndarray | None, replicates: int, seed: int
-) -> tuple[float, np.ndarray]:
-    """The value, and (R,) its value under each draw."""
-    check_count("replicates", replicates, MOST_REPLICATES)
-    check_count("seed", seed, MOST_SEED, least=0)
-    above = np.asarray(numerator, dtype=np.float64)
-    if above.ndim != 2 or not above.size:
-        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
-    below = np.ones_like(above) if denominator is None else np.asarray(denominator, dtype=np.float64)
-    seeds, samples = above.shape
-    drawn_seeds = _seed_weights(seeds, replicates, seed)  # (R, K)
-    out = np.empty(replicates)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = float(_mean((above.sum(1) / below.sum(1))[None], np.full((1, seeds), 1 / seeds))[0])
-        for start, w in _sample_weights(samples, replicates, seed):
-            ratios = (w @ above.T.astype(np.float32)) / (w @ below.T.astype(np.float32))  # (r, K)
-            out[start : start + len(w)] = _mean(ratios, drawn_seeds[start : start + len(w)])
-    return value, out
 
 
 def _mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ def report_sections(results: Results, draw: bool = True) -> list[Section]:
     """
     touching = [table for table in comparable() if touched(results, table)]
     if not touching:
-        return [_loss(draw), Section("paper", "The paper", (ELSEWHERE,))]
+        return [Section("paper", "The paper", (ELSEWHERE,), folded=True)]
     rest = [table.title for table in comparable() if table not in touching]
     blocks: list[Any] = [
         "Every table of the paper that this study has runs for: the printed numbers, with known errors as footnotes, and ours "

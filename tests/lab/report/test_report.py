@@ -18,8 +18,9 @@ from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.report import PAGE, write_report
 from hace.lab.report.document import build_document
 from hace.lab.report.nodes import ancestors_at, level_bars, node_counts, samples_at
-from hace.lab.report.page import command_of, drawing_data, thinned, to_page
+from hace.lab.report.page import drawing_data, thinned, to_page
 from hace.lab.report.results import Results
+from hace.lab.report.writing import command_of
 from hace.lab.study.cells import Record
 from hace.lab.study.study import read_study
 from hace.paper import report_sections
@@ -141,8 +142,10 @@ def test_command_prints_the_table_and_writes_the_same_bytes(
 
 def test_any_two_methods_are_compared(study: Path) -> None:
     results = Results(read_study(study).records(), ("hace_shuffled", "sce"))
-    tables = build_document(results, "title", [], (), draw=False).tables()
-    assert "HACE, shuffled tree minus SCE, fair protocol" in [table.title for table in tables]
+    document = build_document(results, "title", [], (), draw=False)
+    titles = [table.title for table in document.tables()]
+    assert "pets, backbone, fair protocol: accuracy minus SCE in points" in titles
+    assert document.verdicts[0].pair == ("hace_shuffled", "sce")
 
 
 @pytest.mark.slow
@@ -204,14 +207,17 @@ def test_command_line_of_a_study() -> None:
     birds = {
         "kind": "train",
         "config": {"name": "nabirds"},
-        "also": {"kind": "probe", "config": {"name": "features"}},
+        "also": {"kind": "probe", "config": {"name": "features", "hierarchy": "/home/me/birds.csv"}},
     }
     data = {"birds": birds, "synthetic": {"kind": "probe", "config": {"name": "synthetic-features"}}}
+    choices |= {"settings": {"batch_size": 64}}
     said = command_of("demo", choices, data)
     assert said == (
-        "hace study demo --data-root birds=PATH --features birds=PATH --rates 0.5,2 --epochs-scale 0.5 "
-        "--only method=hace,sce --out STUDY"
+        "hace study demo --data-root birds=PATH --features birds=PATH --hierarchy birds=PATH --rates 0.5,2 "
+        "--epochs-scale 0.5 --only method=hace,sce --set batch_size=64 --out STUDY"
     )
+    birds["also"]["config"]["hierarchy"] = "cifar100"  # type: ignore[index]
+    assert " --hierarchy birds=cifar100 " in command_of("demo", {}, data)
 
 
 def test_the_drawings_data_are_thinned_to_fit() -> None:
@@ -304,13 +310,6 @@ def test_toy_figure_has_the_papers_masses() -> None:
     assert values["q*"][h.index("animal")] == pytest.approx(1)
     dog = [h.index(v) for v in ("dog", "husky", "beagle")]
     assert values["q*"][dog[0]] == pytest.approx(values["q"][dog].sum())
-
-
-def test_equals_share_the_first_place_in_words(tmp_path: Path) -> None:
-    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.0}, seeds=(0,), rates=(1.0,))
-    text = " ".join(build_document(Results(records), "title", [], (), draw=False).sections[0].blocks[0])
-    assert "the highest mean top-1 is that of SCE and HACE" in text
-    assert "which includes 0: no difference is shown" in text
 
 
 def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None:

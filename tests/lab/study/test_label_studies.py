@@ -97,7 +97,11 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert "80 % parent: " in out
     assert "over dropping them with SCE, coarse labels dropped" in out
     page = (tmp_path / "study" / "report" / "report.html").read_text()
-    assert page.index("Labels: use or drop") < page.index("In short")
+    assert (
+        page.index('id="verdict"')
+        < page.index("are coarse labels worth using?")
+        < page.index("Labels: use or drop")
+    )
     assert (tmp_path / "study" / "report" / "figures" / "labels-synthetic-features-fair.svg").is_file()
 
 

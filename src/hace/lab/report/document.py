@@ -8,7 +8,11 @@ from typing import Any
 
 from hace.errors import ConfigError
 from hace.lab.report.arenas import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
+from hace.lab.report.aspects import findings
+from hace.lab.report.blocks import Folded, leaves_of
 from hace.lab.report.confidence import confidence_table
+from hace.lab.report.doubts import doubts
+from hace.lab.report.forest import Forest, forests
 from hace.lab.report.labels import label_blocks
 from hace.lab.report.nodes import arena_data, level_bars
 from hace.lab.report.render import ReportTable
@@ -16,10 +20,11 @@ from hace.lab.report.results import Results, tally
 from hace.lab.report.tables import (
     against_table,
     dilutions_table,
-    levels_table,
+    levels_switch,
     methods_table,
     pair_table,
 )
+from hace.lab.report.verdict import Verdict, may_be_used, verdicts
 from hace.lab.study.cells import Record
 
 LEVELS_DRAWN = 6
@@ -27,12 +32,21 @@ LEVELS_DRAWN = 6
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: anchor, title and blocks. A block is a paragraph (str), a bullet list, a table or a picture."""
+    """A part of the report.
+
+    Attributes:
+        id: Its anchor.
+        title: Its heading.
+        blocks: Paragraphs (str), bullet lists, tables, pictures, and the blocks of `hace.lab.report.blocks`.
+        level: Of its heading.
+        folded: Whether a click opens it.
+    """
 
     id: str
     title: str
     blocks: tuple[Any, ...]
     level: int = 2
+    folded: bool = False
 
 
 @dataclass
@@ -42,39 +56,47 @@ class Document:
     Attributes:
         title: Of the page.
         facts: What was run: term and text.
+        caution: What a reader must know before everything else.
+        verdicts: The answers.
         sections: In order.
         arenas: For the interactive drawing: title, hierarchy and sums of each arena.
     """
 
     title: str
     facts: list[tuple[str, str]]
+    caution: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     arenas: list[dict[str, Any]] = field(default_factory=list)
 
     def tables(self) -> Iterator[ReportTable]:
         """All tables."""
-        return (
-            block for section in self.sections for block in section.blocks if isinstance(block, ReportTable)
-        )
+        for section in self.sections:
+            for block in leaves_of(section.blocks):
+                if isinstance(block, Forest):
+                    yield block.table()
+                elif isinstance(block, ReportTable):
+                    yield block
 
     def pictures(self) -> Iterator[Any]:
         """All figures."""
-        return (block for section in self.sections for block in section.blocks if hasattr(block, "svg"))
+        return (b for section in self.sections for b in leaves_of(section.blocks) if hasattr(b, "svg"))
 
 
 SectionBuilder = Callable[[Results, bool], Sequence[Section]]  # from results and whether to draw
 
 READING = (
     "A number is the mean over seeds, with its 95 % interval in brackets, from a bootstrap over seeds and test samples. A seed "
-    "is a full repetition: initialisation, batch order, split and choice of the learning rate. With few seeds the interval "
-    "says little about how seeds vary.",
-    "Bold is the best of a column (or contest), underlined the second; equal digits share a mark. Marks do not say that a "
-    "difference is real: the tables of differences do, where * marks paired intervals without 0. Among many comparisons some "
-    "intervals miss 0 by chance.",
+    "is a full repetition: initialisation, batch order, split and choice of the learning rate.",
+    "Accuracy at a level is that of the best class, carried up. The other rule, the most probable node of the level, has a "
+    "switch: by it under-confident models lose points that no user loses.",
+    "Bold is the best of a column, underlined the second; marks do not say that a difference is real, intervals do.",
     "Severity is the mean height of the lowest common ancestor of answer and truth over the mistakes alone, so fewer but worse "
     "mistakes raise it. HD@1 is the same over all samples, so it counts both.",
+    "Detail at a promise: answers climb from the best class until at most 5 % of the samples get a wrong answer; the threshold "
+    "of each half of the test samples comes from the other half. Detail is the share of the possible information that is left.",
     '"not run": this study has no such run yet. "to be retried": it failed, and the study tries it again. "failed": it ended '
-    'with an error, shown in the last section. "diverged": its loss became infinite or NaN.',
+    'with an error, shown below. "diverged": its loss became infinite or NaN.',
 )
 READING_OF = {
     "fair": "Under the fair protocol all methods get the same learning rates, chosen on held-out samples; the test set is used "
@@ -91,6 +113,7 @@ def build_document(
     problems: Sequence[str],
     sections: Sequence[SectionBuilder] = (),
     draw: bool = True,
+    caution: str = "",
 ) -> Document:
     """Compute everything, arena by arena, so that each run's predictions are read once.
 
@@ -101,15 +124,19 @@ def build_document(
         problems: What was skipped, with the reason.
         sections: More sections, each built from the results; they come before that of the runs.
         draw: Whether to draw figures; they need matplotlib.
+        caution: What a reader must know first.
     """
-    document = Document(title, facts)
+    document = Document(title, facts, caution)
     by_arena = {arena: _arena_section(results, arena, document, draw) for arena in results.choices}
+    document.verdicts = verdicts(results)
     if labels := label_blocks(results, draw):
         document.sections.append(Section("labels", "Labels: use or drop, and which method", tuple(labels)))
-    document.sections += [_short(results), _reading(results)]
-    document.sections += [Section("results", "Results", ()), *by_arena.values()]
+    document.sections += by_arena.values()
+    if together := _together(results):
+        document.sections.append(Section("together", "All data sets and models", tuple(together)))
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
     document.sections += [section for more in sections for section in more(results, draw)]
+    document.sections.append(_reading(results))
     document.sections.append(_runs(results, problems))
     return document
 
@@ -117,34 +144,33 @@ def build_document(
 def _reading(results: Results) -> Section:
     protocols = dict.fromkeys(arena.protocol for arena in results.choices)
     more = tuple(READING_OF[protocol] for protocol in protocols if protocol in READING_OF)
-    return Section("reading", "How to read this", (*READING[:2], *more, *READING[2:]))
+    return Section("reading", "How to read this page", ([*READING[:2], *more, *READING[2:]],), folded=True)
 
 
 def _arena_section(results: Results, arena: Arena, document: Document, draw: bool) -> Section:
     arrays = results.arrays[arena]
-    blocks: list[Any] = [
-        methods_table(arena, arrays),
-        dilutions_table(results, arena),
-        levels_table(arena, arrays),
-        confidence_table(arena, arrays),
-    ]
-    for metric in HEADLINES[
-        :4
-    ]:  # computed now, while the predictions are in memory; later sections reuse them
+    for metric in HEADLINES[:4]:  # now, while the predictions are in memory; later sections reuse them
         results.gap(arena, results.first, results.second, metric.key)
-    for method in arrays.choices:
-        results.gap(arena, method, results.second, TOP1)
     for more, keys in ((results.matched, (TOP1, TOP5)), (results.best_top5, (TOP5,))):
         if (found := more.get(arena)) is not None:
             for name in found.choices:
                 for key in keys:
                     found.score(name, key)
-    if draw:
-        blocks += _pictures(results, arena)
+    held = [m for m in results.held_out(arena) if may_be_used(m)]
+    if held and results.first != results.second:
+        findings(arrays, held[0], results.second)
+    doubts(results, arena, ())
+    tables = (methods_table(results, arena), levels_switch(arena, arrays), confidence_table(arena, arrays),
+              dilutions_table(results, arena))  # fmt: skip
+    numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))
+    blocks: list[Any] = [forests(results, arena), *(_pictures(results, arena) if draw else []), numbers]
     if (data := arena_data(arrays)) is not None and arrays.hierarchy is not None:
         document.arenas.append({"title": arena.title, "hierarchy": arrays.hierarchy, **data})
     arrays.store.drop()
-    return Section(f"results-{arena.slug}", arena.title, tuple(b for b in blocks if b is not None), level=3)
+    folded = bool(arena.labels)  # one of several states of the labels, which are compared above
+    return Section(
+        f"results-{arena.slug}", arena.title, tuple(b for b in blocks if b is not None), folded=folded
+    )
 
 
 def _pictures(results: Results, arena: Arena) -> list[Any]:
@@ -172,24 +198,10 @@ def _pictures(results: Results, arena: Arena) -> list[Any]:
     return found
 
 
-def _short(results: Results) -> Section:
-    """The comparison in sentences and tables."""
+def _together(results: Results) -> list[Any]:
+    """Differences over all arenas of a protocol, where there are several."""
     first, second = results.first, results.second
-    lines = []
-    for arena, arrays in results.arrays.items():
-        scores = {m: arrays.score(m, TOP1).value for m in arrays.choices}
-        scored = {m: v for m, v in scores.items() if v is not None}
-        if not scored:
-            lines.append(f"{arena.title}: no run has finished.")
-            continue
-        highest = HEADLINES[0].text(max(scored.values()))
-        best = [method_title(m) for m, v in scored.items() if HEADLINES[0].text(v) == highest]
-        line = f"{arena.title}: the highest mean top-1 is that of {' and '.join(best)}, {highest} %."
-        gap = results.gap(arena, first, second, TOP1)
-        if gap is not None and first != second:
-            line += f" {_verdict(method_title(first), method_title(second), gap.interval)}"
-        lines.append(line)
-    blocks: list[Any] = [lines]
+    blocks: list[Any] = []
     for protocol in PROTOCOLS:
         gaps = [g.interval.value for g in results.gaps(first, second, protocol)]
         if first != second and (t := tally(gaps)) is not None and t.of > 1:
@@ -198,16 +210,8 @@ def _short(results: Results) -> Section:
                 f"{method_title(second)} in "
                 f"{t.won}; the mean difference is {100 * t.mean:+.2f} points, the median {100 * t.median:+.2f}."
             )
-        blocks += [pair_table(results, protocol), against_table(results, protocol)]
-    return Section("short", "In short", tuple(b for b in blocks if b is not None))
-
-
-def _verdict(first: str, second: str, gap: Any) -> str:
-    said = f"{first} minus {second}: {100 * gap.value:+.2f} points"
-    if gap.low != gap.low:
-        return f"{said}, without an interval."
-    end = "which leaves out 0" if gap.excludes_zero else "which includes 0: no difference is shown"
-    return f"{said}, 95 % interval {100 * gap.low:+.2f} to {100 * gap.high:+.2f}, {end}."
+            blocks += [pair_table(results, protocol), against_table(results, protocol)]
+    return [b for b in blocks if b is not None]
 
 
 def _runs(results: Results, problems: Sequence[str]) -> Section:
@@ -220,7 +224,7 @@ def _runs(results: Results, problems: Sequence[str]) -> Section:
     skipped = [*problems, *results.problems]
     if skipped:
         blocks += ["Skipped:", shortened(skipped)]
-    return Section("runs", "Runs", tuple(blocks))
+    return Section("runs", "Runs", tuple(blocks), folded=True)
 
 
 def failures(records: Sequence[Record]) -> list[str]:

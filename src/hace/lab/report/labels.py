@@ -23,8 +23,7 @@ from hace.metrics.intervals import Interval
 AS_THEY_ARE = "all labels"
 HOW_CHOSEN = (
     "Rates and decays are chosen on held-out training samples by their true labels, for every method alike; the final run "
-    "trains on what is known of them. The best method is the one with the highest test accuracy, so its lead over the next is "
-    "a little flattered."
+    "trains on what is known of them. The best method is the best on held-out samples, so no test result chose it."
 )
 
 
@@ -33,9 +32,9 @@ class Answer(NamedTuple):
 
     Attributes:
         arena: Where.
-        best: The method with the highest mean top-1 that uses all labels it is given.
-        accuracy: Its mean top-1.
-        second: The next one, and how far the best is ahead of it.
+        best: The method that was best on held-out samples, of those that use all labels they are given.
+        accuracy: Its mean top-1 on test samples.
+        second: The next one, and how far the best is ahead of it on test samples.
         dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
         closed: The share of the gap between dropping and knowing all labels that the best method closes.
         lost: What it loses to knowing all labels, in accuracy.
@@ -85,11 +84,12 @@ class LabelQuestion:
         return [answer for arena in self.arenas if (answer := self._answer(arena)) is not None]
 
     def scores(self, arena: Arena) -> dict[str, float]:
-        """The mean top-1 of every method with a result, the best first."""
+        """The mean top-1 of every method with a result; the best on held-out samples first, so that no test result chooses."""
         arrays = self.results.arrays[arena]
         found = {m: arrays.score(m, TOP1).value for m in arrays.choices}
         known = {m: value for m, value in found.items() if value is not None}
-        return dict(sorted(known.items(), key=lambda item: -item[1]))
+        held = self.results.held_out(arena)
+        return dict(sorted(known.items(), key=lambda item: (-held.get(item[0], -1.0), -item[1])))
 
     def _droppers(self, arena: Arena) -> list[str]:
         return [m for m in self.results.choices[arena] if m in METHODS and METHODS[m].drops]
@@ -188,9 +188,8 @@ def answer_lines(question: LabelQuestion) -> Iterator[str]:
         lead = f"{method_title(answer.best)} {100 * answer.accuracy:.1f} %"
         if answer.second is not None:
             name, gap = answer.second
-            lead += (
-                f", {'ahead of' if gap.excludes_zero else 'level with'} {method_title(name)} ({_points(gap)})"
-            )
+            place = "level with" if not gap.excludes_zero else "ahead of" if gap.value > 0 else "behind"
+            lead += f", {place} {method_title(name)} ({_points(gap)})"
         parts.append(f"best method: {lead}" if parts else f"Best method: {lead}")
         if answer.closed is not None:
             parts.append(f"it closes {100 * answer.closed:.0f} % of the gap to knowing all labels")
@@ -215,9 +214,9 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
         entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
         columns.append(with_marks(entries, [s.value for s in scores], metric))
-    tried = _candidates(question)
+    tried = {m: max(results.candidates(arena, m) for arena in question.arenas) for m in methods}
     rows = tuple(
-        (Entry(method_title(m)), *(column[i] for column in columns), Entry(str(tried.get(m, 1))))
+        (Entry(method_title(m)), *(column[i] for column in columns), Entry(str(tried[m])))
         for i, m in enumerate(methods)
     )
     heads = ("method", *(arena.labels or AS_THEY_ARE for arena in question.arenas), "candidates")
@@ -227,15 +226,6 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         "Rows that drop coarse labels train on the samples known to a class alone.",
     )
     return ReportTable(f"labels-{question.slug}", title, (heads,), rows, remarks=remarks)
-
-
-def _candidates(question: LabelQuestion) -> dict[str, int]:
-    """How many settings the search of each method tries, for a seed."""
-    tried: dict[Any, int] = {}
-    for record in question.results.records:
-        if record.stage == "search" and record.key.dataset == next(iter(question.arenas)).dataset:
-            tried[record.key] = tried.get(record.key, 0) + 1
-    return {key.method: count for key, count in tried.items()}
 
 
 def labels_text(results: Results) -> list[tuple[str, ReportTable]]:

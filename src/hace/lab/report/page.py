@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from hace.draw import asset, json_for_page, page_data
 from hace.lab.report.arenas import method_title
+from hace.lab.report.blocks import Folded, Switch, leaves_of
+from hace.lab.report.cards import verdict_html, verdict_markdown
 from hace.lab.report.document import Document, Section
+from hace.lab.report.forest import Forest, to_forest_html
 from hace.lab.report.latex import to_latex
 from hace.lab.report.render import ReportTable, code, markdown, to_csv, to_html, to_markdown
 
@@ -23,16 +27,16 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
     e = html.escape
     facts = "".join(f"<dt>{e(term)}</dt><dd>{code(text)}</dd>" for term, text in document.facts)
     toc = "".join(
-        f'<li><a href="#{e(s.id)}">{e(s.title)}</a></li>' for s in document.sections if s.level == 2
+        f'<li><a href="#{e(s.id)}">{e(s.title)}</a></li>' for s in document.sections if not s.folded
     )
-    sections = "\n".join(_section(s, bool(document.arenas)) for s in document.sections)
     parts = {
         "title": e(document.title),
         "style": asset("report.css", "hace.lab.report"),
         "sunburst-style": asset("hierarchy.css"),
-        "facts": f'<dl class="facts">{facts}</dl>',
+        "verdict": verdict_html(document.verdicts, document.caution),
         "toc": toc,
-        "sections": sections,
+        "sections": "\n".join(_section(s, bool(document.arenas)) for s in document.sections),
+        "facts": f'<dl class="facts">{facts}</dl>',
         "footer": e(FOOTER.format(version=version)),
         "data": json_for_page(drawing_data(document, compared)),
         "sunburst-script": asset("hierarchy.js"),
@@ -78,27 +82,49 @@ def _numbers(data: dict[str, Any]) -> int:
 
 def _section(section: Section, drawn: bool) -> str:
     e = html.escape
-    level = section.level
-    lines = [f'<section id="{e(section.id)}">', f"<h{level}>{e(section.title)}</h{level}>"]
-    pictures: list[str] = []
-    for block in section.blocks:
-        if hasattr(block, "svg"):
-            pictures.append(_picture(block))
-        elif isinstance(block, ReportTable):
-            lines.append(to_html(block))
-        elif isinstance(block, str):
-            lines.append(f"<p>{code(block)}</p>")
-        else:
-            lines.append("<ul>" + "".join(f"<li>{code(item)}</li>" for item in block) + "</ul>")
-    if pictures:
-        lines.append(f'<div class="pictures">{"".join(pictures)}</div>')
+    body = _blocks(section.blocks)
     if section.id == "explore":
-        lines.append(
-            asset("report_explore.html", "hace.lab.report")
-            if drawn
-            else "<p>No run keeps predictions, from which the drawing would follow.</p>"
-        )
-    return "\n".join([*lines, "</section>"])
+        nothing = "<p>No run keeps predictions, from which the drawing would follow.</p>"
+        body += asset("report_explore.html", "hace.lab.report") if drawn else nothing
+    heading = f"<h{section.level}>{e(section.title)}</h{section.level}>"
+    if section.folded:
+        return f'<details id="{e(section.id)}"><summary>{heading}</summary>\n{body}\n</details>'
+    return f'<section id="{e(section.id)}">\n{heading}\n{body}\n</section>'
+
+
+def _blocks(blocks: Sequence[Any]) -> str:
+    """Blocks as HTML; neighbouring pictures share a grid."""
+    lines: list[str] = []
+    for kind, group in itertools.groupby(blocks, lambda block: hasattr(block, "svg")):
+        found = "".join(map(_block, group))
+        lines.append(f'<div class="pictures">{found}</div>' if kind else found)
+    return "\n".join(lines)
+
+
+def _block(block: Any) -> str:
+    e = html.escape
+    if hasattr(block, "svg"):
+        return _picture(block)
+    if isinstance(block, ReportTable):
+        return to_html(block)
+    if isinstance(block, Forest):
+        return to_forest_html(block)
+    if isinstance(block, Folded):
+        return f"<details><summary>{e(block.title)}</summary>{_blocks(block.blocks)}</details>"
+    if isinstance(block, Switch):
+        return _switch(block)
+    if isinstance(block, str):
+        return f"<p>{code(block)}</p>"
+    return "<ul>" + "".join(f"<li>{code(item)}</li>" for item in block) + "</ul>"
+
+
+def _switch(switch: Switch) -> str:
+    options, parts = [], []
+    for i, (title, block) in enumerate(switch.options):
+        options.append(f'<option value="{i}">{html.escape(title)}</option>')
+        parts.append(f'<div data-option="{i}"{" hidden" if i else ""}>{_block(block)}</div>')
+    chooser = f"<label>{html.escape(switch.label)}<select>{''.join(options)}</select></label>"
+    return f'<div class="switch"><div class="controls">{chooser}</div>{"".join(parts)}</div>'
 
 
 def _picture(picture: Any) -> str:
@@ -113,17 +139,12 @@ def _picture(picture: Any) -> str:
 
 def to_report_markdown(document: Document) -> str:
     """The report as Markdown; figures are linked."""
-    lines = [
-        f"# {markdown(document.title)}",
-        "",
-        *(f"- **{term}**: {markdown(text)}" for term, text in document.facts),
-        "",
-    ]
+    lines = [f"# {markdown(document.title)}", "", *verdict_markdown(document.verdicts, document.caution)]
     for section in document.sections:
         if section.id == "explore":  # only the page can do that
             continue
         lines += [f"{'#' * section.level} {markdown(section.title)}", ""]
-        for block in section.blocks:
+        for block in leaves_of(section.blocks):
             if hasattr(block, "svg"):
                 lines += [
                     f"![{markdown(block.alt)}](figures/{block.name}.png)",
@@ -131,12 +152,17 @@ def to_report_markdown(document: Document) -> str:
                     markdown(block.caption),
                     "",
                 ]
-            elif isinstance(block, ReportTable):
-                lines += [to_markdown(block)]
+            elif isinstance(block, ReportTable | Forest):
+                lines += [to_markdown(block if isinstance(block, ReportTable) else block.table())]
             elif isinstance(block, str):
                 lines += [markdown(block), ""]
             else:
                 lines += [*(f"- {markdown(item)}" for item in block), ""]
+    lines += [
+        "## About this study",
+        "",
+        *(f"- **{term}**: {markdown(text)}" for term, text in document.facts),
+    ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -166,35 +192,3 @@ def files_of(document: Document) -> Iterator[tuple[str, bytes]]:
     for picture in document.pictures():
         yield f"figures/{picture.name}.png", picture.png
         yield f"figures/{picture.name}.svg", picture.svg
-
-
-def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """The command that makes a study, with PATH for the data.
-
-    Example:
-        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
-        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
-    """
-    words = ["hace study", preset]
-    for name, known in data.items():
-        for part in (known, known.get("also") or {}):
-            made_up = str((part.get("config") or {}).get("name")).startswith("synthetic")
-            option = {"probe": "--features", "train": "--data-root"}.get(part.get("kind", ""))
-            words += [] if made_up or option is None else [f"{option} {name}=PATH"]
-    for name in ("methods", "rates", "decays", "fine"):
-        if choices.get(name):
-            words.append(
-                f"--{name} {','.join(f'{x:g}' if isinstance(x, float) else str(x) for x in choices[name])}"
-            )
-    if choices.get("shares"):
-        words.append(f"--shares {','.join(f'{100 * share:g}' for share in choices['shares'])}")
-    if choices.get("coarse_to"):
-        words.append(f"--coarse-to {choices['coarse_to']}")
-    if choices.get("seeds"):
-        words.append(f"--seeds {choices['seeds']}")
-    if choices.get("epochs_scale", 1.0) != 1.0:
-        words.append(f"--epochs-scale {choices['epochs_scale']:g}")
-    if choices.get("only"):
-        said = {k: v if isinstance(v, str) else ",".join(map(str, v)) for k, v in choices["only"].items()}
-        words.append("--only " + " ".join(f"{k}={v}" for k, v in said.items()))
-    return " ".join([*words, "--out STUDY"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -68,6 +69,32 @@ class Results:
     def problems(self) -> list[str]:
         """Finished runs that could not be read in full."""
         return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
+
+    @cached_property
+    def _searched(self) -> dict[Arena, dict[str, dict[int, list[float]]]]:
+        """The held-out accuracies of all candidates, by arena, method and seed; a candidate that diverged counts as 0."""
+        found: dict[Arena, dict[str, dict[int, list[float]]]] = {}
+        for record in self.records:
+            if record.stage == "search":
+                by_seed = found.setdefault(arena_of(record.key), {}).setdefault(record.key.method, {})
+                by_seed.setdefault(record.key.seed, []).append(record.top1 or 0.0)
+        return found
+
+    def candidates(self, arena: Arena, method: str) -> int:
+        """How many candidates a method has for each seed: rates times its own tuned parameters; 1 if nothing is searched."""
+        return max(map(len, self._searched.get(arena, {}).get(method, {}).values()), default=1)
+
+    def held_out(self, arena: Arena) -> dict[str, float]:
+        """Methods with a result by their accuracy on held-out samples, the best first: mean over seeds of the best candidate.
+
+        This is what a choice between methods may look at; the test samples are not.
+        """
+        done = [m for m, choice in self.choices[arena].items() if choice.finished]
+        found = {
+            m: mean(map(max, by.values())) for m, by in self._searched.get(arena, {}).items() if m in done
+        }
+        order = {m: i for i, m in enumerate(self.choices[arena])}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], order[item[0]])))
 
     def arenas(self, protocol: str) -> list[Arena]:
         """The arenas of a protocol."""

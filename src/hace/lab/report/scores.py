@@ -11,8 +11,9 @@ import numpy as np
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, Choice, level_names
+from hace.lab.report.sure_answers import DERIVED, confidence_columns
 from hace.lab.runs.run import Run
-from hace.metrics.intervals import Interval, headline_columns, interval, paired_interval
+from hace.metrics.intervals import Interval, Resampled, headline_columns, resampled
 from hace.metrics.sample_statistics import MetricKey
 
 
@@ -44,6 +45,7 @@ class Store:
             arrays = run.predictions()
             kept = {name: arrays[name] for name in ("answer", "top5", "level_correct")}
             truth, distance = arrays["truth"], arrays["distance"]
+            kept |= confidence_columns(arrays, run.hierarchy)
         except (HaceError, KeyError) as error:
             self.problems.append(f"{run.folder.name} has no intervals: {error}")
             return None
@@ -78,6 +80,7 @@ class ArenaScores:
         self.choices = choices
         self.store = store or Store()
         self._scores: dict[tuple[str, MetricKey], Score] = {}
+        self._draws: dict[tuple[str, MetricKey, tuple[int, ...]], Resampled | None] = {}
         self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
 
     @cached_property
@@ -118,6 +121,8 @@ class ArenaScores:
         h = self.hierarchy
         if heading == "leaves":
             return headline_columns(run).get(name)
+        if heading == DERIVED:
+            return (run[name], None) if name in run else None
         if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
             return None
         level = level_names(h).index(name)
@@ -134,15 +139,25 @@ class ArenaScores:
 
     def _score(self, method: str, key: MetricKey) -> Score:
         choice = self.choices.get(method)
-        values = choice.values(key) if choice else []
-        if choice is None or not values:
+        if choice is None:
             return Score(None)
-        found = self.columns(method, key, [r.key.seed for r in choice.finished])
-        mean = float(np.mean(values))
-        if found is None or not found[0].size:
-            return Score(mean, seeds=len(values))
-        drawn = interval(*found)
-        return Score(mean, drawn.low, drawn.high, len(values))
+        values = choice.values(key)
+        drawn = None if not (values or key[0] == DERIVED) else self._drawn(method, key, _seeds(choice))
+        if drawn is None:
+            return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
+        ends = drawn.interval()
+        # The mean of the runs' own results has their precision.
+        return Score(
+            float(np.mean(values)) if values else ends.value, ends.low, ends.high, len(choice.finished)
+        )
+
+    def _drawn(self, method: str, key: MetricKey, seeds: Sequence[int]) -> Resampled | None:
+        """A metric and its draws over some seeds; None if the runs kept too little."""
+        place = (method, key, tuple(seeds))
+        if place not in self._draws:
+            found = self.columns(method, key, seeds)
+            self._draws[place] = None if found is None or not found[0].size else resampled(*found)
+        return self._draws[place]
 
     def difference(
         self, first: str, second: str, key: MetricKey, other: ArenaScores | None = None
@@ -166,14 +181,26 @@ class ArenaScores:
     ) -> tuple[Interval, int] | None:
         if first not in self.choices or second not in there.choices:
             return None
-        ours = {r.key.seed: r.metric(*key) for r in self.choices[first].finished}
-        theirs = {r.key.seed: r.metric(*key) for r in there.choices[second].finished}
-        seeds = [s for s in ours if ours[s] is not None and theirs.get(s) is not None]
+        ours, theirs = self._by_seed(first, key), there._by_seed(second, key)
+        seeds = [seed for seed in ours if seed in theirs]
         if not seeds:
             return None
-        a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
-        if a is None or b is None or not a[0].size:
-            gap = float(np.mean([ours[s] - theirs[s] for s in seeds]))  # type: ignore[operator]
-            return Interval(gap, np.nan, np.nan), len(seeds)
-        below = None if a[1] is None or b[1] is None else (a[1], b[1])
-        return paired_interval(a[0], b[0], below), len(seeds)
+        a, b = self._drawn(first, key, seeds), there._drawn(second, key, seeds)
+        if a is not None and b is not None:
+            return a.minus(b), len(seeds)
+        gaps = [ours[s] - theirs[s] for s in seeds]
+        if np.isnan(gaps).any():
+            return None
+        return Interval(float(np.mean(gaps)), np.nan, np.nan), len(seeds)
+
+    def _by_seed(self, method: str, key: MetricKey) -> dict[int, float]:
+        """The metric of each finished seed; nan where only its columns are known."""
+        finished = self.choices[method].finished
+        if key[0] == DERIVED:
+            return {r.key.seed: np.nan for r in finished}
+        found = {r.key.seed: r.metric(*key) for r in finished}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _seeds(choice: Choice) -> list[int]:
+    return [record.key.seed for record in choice.finished]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from hace.files.tables import write_rows
@@ -19,6 +19,7 @@ from hace.lab.report.arenas import (
     method_title,
     shown,
 )
+from hace.lab.report.blocks import Switch
 from hace.lab.report.render import Entry, ReportTable, marked
 from hace.lab.report.results import Gap, Results, tally
 from hace.lab.report.scores import ArenaScores, Score
@@ -57,8 +58,10 @@ def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric:
     return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
 
 
-def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
+def methods_table(results: Results, arena: Arena) -> ReportTable:
     """All methods of an arena with the headline metrics."""
+    arrays = results.arrays[arena]
+    tried = {m: results.candidates(arena, m) for m in arrays.choices}
     deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
     shown_metrics = [
@@ -74,7 +77,9 @@ def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
     if controls:
         remarks.append("Controls. " + " ".join(controls))
     title = f"{arena.title}: all methods"
-    return metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
+    return metric_table(
+        f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True, tried=tried
+    )
 
 
 def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
@@ -88,18 +93,23 @@ def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
     return metric_table(f"dilutions-{arena.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
 
 
-def levels_table(arena: Arena, arrays: ArenaScores) -> ReportTable | None:
-    """Accuracy by level under both rules; None on a DAG or a flat set of classes."""
+def levels_switch(arena: Arena, arrays: ArenaScores) -> Switch | None:
+    """Accuracy by level, by either rule; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
         return None
-    metrics = [Metric((BY_LEVEL, name), f"{name} ↑") for name in names]
-    metrics += [Metric((BEST_NODE_BY_LEVEL, name), f"{name}, best node ↑") for name in names[:-1]]
-    title = f"{arena.title}: accuracy by level, %"
-    remarks = ("Accuracy: the best class carried up to the level, from the top of the hierarchy to its classes. Best node: the "
-               "most probable node of the level instead, by which under-confident models lose points that no user loses.",
-               MEANS)  # fmt: skip
-    return metric_table(f"levels-{arena.slug}", title, arrays, metrics, remarks, arrows=False)
+    rules = (
+        ("best class, carried up", BY_LEVEL, names, "The best class carried up to the level, from the top to the classes."),
+        ("most probable node of the level", BEST_NODE_BY_LEVEL, names[:-1],
+         "The most probable node of the level: by this rule under-confident models lose points that no user loses."),
+    )  # fmt: skip
+    options = []
+    for title, heading, shown_names, remark in rules:
+        metrics = [Metric((heading, name), name) for name in shown_names]
+        slug = f"levels-{arena.slug}" + ("" if heading == BY_LEVEL else "-best_node")
+        caption = f"{arena.title}: accuracy by level, %: {title}"
+        options.append((title, metric_table(slug, caption, arrays, metrics, (remark, MEANS), arrows=False)))
+    return Switch("Rule at inner levels", tuple(options))
 
 
 def metric_table(
@@ -110,6 +120,7 @@ def metric_table(
     remarks: tuple[str, ...],
     settings: bool = False,
     arrows: bool = True,
+    tried: Mapping[str, int] | None = None,
 ) -> ReportTable:
     """Methods as rows and metrics as columns, best and second marked.
 
@@ -121,6 +132,7 @@ def metric_table(
         remarks: Below the table.
         settings: Whether to show the chosen settings.
         arrows: Whether headings say which way is better.
+        tried: The number of candidates of each method's search, shown beside its settings.
     """
     columns = []
     for metric in metrics:
@@ -135,13 +147,14 @@ def metric_table(
     rows = []
     for i, (method, choice) in enumerate(arrays.choices.items()):
         seeds = Entry(str(len(choice.finished)), choice.state if choice.finished else "")
-        extra = [Entry(choice.settings or "-")] if settings else []
+        extra = [Entry(str(tried[method]))] if tried else []
+        extra += [Entry(choice.settings or "-")] if settings else []
         rows.append((Entry(method_title(method)), *(column[i] for column in columns), seeds, *extra))
     heads = [f"{m.title} {'↑' if m.higher else '↓'}" if arrows else m.title for m in metrics]
     return ReportTable(
         name,
         title,
-        (("method", *heads, "seeds", *(["chosen"] if settings else [])),),
+        (("method", *heads, "seeds", *(["candidates"] if tried else []), *(["chosen"] if settings else [])),),
         tuple(rows),
         remarks=remarks,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from hace.errors import ConfigError
 from hace.files.writing import write_whole, writing
 from hace.lab.report.arenas import PROTOCOLS, method_title, shown
 from hace.lab.report.document import SectionBuilder, build_document
-from hace.lab.report.page import command_of, files_of, to_page, to_report_latex, to_report_markdown
+from hace.lab.report.page import files_of, to_page, to_report_latex, to_report_markdown
 from hace.lab.report.results import Results
 from hace.lab.report.tables import runs_csv
 from hace.lab.report.text import counts_text, selection_text
 from hace.lab.runs.run import RUN
 from hace.lab.study.cells import Record
+from hace.lab.study.plans import OPTIONS
 from hace.lab.study.study import Study, read_study
 
 PAGE = "report.html"
@@ -26,8 +27,8 @@ CITE = (
     "the file CITATION.cff of hace for the software"
 )
 MADE_UP = (
-    "some data are synthetic, drawn by descent down the tree, so a hierarchy helps by construction: they show how a study "
-    "works, not what a method gains on real data"
+    "Synthetic data, drawn by descent down the tree: a hierarchy helps by construction. This shows how a study works, not what "
+    "a method gains on real data."
 )
 
 
@@ -88,7 +89,15 @@ def write_records(results: Results, about: About, out: Path, sections: Sequence[
     """Write the report of any records; see :func:`write_report`."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder. Got the file {out}. Choose another name.")
-    document = build_document(results, about.title, facts(results.records, about), about.problems, sections)
+    made_up = any(_is_made_up(about.data.get(arena.dataset)) for arena in results.choices)
+    document = build_document(
+        results,
+        about.title,
+        facts(results.records, about),
+        about.problems,
+        sections,
+        caution=MADE_UP if made_up else "",
+    )
     compared = (results.first, results.second)
     with writing(out):
         for folder in (out / "tables", out / "figures"):
@@ -111,6 +120,45 @@ def about_study(study: Study) -> About:
         data=dict(study.data),
         problems=tuple(foreign(study.runs)),
     )
+
+
+def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The command that makes a study, with PATH for the data.
+
+    Example:
+        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
+        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
+    """
+    words = ["hace study", preset]
+    for name, known in data.items():
+        hierarchy = None
+        for part in (known, known.get("also") or {}):
+            config = part.get("config") or {}
+            option = OPTIONS.get(part.get("kind", ""))
+            if option is not None and not str(config.get("name")).startswith("synthetic"):
+                words.append(f"{option} {name}=PATH")
+                hierarchy = config.get("hierarchy") or hierarchy
+        if hierarchy:  # a name that comes with hace, or a file
+            words.append(f"--hierarchy {name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}")
+    for name in ("methods", "rates", "decays", "fine"):
+        if choices.get(name):
+            words.append(
+                f"--{name} {','.join(f'{x:g}' if isinstance(x, float) else str(x) for x in choices[name])}"
+            )
+    if choices.get("shares"):
+        words.append(f"--shares {','.join(f'{100 * share:g}' for share in choices['shares'])}")
+    if choices.get("coarse_to"):
+        words.append(f"--coarse-to {choices['coarse_to']}")
+    if choices.get("seeds"):
+        words.append(f"--seeds {choices['seeds']}")
+    if choices.get("epochs_scale", 1.0) != 1.0:
+        words.append(f"--epochs-scale {choices['epochs_scale']:g}")
+    if choices.get("only"):
+        said = {k: v if isinstance(v, str) else ",".join(map(str, v)) for k, v in choices["only"].items()}
+        words.append("--only " + " ".join(f"{k}={v}" for k, v in said.items()))
+    if choices.get("settings"):
+        words.append("--set " + " ".join(f"{k}={v}" for k, v in choices["settings"].items()))
+    return " ".join([*words, "--out STUDY"])
 
 
 def foreign(folder: Path) -> list[str]:
@@ -138,7 +186,6 @@ def facts(records: Sequence[Record], about: About) -> list[tuple[str, str]]:
         ("rates chosen on", selection_text(records)),
         ("seeds", f"{len(seeds)}: {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])),
         ("versions", _versions(records, about)),
-        ("caution", MADE_UP if any(_is_made_up(about.data.get(name)) for name in datasets) else ""),
         ("reproduce", f"`{about.command}`" if about.command else ""),
         ("cite", CITE),
     ]

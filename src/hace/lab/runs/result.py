@@ -56,9 +56,11 @@ class Outcome:
 
         truth, answer: node indices of the label and of the most probable leaf. confidence: its probability. distance: from
         answer to truth (lca_height). top5: whether the label is among the five most probable leaves. level_correct,
-        level_confidence: (S, levels) of the best node of each level; no columns on a DAG.
+        level_confidence: (S, levels) of the best node of each level; no columns on a DAG. path_confidence: (S, levels + 1)
+        probabilities from the root down to the answer, calibrated if there is a temperature; the root repeats in front.
         """
         s, h = self.report.samples, self.report.hierarchy
+        warm = s if self.report.calibrated is None else self.report.calibrated.samples
         small = np.int16 if h.num_nodes < 2**15 else np.int32
         ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
         # Of fewer than five leaves, all are among the five best.
@@ -71,6 +73,7 @@ class Outcome:
             "top5": top5.astype(bool),
             "level_correct": s.level_correct.astype(bool),
             "level_confidence": s.level_confidence.astype(np.float16),
+            "path_confidence": warm.ladders.reached.astype(np.float32),
         }
 
     def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:

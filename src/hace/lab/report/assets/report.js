@@ -163,4 +163,16 @@ function haceReport(data) {
   choosePlace(0);
 }
 
+// A switch shows one of its parts.
+for (const box of document.querySelectorAll(".switch")) {
+  const chooser = box.querySelector("select"), parts = [...box.children].filter((part) => part.dataset.option !== undefined);
+  chooser.addEventListener("change", () => { for (const part of parts) part.hidden = part.dataset.option !== chooser.value; });
+}
+// A link into something folded opens it.
+function unfold() {
+  const target = location.hash.startsWith("#") && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let box = target && target.closest("details"); box; box = box.parentElement && box.parentElement.closest("details")) box.open = true;
+}
+window.addEventListener("hashchange", unfold);
+unfold();
 haceReport(JSON.parse(document.getElementById("report-data").textContent));

@@ -1,0 +1,103 @@
+"""What is in doubt about an arena's results: searches at the edge, few seeds, small classes, unequal budgets, missing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hace.lab.report.arenas import Arena, arena_of, method_title
+from hace.lab.report.results import Results
+from hace.lab.study.cells import CellKey, Record
+
+FEW_SEEDS = 5  # the fair protocol's number for probes
+FEW_SAMPLES = 10  # test samples of a class
+_NAMES = 4
+
+
+def doubts(results: Results, arena: Arena, methods: Sequence[str]) -> list[str]:
+    """Notes on the methods that a verdict speaks of, in short sentences."""
+    return [
+        *_edges(results, arena, methods),
+        *_budgets(results, arena, methods),
+        *_seeds(results, arena, methods),
+        *_samples(results, arena),
+        *_missing(results, arena),
+    ]
+
+
+def edges(records: Sequence[Record]) -> dict[CellKey, tuple[str, float]]:
+    """The searches of three or more rates that chose the smallest or largest one: which, and the rate."""
+    tried: dict[CellKey, set[float]] = {}
+    for record in records:
+        if record.stage == "search":
+            tried.setdefault(record.key, set()).add(record.lr)
+    found = {}
+    for record in records:
+        rates = tried.get(record.key, set())
+        if record.stage == "final" and record.status == "finished" and len(rates) > 2:
+            if record.lr == max(rates):
+                found[record.key] = "largest", record.lr
+            elif record.lr == min(rates):
+                found[record.key] = "smallest", record.lr
+    return found
+
+
+def _edges(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
+    ends = edges(results.records)
+    for method in methods:
+        choice = results.choices[arena].get(method)
+        here = [ends[r.key] for r in choice.finished if r.key in ends] if choice else []
+        if choice and here:
+            which, rate = here[0]
+            often = f" in {len(here)} of {len(choice.finished)} seeds" if len(choice.finished) > 1 else ""
+            yield (
+                f"{method_title(method)}: the search ended at its {which} rate, {rate:g}{often}, so another rate may do "
+                "better. Widen `--rates`."
+            )
+
+
+def _budgets(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
+    tried = {m: results.candidates(arena, m) for m in methods if m in results.choices[arena]}
+    if len(set(tried.values())) > 1:
+        words = ", ".join(f"{method_title(m)} {count}" for m, count in tried.items())
+        yield f"Unequal search: candidates per seed are {words}."
+
+
+def _seeds(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
+    counts = [len(c.finished) for m, c in results.choices[arena].items() if m in methods and c.finished]
+    if counts and min(counts) < FEW_SEEDS:
+        seeds = "One seed" if min(counts) == 1 else f"{min(counts)} seeds"
+        yield f"{seeds}: the intervals say little about how other seeds would turn out. Raise `--seeds`."
+
+
+def _samples(results: Results, arena: Arena) -> Iterator[str]:
+    arrays = results.arrays[arena]
+    for method, choice in results.choices[arena].items():
+        unseen = {
+            name
+            for record in choice.finished
+            if record.run is not None and record.run.result
+            for name in (record.run.result.get("train") or {}).get("unseen_classes", ())
+        }
+        if unseen:
+            names = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
+            yield f"{len(unseen):,} {'class has' if len(unseen) == 1 else 'classes have'} no training sample: {names}."
+            break
+        read = arrays.predictions(method)
+        if read and arrays.hierarchy is not None:
+            truth = next(iter(read.values()))["truth"]
+            count = np.bincount(truth, minlength=arrays.hierarchy.num_nodes)[arrays.hierarchy.leaf_nodes]
+            few = int((count < FEW_SAMPLES).sum())
+            if few:
+                total = arrays.hierarchy.num_leaves
+                yield f"{few:,} of {total:,} classes have fewer than {FEW_SAMPLES} test samples: single classes say little."
+            break
+
+
+def _missing(results: Results, arena: Arena) -> Iterator[str]:
+    final = [r for r in results.records if r.stage == "final" and arena_of(r.key) == arena]
+    lost = [r for r in final if r.status != "finished"]
+    if lost:
+        names = ", ".join(dict.fromkeys(method_title(r.key.method) for r in lost))
+        yield f"{len(lost):,} of {len(final):,} final runs have no result: {names}."

@@ -1,0 +1,177 @@
+"""The answer of a study in plain words: does the hierarchy help, in what, by how much, how certain, and what to use.
+
+Words follow from intervals by fixed rules. The question is asked of two methods named beforehand (HACE and cross-entropy, or
+those of `--compare`), so nothing was picked by its test results; the method to use is the one that was best on held-out
+samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, method_title, shown
+from hace.lab.report.aspects import Finding, findings
+from hace.lab.report.doubts import doubts
+from hace.lab.report.labels import LabelQuestion, answer_lines, headline, label_questions
+from hace.lab.report.results import Results
+from hace.lab.study.methods import METHODS
+
+Tone = Literal["yes", "part", "no", "open"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a study says about one question.
+
+    Attributes:
+        where: Data set, model, and what is known of the labels.
+        answer: In a sentence or two.
+        tone: "yes", "part", "no" or "open", for the colour of the card.
+        findings: By aspect; empty for a question about labels.
+        pair: The two methods of the findings.
+        lines: More sentences.
+        use: What to use, and on what evidence; "" where nothing was held out.
+        doubts: What is in doubt.
+        question: What is asked.
+    """
+
+    where: str
+    answer: str
+    tone: Tone
+    findings: tuple[Finding, ...] = ()
+    pair: tuple[str, str] = ("", "")
+    lines: tuple[str, ...] = ()
+    use: str = ""
+    doubts: tuple[str, ...] = field(default=())
+    question: str = "does the hierarchy help?"
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """One for each data set and model with all labels known, and one for each question about labels.
+
+    Where a data set and model were run under both protocols, the fair one answers.
+    """
+    questions = label_questions(results)
+    asked = {arena for question in questions for arena in question.arenas if arena != question.whole}
+    found = [arena for arena in results.choices if arena not in asked]
+    fair = {(arena.dataset, arena.model) for arena in found if arena.protocol == "fair"}
+    kept = [a for a in found if a.protocol == "fair" or (a.dataset, a.model) not in fair]
+    return [*(arena_verdict(results, arena) for arena in kept), *map(label_verdict, questions)]
+
+
+def arena_verdict(results: Results, arena: Arena) -> Verdict:
+    """The verdict of an arena."""
+    where = " · ".join(filter(None, (shown(arena.dataset), shown(arena.model), arena.labels)))
+    if arena.protocol != "fair":
+        where += f" · {PROTOCOLS[arena.protocol]}"
+    first, second = results.first, results.second
+    arrays = results.arrays[arena]
+    found = findings(arrays, first, second) if first != second else []
+    if not found:
+        there = [method_title(m) for m, choice in results.choices[arena].items() if choice.finished]
+        said = f"No comparison yet: finished are {', '.join(there)}." if there else "No run has finished."
+        return Verdict(where, said, "open", doubts=tuple(doubts(results, arena, ())))
+    held = [m for m in results.held_out(arena) if may_be_used(m)]
+    best = held[0] if held else None
+    answer, tone = _answer(results, arena, found, best)
+    if arena.protocol == "paper":
+        answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
+    spoken = [first, second] if best is None or best in (first, second) else [first, second, best]
+    return Verdict(
+        where,
+        answer,
+        tone,
+        tuple(found),
+        (first, second),
+        use="" if best is None else _use(results, arena, held),
+        doubts=tuple(doubts(results, arena, spoken)),
+    )
+
+
+def may_be_used(method: str) -> bool:
+    """Whether a verdict may recommend a method: controls and methods that drop labels are there to compare with."""
+    known = METHODS.get(method)
+    return known is None or not (known.control or known.drops)
+
+
+def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str | None) -> tuple[str, Tone]:
+    """The headline. Where the two methods are level, a better method that was chosen on held-out samples is named."""
+    ours, theirs = method_title(results.first), method_title(results.second)
+    better, worse = [f for f in found if f.better], [f for f in found if f.worse]
+    if better and worse:
+        return f"In part. {ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}.", "part"
+    if better:
+        sure = "Yes." if any(f.certainty == "clear" for f in better) else "Probably."
+        level = [f for f in found if not f.better]
+        rest = f" No difference is shown in {_names(level)}." if level else ""
+        return f"{sure} {ours} beats {theirs} in {_names(better)}.{rest}", "yes"
+    if worse:
+        sure = "No." if any(f.certainty == "clear" for f in worse) else "Probably not."
+        return f"{sure} {ours} loses to {theirs} in {_names(worse)}.", "no"
+    answer: tuple[str, Tone] = f"Not shown. {ours} and {theirs} are level in every aspect.", "open"
+    if best is not None and best not in (results.first, results.second):
+        other = [f for f in findings(results.arrays[arena], best, results.second) if f.better]
+        if other:
+            return (
+                f"Not by {ours}, which is level with {theirs}; {method_title(best)} is better in {_names(other)}.",
+                "part",
+            )
+    return answer
+
+
+def _names(found: Sequence[Finding]) -> str:
+    """The names of aspects: "accuracy, mistakes and confidence"."""
+    names = [f.aspect.name for f in found]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
+    """What to use: the best on held-out samples, and how it does on the test samples."""
+    best, reference = held[0], results.second
+    scores = results.held_out(arena)
+    choice = results.choices[arena][best]
+    title = method_title(best) + (f" ({choice.settings})" if choice.settings else "")
+    said = f"{title}: best of {len(held)} on held-out samples, {100 * scores[best]:.1f} %"
+    said += f" before {method_title(held[1])}, {100 * scores[held[1]]:.1f} %." if len(held) > 1 else "."
+    gap = None if best == reference else results.gap(arena, best, reference, TOP1)
+    if gap is None:
+        return said
+    points = f"{100 * gap.interval.value:+.1f} points"
+    if gap.interval.low == gap.interval.low:
+        points += f" [{100 * gap.interval.low:+.1f}, {100 * gap.interval.high:+.1f}]"
+    said += f" On test samples {points} against {method_title(reference)}"
+    return (
+        said
+        + (
+            ". " if gap.interval.excludes_zero else f": level, and {method_title(reference)} is simpler."
+        ).rstrip()
+    )
+
+
+def label_verdict(question: LabelQuestion) -> Verdict:
+    """The verdict of a question about labels."""
+    results = question.results
+    gains = [answer.dropping[1] for answer in question.answers if answer.dropping is not None]
+    tone: Tone = "open"
+    if gains and all(gain.excludes_zero for gain in gains):
+        tone = (
+            "yes" if all(g.value > 0 for g in gains) else "no" if all(g.value < 0 for g in gains) else "part"
+        )
+    elif any(gain.excludes_zero for gain in gains):
+        tone = "part"
+    notes: dict[str, None] = {}
+    for answer in question.answers:
+        spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
+        if answer.arena != question.whole:
+            notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
+    words = headline(question).removeprefix(f"{question.title}: ")
+    return Verdict(
+        question.title.replace(", ", " · "),
+        words[0].upper() + words[1:],
+        tone,
+        lines=tuple(answer_lines(question)),
+        doubts=tuple(notes),
+        question="are coarse labels worth using?" if gains else "which method stands poor labels best?",
+    )

@@ -1,0 +1,232 @@
+"""The verdict: words that follow from intervals, a choice that never sees the test set, promises that hold, and doubts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hace import Hierarchy
+from hace.cli import main
+from hace.lab.report.arenas import TOP1, Arena
+from hace.lab.report.aspects import Aspect, Finding, Metric, certainties, findings
+from hace.lab.report.cards import verdict_html, verdict_markdown
+from hace.lab.report.doubts import doubts
+from hace.lab.report.forest import forests, to_forest_html
+from hace.lab.report.results import Results
+from hace.lab.report.sure_answers import (
+    AnswerLadder,
+    confidence_columns,
+    detail,
+    ladder_of,
+    sure_places,
+    threshold,
+)
+from hace.lab.report.verdict import _answer, verdicts
+from hace.lab.study.cells import Record
+from hace.metrics.intervals import Interval
+from tests.report_studies import animals, fair_records
+
+FAIR = Arena("fair", "pets", "backbone")
+SKILLS = {"sce": 1.0, "hace": 3.0, "conditional": 2.9, "hace_shuffled": 3.5}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    return fair_records(
+        tmp_path_factory.mktemp("runs"), animals(), SKILLS, rates=(0.5, 1.0, 4.0), samples=120
+    )
+
+
+@pytest.fixture(scope="module")
+def results(records: list[Record]) -> Results:
+    return Results(records)
+
+
+@pytest.mark.parametrize(
+    ("gap", "seeds", "comparisons", "word"),
+    [
+        (Interval(2.0, 0.5, 3.5, 0.77), 5, 1, "clear"),
+        (Interval(2.0, 0.5, 3.5, 0.77), 5, 5, "clear"),
+        (Interval(2.0, 0.5, 3.5, 0.77), 5, 8, "likely"),  # p = 0.0094: eight of them are 0.075
+        (Interval(-2.0, -3.5, -0.5, 0.77), 5, 1, "clear"),
+        (Interval(2.0, 0.5, 3.5, 0.77), 2, 1, "likely"),  # two seeds are never clear
+        (Interval(1.0, -0.1, 2.1, 0.55), 5, 1, "open"),
+        (Interval(1.0, np.nan, np.nan), 5, 1, "open"),
+        (Interval(0.0, 0.0, 0.0, 0.0), 5, 1, "open"),
+    ],
+)
+def test_words_follow_from_intervals(gap: Interval, seeds: int, comparisons: int, word: str) -> None:
+    assert certainties(dict.fromkeys(range(comparisons), (gap, seeds)))[0] == word
+
+
+def made(name: str, way: int, sure: str = "clear", higher: bool = True) -> Finding:
+    aspect = Aspect(name, Metric(TOP1, name, higher=higher), "")
+    return Finding(aspect, 0.5, 0.5, Interval(0.1 * way, 0.05 * way, 0.15 * way), sure)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "start", "tone"),
+    [
+        (
+            [made("a", 1), made("b", 0, "open")],
+            "Yes. HACE beats SCE in a. No difference is shown in b.",
+            "yes",
+        ),
+        ([made("a", 1, "likely")], "Probably. HACE beats SCE in a.", "yes"),
+        ([made("a", 1), made("b", 1, higher=False)], "In part. HACE beats SCE in a and loses in b.", "part"),
+        ([made("a", -1), made("b", 1, higher=False)], "No. HACE loses to SCE in a and b.", "no"),
+        ([made("a", -1, "likely")], "Probably not.", "no"),
+        ([made("a", 1, "open")], "Not shown. HACE and SCE are level", "open"),
+    ],
+)
+def test_the_answer_sums_up_the_findings(
+    results: Results, found: list[Finding], start: str, tone: str
+) -> None:
+    answer, said = _answer(results, FAIR, found, None)
+    assert answer.startswith(start)
+    assert said == tone
+
+
+def test_a_study_gets_a_verdict_with_aspects_method_and_rate(results: Results) -> None:
+    (verdict,) = verdicts(results)
+    assert verdict.tone == "yes"
+    assert [f.aspect.name for f in verdict.findings] == [
+        "accuracy", "mistakes", "coarse answers", "confidence", "detail at 95 %",
+    ]  # fmt: skip
+    accuracy = verdict.findings[0]
+    gap = results.gap(FAIR, "hace", "sce")
+    assert gap is not None
+    assert accuracy.gap == gap.interval
+    assert accuracy.better
+    assert "rate 4" in verdict.use
+    text = verdict_html([verdict], "made up")
+    for words in ('id="verdict"', "does the hierarchy help?", accuracy.interval, "clear gain", "made up"):
+        assert words in text
+    assert any("In doubt: 3 seeds" in line for line in verdict_markdown([verdict]))
+
+
+def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None:
+    """Conditional softmax is better on test samples, HACE on held-out ones: HACE it is. Controls are never recommended."""
+    good, bad = {"hace": 1.5, "sce": 1.0, "conditional": 1.2, "hace_shuffled": 5.0}, {"conditional": 6.0}
+    searches = [r for r in fair_records(tmp_path / "a", animals(), good, samples=120) if r.stage == "search"]
+    finals = fair_records(tmp_path / "b", animals(), {**good, **bad}, samples=120)
+    results = Results([*searches, *(r for r in finals if r.stage == "final")])
+    held = results.held_out(FAIR)
+    assert list(held)[:2] == ["hace_shuffled", "hace"]
+    assert held["hace"] == pytest.approx(
+        np.mean(
+            [
+                max(r.top1 or 0 for r in searches if r.key.method == "hace" and r.key.seed == s)
+                for s in (0, 1, 2)
+            ]
+        )
+    )
+    (verdict,) = verdicts(results)
+    assert verdict.use.startswith("HACE (d 0.5, rate 4): best of 3 on held-out samples")
+    assert results.candidates(FAIR, "hace") == 2
+
+
+def test_doubts_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
+    notes = " ".join(doubts(Results(records), FAIR, ("hace", "sce")))
+    assert "HACE: the search ended at its largest rate, 4 in 3 of 3 seeds" in notes
+    assert "3 seeds" in notes
+    assert "fewer than" not in notes
+    fewer = [r for r in records if not (r.stage == "search" and r.key.method == "sce" and r.lr == 0.5)]
+    notes = " ".join(doubts(Results(fewer), FAIR, ("hace", "sce")))
+    assert "candidates per seed are HACE 3, SCE 2" in notes
+    lost = [
+        replace(r, run=None, error="gone") if r.stage == "final" and r.key.seed == 2 else r for r in records
+    ]
+    assert "4 of 12 final runs have no result" in " ".join(doubts(Results(lost), FAIR, ("hace", "sce")))
+
+
+def test_small_classes_are_a_doubt(tmp_path: Path) -> None:
+    few = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,), samples=40)
+    assert "6 of 6 classes have fewer than 10 test samples" in " ".join(
+        doubts(Results(few), FAIR, ("hace", "sce"))
+    )
+
+
+def test_the_forest_has_every_method_with_candidates_the_best_first(results: Results) -> None:
+    switch = forests(results, FAIR)
+    assert switch is not None
+    assert [title for title, _ in switch.options][:2] == ["Accuracy", "Mistakes"]
+    plot = switch.options[0][1]
+    values = [r.finding.gap.value for r in plot.rows]
+    assert values == sorted(values, reverse=True)
+    assert {r.method for r in plot.rows} == set(SKILLS) - {"sce"}
+    mistakes = [r.finding.gap.value for r in switch.options[1][1].rows]
+    assert mistakes == sorted(mistakes)
+    text = to_forest_html(plot)
+    assert text.count("<tr") == 4
+    assert text.count('<td class="wide">3</td>') == 3  # candidates
+
+
+# ---------------------------------------------------------------------- promises
+
+
+def test_promised_answers_by_loops() -> None:
+    h = Hierarchy.from_paths([("a", "b", "1"), ("a", "b", "2"), ("a", "3"), ("c", "4"), ("c", "5"), ("6",)])
+    rng = np.random.default_rng(0)
+    samples = 400
+    truth = h.leaf_nodes[rng.integers(h.num_leaves, size=samples)]
+    answer = np.where(
+        rng.random(samples) < 0.6, truth, h.leaf_nodes[rng.integers(h.num_leaves, size=samples)]
+    )
+    mass = np.sort(rng.random((samples, h.max_depth + 1)), axis=1)[:, ::-1].astype(np.float32)
+    run = {"truth": truth, "answer": answer, "path_confidence": mass}
+    ladder = ladder_of(run, h)
+    assert ladder is not None
+    for i in range(samples):
+        path = list(h.path(h.nodes[answer[i]]))[::-1]
+        path = [None] * (h.max_depth + 1 - len(path)) + path
+        above = set(h.path(h.nodes[truth[i]])) | {None}
+        assert [None if v < 0 else h.nodes[v] for v in ladder.nodes[i]] == path
+        assert ladder.true[i].tolist() == [node in above for node in path]
+    rows = np.arange(100)
+    found = threshold(ladder, rows, 0.9)
+    kept = [
+        max([m for m, t in zip(ladder.mass[i], ladder.true[i], strict=True) if not t], default=0.0)
+        for i in rows
+    ]
+    assert found == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
+    places = sure_places(ladder, 0.9)
+    wrong = [not ladder.true[i, places[i]] for i in range(samples)]
+    assert 0.03 < np.mean(wrong) < 0.17  # promised is 0.1
+    share = detail(h)
+    columns = confidence_columns(run, h)
+    expected = [share[ladder.nodes[i, k]] for i, k in enumerate(sure_places(ladder, 0.95))]
+    assert columns["sure_detail"] == pytest.approx(np.array(expected, dtype=np.float32))
+    assert share[h.index("1")] == pytest.approx(1)
+    assert share[-1] == 0
+    assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
+
+
+def test_a_promise_that_too_few_samples_can_keep_answers_nothing() -> None:
+    ladder = AnswerLadder(np.zeros((5, 2), dtype=int), np.ones((5, 2)), np.ones((5, 2), dtype=bool))
+    assert threshold(ladder, np.arange(5), 0.99) == np.inf
+    assert sure_places(ladder, 0.99).tolist() == [0] * 5
+
+
+def test_no_ladder_without_a_tree_or_kept_confidences() -> None:
+    dag = Hierarchy.from_edges([("r", "a"), ("r", "b"), ("a", "1"), ("a", "2"), ("b", "2")])
+    assert confidence_columns({"path_confidence": np.ones((3, 0))}, dag) == {}
+    assert confidence_columns({}, animals()) == {}
+
+
+def test_derived_metrics_have_intervals_and_pair(results: Results) -> None:
+    arrays = results.arrays[FAIR]
+    names = {f.aspect.name: f for f in findings(arrays, "hace", "sce")}
+    for name in ("confidence", "detail at 95 %"):
+        f = names[name]
+        assert f.gap.low <= f.gap.value <= f.gap.high
+        assert f.gap.value == pytest.approx(f.ours - f.theirs)
+
+
+def test_a_study_that_selects_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--methods sce_drop --seeds 1 --shares 0"
+    assert main(["study", "mixed-labels", "--out", str(tmp_path / "s"), *small.split()]) == 2
+    assert "A study must have at least one run" in capsys.readouterr().err
