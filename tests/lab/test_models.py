@@ -15,6 +15,7 @@ from hace import HACELoss, cifar100_hierarchy
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import weights_hash
 from hace.lab.models import ARCHITECTURES, build_model, check_model_name, load_weights
+from hace.losses.poincare_head import PoincareBall, PoincareHead
 
 # The paper's column, with the decimals that it has.
 PRINTED = {
@@ -126,6 +127,15 @@ def test_a_step_on_cifar_sized_images_lowers_the_loss(key: str) -> None:
         for parameter in model.parameters():
             parameter -= 0.02 * parameter.grad / norm
         assert loss(model(images), labels) < before - 1e-3
+
+
+def test_a_hyperbolic_head_takes_the_place_of_the_linear_one() -> None:
+    model = build_model("test_vit", 7, image_size=32, ball=PoincareBall(0.5, 2.0), seed=0)
+    assert isinstance(model.get_classifier(), PoincareHead)
+    assert model.get_classifier().ball == PoincareBall(0.5, 2.0)
+    assert model(torch.randn(2, 3, 32, 32)).shape == (2, 7)
+    with pytest.raises(ConfigError, match=r"head.name must be linear with .* Got poincare"):
+        build_model("deit_tiny_distilled_patch16_224", 7, image_size=32, ball=PoincareBall())
 
 
 def test_seeds_decide_the_weights_and_spare_the_global_generator() -> None:

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from hace import ConfigError, CrossEntropyLoss, DataError, Hierarchy, build_loss
 from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores, heads, lbfgs
 from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall, PoincareHead
 from tests.linear.test_linear import DAG, TREE, blobs, same_bits
 
 LBFGS = Optimization("lbfgs")
@@ -48,6 +49,35 @@ def test_heads_with_many_outputs_fit_without_their_logits(
         assert one.bias is not None
         torch.testing.assert_close(one.bias, other.bias, rtol=1e-4, atol=1e-5)
         assert [r["loss"] for r in one.history] == pytest.approx([r["loss"] for r in other.history], rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_hyperbolic_heads_are_those_of_torch_s_own_optimisers(optimizer: str) -> None:
+    """All samples as one batch: each head as PoincareHead trains by hand, and head_scores in the same ball."""
+    x, y = blobs()
+    ball, loss = PoincareBall(0.5, 2.0), build_loss("hace", TREE)
+    options = Optimization(optimizer, "constant", epochs=4, batch_size=10_000, ball=ball)
+    trials = [Trial(loss, lr, weight_decay=0.01) for lr in (0.1, 0.4)]
+    (begun,) = fit_heads(x, y, [Trial(loss, 1e-30)], options)
+    for trial, head in zip(trials, fit_heads(x, y, trials, options), strict=True):
+        wanted = PoincareHead(16, loss.num_outputs, curvature=0.5, clip=2.0)
+        assert begun.bias is not None
+        wanted.load_state_dict({"weight": begun.weight, "bias": begun.bias})
+        groups = [
+            {"params": [wanted.weight], "weight_decay": 0.01},
+            {"params": [wanted.bias], "weight_decay": 0.0},
+        ]
+        made = (
+            torch.optim.SGD(groups, trial.lr, 0.9)
+            if optimizer == "sgd"
+            else torch.optim.AdamW(groups, trial.lr)
+        )
+        for _ in range(options.epochs):
+            made.zero_grad()
+            loss(wanted(x), y).backward()
+            made.step()
+        torch.testing.assert_close(head.weight, wanted.weight.detach(), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(head_scores(x, head), wanted(x).detach(), rtol=1e-3, atol=1e-3)
 
 
 # ---------------------------------------------------------------------- L-BFGS
@@ -367,6 +397,8 @@ def test_scores_refuse_features_of_another_width() -> None:
         ({"tolerance": 0.0}, "tolerance must be a number above 0"),
         ({"max_iter": -1}, "max_iter must be a whole number above 0"),
         ({"optimizer": "lbfgs", "patience": 3}, "patience counts epochs, and optimizer='lbfgs' has none"),
+        ({"optimizer": "lbfgs", "ball": PoincareBall()}, "ball must come with optimizer='sgd' or 'adamw'"),
+        ({"start": "zeros", "ball": PoincareBall()}, "Got optimizer='sgd' and start='zeros'"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,9 +16,9 @@ from hace.losses.poincare_head import PoincareHead
 def head_with_offsets(curvature: float, clip: float) -> PoincareHead:
     head = PoincareHead(5, 7, curvature=curvature, clip=clip).double()
     generator = torch.Generator().manual_seed(0)
-    for parameter, scale in ((head.normal, 1.0), (head.offset, 0.4)):
-        with torch.no_grad():
-            parameter.copy_(scale * torch.randn(7, 5, generator=generator))
+    with torch.no_grad():
+        head.weight.copy_(torch.randn(7, 5, generator=generator))
+        head.bias.copy_(0.4 * torch.randn(7, generator=generator))
     return head
 
 
@@ -26,14 +28,33 @@ def features(rows: int, scale: float = 1.0) -> Tensor:
 
 @pytest.mark.parametrize("curvature", [0.05, 1.0, 3.0])
 def test_logits_are_geoopt_s_distances_to_hyperplanes(curvature: float) -> None:
+    """A quarter of lambda_p |a| times the signed distance, as Ganea et al. have it, with p on the normal through 0."""
     geometry = pytest.importorskip("geoopt.manifolds.stereographic.math")
     head, u, k = head_with_offsets(curvature, 1.5), features(6), torch.tensor(-curvature).double()
     x = geometry.expmap0(u * (1.5 / u.norm(dim=1, keepdim=True)).clamp(max=1.0), k=k)
-    p = geometry.expmap0(head.offset.detach(), k=k)
-    factor = geometry.lambda_x(p, k=k)
-    a = geometry.parallel_transport0(p, head.normal.detach(), k=k)
+    weight, bias = head.weight.detach(), head.bias.detach()
+    p = geometry.expmap0(-bias[:, None] * weight / weight.square().sum(dim=1, keepdim=True), k=k)
+    a = geometry.parallel_transport0(p, weight, k=k)
     signed = geometry.dist2plane(x[:, None], p[None], a[None], k=k, signed=True, scaled=True)
-    torch.testing.assert_close(head(u).detach(), factor * signed, rtol=1e-8, atol=1e-8)
+    wanted = geometry.lambda_x(p, k=k) * signed / 4
+    torch.testing.assert_close(head(u).detach(), wanted, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(head.float()(u.float()).double().detach(), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_any_point_of_a_hyperplane_may_be_its_offset() -> None:
+    """The form with d numbers per offset (Khrulkov et al.) has no hyperplanes that this one lacks."""
+    geometry = pytest.importorskip("geoopt.manifolds.stereographic.math")
+    generator, k = torch.Generator().manual_seed(2), torch.tensor(-1.0).double()
+    p, a = (0.3 * torch.randn(5, generator=generator, dtype=torch.float64) for _ in range(2))
+    u = features(200)
+    theirs = geometry.dist2plane(geometry.expmap0(u, k=k), p[None], a[None], k=k, signed=True)
+    normal = (1 - p.square().sum()) * a + 2 * (p @ a) * p  # and 2 p . a: the hyperplane in Minkowski space
+    r = 0.5 * torch.atanh(2 * (p @ a) / normal.norm())
+    head = PoincareHead(5, 1, clip=5.0).double()
+    with torch.no_grad():
+        head.weight.copy_(normal / normal.norm())
+        head.bias.copy_(-r)
+    torch.testing.assert_close(2 * head(u)[:, 0].detach(), theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_gradients() -> None:
@@ -48,30 +69,43 @@ def test_gradients() -> None:
 
 
 def test_finite_at_zeros_and_far_out() -> None:
-    """Features of 0 and 1e4, offsets at the origin and far out, in float32 and in half precision."""
+    """Features of 0 and 1e4, offsets at the origin and far out, weights of 0, in float32 and in half precision."""
     h = Hierarchy.flat(range(7))
-    for dtype in (torch.float32, torch.bfloat16):
-        for offset in (0.0, 3.0):
-            head = PoincareHead(5, 7, clip=2.0)
-            torch.nn.init.constant_(head.offset, offset)
-            for scale in (0.0, 1e-20, 1.0, 1e4):
-                u = features(7, scale).to(dtype).requires_grad_()
-                loss = CrossEntropyLoss(h)(head(u), torch.arange(7))
-                gradients = torch.autograd.grad(loss, [u, *head.parameters()])
-                assert loss.isfinite()
-                assert all(g.isfinite().all() for g in gradients), (dtype, offset, scale)
+    for dtype, offset, size in itertools.product(
+        (torch.float32, torch.bfloat16), (0.0, 3.0, -1e4), (0.0, 1.0, 1e4)
+    ):
+        head = PoincareHead(5, 7, clip=5.0)
+        torch.nn.init.constant_(head.bias, offset)
+        torch.nn.init.uniform_(head.weight, -size, size)
+        for scale in (0.0, 1e-20, 1.0, 1e4):
+            u = features(7, scale).to(dtype).requires_grad_()
+            loss = CrossEntropyLoss(h)(head(u), torch.arange(7))
+            gradients = torch.autograd.grad(loss, [u, *head.parameters()])
+            assert loss.isfinite()
+            assert all(g.isfinite().all() for g in gradients), (dtype, offset, size, scale)
+
+
+def test_a_tiny_feature_still_teaches() -> None:
+    """The gradient of a length is not defined at 0; those of the weights and offsets are."""
+    head = PoincareHead(5, 7)
+    u = features(7, 1e-20).float()
+    head(u).sum().backward()
+    assert head.bias.grad is not None
+    assert head.bias.grad.abs().min() > 0.1
 
 
 def test_nearly_flat_space_has_a_linear_layer() -> None:
     head, u = head_with_offsets(1e-8, 1e3), features(6)
-    wanted = 4 * (u @ head.normal.t() - (head.offset * head.normal).sum(dim=1))
+    wanted = torch.nn.functional.linear(u, head.weight, head.bias)
     torch.testing.assert_close(head(u), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_refused() -> None:
     for argument in ("curvature", "clip"):
         for value in (0.0, -1.0, float("nan"), "1"):
-            with pytest.raises(ConfigError, match=f"{argument} must be a number above 0"):
+            with pytest.raises(ConfigError, match=f"{argument} must be (a number )?above 0"):
                 PoincareHead(2, 3, **{argument: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="at most 5 / sqrt"):
+        PoincareHead(2, 3, curvature=4.0, clip=2.6)
     with pytest.raises(DataError, match="features must have 2 columns"):
         PoincareHead(2, 3)(torch.zeros(1, 3))

@@ -107,6 +107,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         option = f"--{name.replace('_', '-')}"
         loss.add_argument(option, metavar="X", nargs="+", type=float, help=help)
     loss.add_argument(
+        "--head",
+        choices=("linear", "poincare"),
+        help="the last layer; poincare: hyperbolic (default: linear)",
+    )
+    loss.add_argument(
         "--loss-option", metavar="NAME=VALUE", action="append", default=[], help="any other parameter"
     )
 
@@ -295,6 +300,8 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
         document = merged(document, {"data": data})
     if not document.get("data"):
         raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
+    if args.head is not None:
+        document = merged(document, {"head": {"name": args.head}})
     document |= {name: value for name in SETTINGS if (value := getattr(args, name)) is not None}
     return replace(from_dict(ProbeConfig, document), keep=True)  # the table is made of predictions
 

@@ -22,6 +22,8 @@ from hace.errors import ConfigError, HaceError, nearest
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
     from torch import Tensor, nn
 
+    from hace.losses.poincare_head import PoincareBall
+
 SMALL_IMAGE = 64  # px; up to here a model takes its form for small images
 _HEADS = ("fit", "drop")
 
@@ -97,6 +99,7 @@ def build_model(
     image_size: int,
     dropout: float = 0.0,
     drop_path: float = 0.0,
+    ball: PoincareBall | None = None,
     seed: int | None = None,
 ) -> nn.Module:
     """A model with random weights. Nothing is downloaded.
@@ -107,6 +110,7 @@ def build_model(
         image_size: The side of the images, in pixels.
         dropout: The dropout rate; `Architecture.dropout` says where it acts.
         drop_path: The rate of stochastic depth.
+        ball: The last layer is a hyperbolic one, in this ball; None: timm's own, which is linear.
         seed: Of the weights; torch's global generator is then left alone. None: the weights are drawn from it.
 
     Returns:
@@ -141,6 +145,8 @@ def build_model(
             model = _create(timm, timm_name, num_outputs, options)
             if small:
                 _shrink(model, small)
+            if ball is not None:
+                _bend(model, name, ball)
             _check_patches(model, name, image_size)
             with torch.no_grad():
                 shape = model.eval()(torch.zeros(1, 3, image_size, image_size)).shape
@@ -274,6 +280,22 @@ def _shrink(model: nn.Module, architecture: Architecture) -> None:
     if new.bias is not None:
         nn.init.zeros_(new.bias)
     model.set_submodule(module, new)
+
+
+def _bend(model: Any, name: str, ball: PoincareBall) -> None:
+    """Put hyperplanes of a Poincare ball in the place of the last linear layer."""
+    from torch import nn
+
+    from hace.losses.poincare_head import PoincareHead
+
+    last = model.get_classifier()
+    if not isinstance(last, nn.Linear):
+        raise ConfigError(
+            f"head.name must be linear with {name}, which does not end in one linear layer. Got poincare."
+        )
+    place = next(key for key, module in model.named_modules() if module is last)
+    new = PoincareHead(last.in_features, last.out_features, curvature=ball.curvature, clip=ball.clip)
+    model.set_submodule(place, new)
 
 
 def _check_patches(model: Any, name: str, image_size: int) -> None:

@@ -145,7 +145,9 @@ class EpochLoop:
                 continue
             epochs, weight, bias = final[place]
             kept = bias.flatten().clone() if self._options.bias else None
-            heads.append(FittedHead(weight.T.contiguous(), kept, history, None, epochs))
+            heads.append(
+                FittedHead(weight.T.contiguous(), kept, history, None, epochs, ball=self._options.ball)
+            )
         return heads
 
     def _factor(self, step: int) -> float:

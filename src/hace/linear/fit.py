@@ -14,6 +14,7 @@ from hace.linear.epochs import EpochLoop, OnEpoch
 from hace.linear.labelled_features import HeldOut, LabelledFeatures, as_features
 from hace.linear.lbfgs import converge
 from hace.linear.trials import FittedHead, Optimization, Trial
+from hace.losses.poincare_head import layer_logits
 
 _CHUNK = 8192  # rows scored at once
 
@@ -34,7 +35,7 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     for first in range(0, len(x), _CHUNK):
         part = slice(first, first + _CHUNK)
         rows = as_features(x[part], f"x[{first}:]" if first else "x")
-        out[part] = torch.nn.functional.linear(rows, head.weight, head.bias)
+        out[part] = layer_logits(rows, head.weight, head.bias, head.ball)
     return out
 
 

@@ -66,6 +66,8 @@ class Heads:
 
     def scores(self, place: int, x: Tensor) -> Tensor:
         """(B, C) logits of one head."""
+        if self._options.ball is not None:
+            return self._options.ball.logits(x, self.weight[place].t(), self.bias[place][0])
         return torch.addmm(self.bias[place], x, self.weight[place])
 
     def not_finite(self) -> list[int]:
@@ -97,8 +99,8 @@ class Heads:
             factor: the factor of the schedule on every rate.
         """
         self._steps += 1
-        if self._scratch.shape[1] > LARGE:
-            return self._chunked_step(x, target, weight, factor)
+        if self._scratch.shape[1] > LARGE or self._options.ball is not None:
+            return self._single_steps(x, target, weight, factor)
         z = torch.stack(
             [torch.addmm(b, x, w) for b, w in zip(self.bias, self.weight, strict=True)]
         )  # (H, B, C)
@@ -136,14 +138,20 @@ class Heads:
             sums[first:last] = each.detach().view(last - first, batch).sum(dim=1).double()
         return (parts[0] if len(parts) == 1 else torch.cat(parts)), sums, masses
 
-    def _chunked_step(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
-        """One step, a head at a time, without the logits of the whole batch."""
+    def _single_steps(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
+        """One step, a head at a time: heads too large for the logits of a batch, and hyperbolic ones."""
+        ball = self._options.ball
         lost: list[int] = []
         for h, place in enumerate(self.places):
             layer = (self.weight[h].detach().requires_grad_(), self.bias[h].detach().requires_grad_())
-            share = sample_shares(self._losses[place], target, weight)
+            loss = self._losses[place]
+            share = sample_shares(loss, target, weight)
             with torch.enable_grad():
-                each = self._losses[place].linear(x, layer[0].t(), layer[1][0], target)
+                flat, offset = layer[0].t(), layer[1][0]
+                if ball is None:
+                    each = loss.linear(x, flat, offset, target)
+                else:
+                    each = loss(ball.logits(x, flat, offset), target)
                 each = each if share is None else each * share.weight
                 mean = each.sum() / (len(x) if share is None else max(share.mass, _TINY))
             self._sums[h] += each.detach().sum().double()

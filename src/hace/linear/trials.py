@@ -13,6 +13,7 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.losses.base import HierarchicalLoss
 from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.poincare_head import PoincareBall
 
 HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")
 HEAD_SCHEDULES = ("cosine", "constant")
@@ -70,6 +71,7 @@ class Optimization:
             of its best epoch. None: train to the end and return the last ones.
         tolerance: "lbfgs" has converged when no entry of the gradient is larger.
         max_iter: maximum iterations of "lbfgs".
+        ball: heads are hyperplanes in this Poincare ball; None: linear layers. It needs random weights and "sgd" or "adamw".
 
     Example:
         >>> Optimization(epochs=10, batch_size=64).optimizer
@@ -89,6 +91,7 @@ class Optimization:
     patience: int | None = None
     tolerance: float = 1e-6
     max_iter: int = 1000
+    ball: PoincareBall | None = None
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, HEAD_OPTIMIZERS)
@@ -106,6 +109,11 @@ class Optimization:
         check_choice("bias", self.bias, (True, False))
         if self.patience is not None and self.optimizer == "lbfgs":
             raise ConfigError("patience counts epochs, and optimizer='lbfgs' has none. Omit patience.")
+        if self.ball is not None and (self.optimizer == "lbfgs" or self.start == "zeros"):
+            raise ConfigError(
+                "ball must come with optimizer='sgd' or 'adamw' and start='random': normals of length 0 have no gradient. "
+                f"Got optimizer={self.optimizer!r} and start={self.start!r}."
+            )
 
     def factor(self, step: int, steps: int) -> float:
         """The factor of the schedule on a rate at a step, counted from 0."""
@@ -126,6 +134,7 @@ class FittedHead:
             a diverged head are zeros: those that led there are out of range or about to be.
         epochs: epochs behind these weights; 0 if it diverged.
         converged: whether "lbfgs" converged; else None.
+        ball: the Poincare ball of a hyperbolic head; None: it is linear.
     """
 
     weight: Tensor
@@ -134,6 +143,7 @@ class FittedHead:
     diverged: EpochRecord | None
     epochs: int
     converged: bool | None = None
+    ball: PoincareBall | None = None
 
     @classmethod
     def of(cls, weight: np.ndarray, bias: np.ndarray) -> FittedHead:

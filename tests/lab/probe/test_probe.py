@@ -25,9 +25,10 @@ from hace.lab.probe.probe import (
     run_probes,
 )
 from hace.lab.probe.scaling import Scaling
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
+from hace.lab.runs.settings import from_dict
 from hace.lab.serve.rescoring import loss_of, rescored
 from hace.lab.study.ad_hoc import probe_plan, run_plan
 
@@ -216,6 +217,33 @@ def test_an_induced_tree_comes_from_the_training_samples_and_is_judged_by_the_gi
     (run.folder / "tree.json").write_text("{}")
     with pytest.raises(HaceError, match=r"tree\.json"):
         loss_of(read_run(run.folder))
+
+
+def test_a_hyperbolic_head_is_scored_again_as_it_was_trained(tmp_path: Path) -> None:
+    config = replace(BASE, head=HeadConfig("poincare", clip=0.5), epochs=8)
+    bent, flat = run_probes([config, replace(config, head=HeadConfig())], tmp_path)
+    assert bent.id != flat.id
+    for run in (bent, flat):
+        assert run.result is not None
+        top1 = rescored(run.folder).report().values["leaves", "top-1"]
+        assert top1 == run.result["metrics"]["leaves"]["top-1"] > 0.4
+    weights = bent.weights()
+    x = torch.randn(3, 12)
+    (linear,), (curved,) = head_outputs(x, weights), head_outputs(x, weights, config.head.ball)
+    assert (linear - curved).abs().max() > 0.1
+
+
+def test_settings_of_a_head_that_do_not_fit() -> None:
+    for settings, message in (
+        ({"head": {"clip": 2.0}}, "clip must come with head.name=poincare"),
+        ({"head": {"name": "poincare", "clip": 6.0}}, "at most 5 / sqrt"),
+        ({"head": {"name": "poincare"}, "start": "zeros"}, "start random or auto. Got sgd and zeros"),
+        ({"head": {"name": "poincare"}, "optimizer": "lbfgs"}, "optimizer sgd or adamw"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            from_dict(ProbeConfig, settings)
+    assert BASE.identity("x") == replace(BASE, head=HeadConfig()).identity("x")
+    assert "head" not in BASE.deciding()  # earlier runs keep their ids
 
 
 def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:

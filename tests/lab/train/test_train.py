@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from hace.data.batches import MemoryBatches, channel_stats
 from hace.errors import ConfigError, FormatError
 from hace.lab.models import build_model
-from hace.lab.runs.config import DataConfig, LossConfig
+from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
@@ -46,7 +46,8 @@ def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
         seed=config.seed,
     )
     loss = config.loss.build(task.tree)
-    model = build_model(config.model, loss.num_outputs, image_size=32, seed=config.seed)
+    ball = config.head.ball
+    model = build_model(config.model, loss.num_outputs, image_size=32, ball=ball, seed=config.seed)
     optimizer = build_optimizer(
         model, config.optimizer, lr=config.lr, weight_decay=config.weight_decay, momentum=config.momentum
     )
@@ -75,8 +76,9 @@ def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
         {},
         {"model": "test_resnet", "loss": LossConfig("cross_entropy"), "augment": "none"},
         {"optimizer": "adamw", "lr": 1e-3, "schedule": "warmup_cosine", "warmup_epochs": 1, "clip_norm": 0.5},
+        {"head": HeadConfig("poincare", curvature=0.5)},
     ],
-    ids=["sgd", "batch norm", "adamw, warm-up, clipping"],
+    ids=["sgd", "batch norm", "adamw, warm-up, clipping", "hyperbolic head"],
 )
 def test_the_loop_is_the_one_that_anybody_would_write(changes: dict[str, Any], tmp_path: Path) -> None:
     config = tiny(**changes)
@@ -259,8 +261,10 @@ def test_every_step_has_random_numbers_of_its_own(tmp_path: Path, monkeypatch: p
     assert len({loop.step_seed(*key) for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]}) == 4
 
 
-def test_a_trained_model_gives_the_runs_own_numbers(tmp_path: Path) -> None:
-    config = tiny(model="test_resnet", data=DataConfig("synthetic", options=OPTIONS, shuffle=1))
+@pytest.mark.parametrize("head", ["linear", "poincare"])
+def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -> None:
+    data = DataConfig("synthetic", options=OPTIONS, shuffle=1)
+    config = tiny(model="test_resnet", data=data, head=HeadConfig(head))
     run = run_train(config, tmp_path)
     trained = load_trained(tmp_path)
     task = make_task(load_source(config.data), config)

@@ -219,7 +219,9 @@ def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> 
         config: Of any of them.
         labels: What the targets are; see :attr:`ProbeConfig.start`.
     """
-    start = config.start if config.start != "auto" else "zeros" if labels == "nodes" else "random"
+    start, ball = config.start, config.head.ball
+    if start == "auto":
+        start = "zeros" if labels == "nodes" and ball is None else "random"
     return Optimization(
         optimizer=config.optimizer,
         schedule=config.schedule,
@@ -231,6 +233,7 @@ def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> 
         patience=config.patience,
         tolerance=config.tolerance,
         max_iter=config.max_iter,
+        ball=ball,
     )
 
 
@@ -287,7 +290,8 @@ def _finish(
     weights |= scaling.tensors()
 
     def outputs(split: Features) -> Iterable[Tensor]:
-        return head_outputs(x if split is task.evaluated or x_val is None else x_val, weights)
+        rows = x if split is task.evaluated or x_val is None else x_val
+        return head_outputs(rows, weights, config.head.ball)
 
     def elapsed() -> float:
         return seconds + time.monotonic() - began

@@ -1,4 +1,4 @@
-"""From features to the outputs of a linear head: the same steps in training, evaluation and prediction."""
+"""From features to the outputs of a head: the same steps in training, evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError, FormatError
+from hace.losses.poincare_head import PoincareBall, layer_logits
 
 _ROWS = 4096  # scored at once
 
@@ -125,16 +126,19 @@ def check_width(width: int, weights: Mapping[str, Tensor]) -> None:
         )
 
 
-def head_outputs(x: Tensor, weights: Mapping[str, Tensor]) -> Iterator[Tensor]:
+def head_outputs(
+    x: Tensor, weights: Mapping[str, Tensor], ball: PoincareBall | None = None
+) -> Iterator[Tensor]:
     """Chunks (B, C) of a head's raw outputs.
 
     Args:
         x: (M, d) scaled features.
         weights: The head.
+        ball: Of a hyperbolic head.
 
     Raises:
         DataError: The features have another width than the head.
     """
     check_width(x.shape[1], weights)
     for rows in x.split(_ROWS):
-        yield torch.nn.functional.linear(rows, weights["weight"], weights.get("bias"))
+        yield layer_logits(rows, weights["weight"], weights.get("bias"), ball)

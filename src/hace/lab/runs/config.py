@@ -18,6 +18,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, Rule, setting
 from hace.losses.base import SHARED
+from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 ID_LENGTH = 16
@@ -122,6 +123,37 @@ class LossConfig(Config):
         return build_loss(self.name, hierarchy, labels=labels, **self.options)
 
 
+@dataclass(frozen=True)
+class HeadConfig(Config):
+    """The last layer.
+
+    Attributes:
+        name: "linear", or "poincare": hyperplanes in the Poincare ball; see :class:`hace.losses.poincare_head.PoincareBall`.
+        curvature: Of the ball.
+        clip: The longest feature vector that enters the ball.
+    """
+
+    name: Literal["linear", "poincare"] = setting("linear", added=True)
+    curvature: float = setting(1.0, POSITIVE, added=True)
+    clip: float = setting(1.0, POSITIVE, added=True)
+
+    def conflicts(self) -> list[str]:
+        """Settings of the ball that it refuses, or that a linear layer has no use for."""
+        if self.name == "linear":
+            stray = [f for f in ("curvature", "clip") if getattr(self, f) != 1.0]
+            return [f"{f} must come with head.name=poincare. Got {getattr(self, f)}." for f in stray]
+        try:
+            PoincareBall(self.curvature, self.clip)
+        except ConfigError as error:
+            return [str(error)]
+        return []
+
+    @property
+    def ball(self) -> PoincareBall | None:
+        """The ball of a hyperbolic layer."""
+        return None if self.name == "linear" else PoincareBall(self.curvature, self.clip)
+
+
 def _one_kind(value: Any) -> Any:
     """1, 1.0 and numpy's 1 as one number, so that they are one run; no loss has a count as its parameter."""
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
@@ -139,6 +171,7 @@ class RunConfig(Config):
     Attributes:
         data: The samples and their hierarchy.
         loss: The loss.
+        head: The last layer.
         seed: Fixes initialisation, order of batches and the validation split.
         validation: What is held out of training. A share of the training samples: stratified, chosen by the seed; 0 trains
             on all. "split": the data's own validation split.
@@ -156,6 +189,7 @@ class RunConfig(Config):
 
     data: DataConfig = field(default_factory=DataConfig)
     loss: LossConfig = field(default_factory=LossConfig)
+    head: HeadConfig = setting(HeadConfig, added=True)  # noqa: RUF009
     seed: int = setting(0, AT_LEAST_ZERO)
     validation: float | Literal["split"] = setting(0.0, _VALIDATION)
     evaluate: Literal["test", "val"] = setting("test")
@@ -182,7 +216,7 @@ class RunConfig(Config):
 
 @dataclass(frozen=True)
 class ProbeConfig(RunConfig):
-    """A linear layer on frozen features.
+    """A linear layer, or a hyperbolic one, on frozen features.
 
     Attributes:
         normalize: "unit" scales each vector to length 1, as in the paper; "standard" takes the training mean and standard
@@ -191,7 +225,8 @@ class ProbeConfig(RunConfig):
         schedule: "cosine" to 0 over all steps, or "constant".
         bias: Whether the layer has one.
         start: Initial weights: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some training samples are
-            labelled above the leaves, because losses reinforce whatever random weights prefer below such a label.
+            labelled above the leaves, because losses reinforce whatever random weights prefer below such a label, and
+            random for a hyperbolic head, whose normals need a direction.
         patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
         tolerance: Of L-BFGS: it stops when the largest gradient is below this.
         max_iter: Of L-BFGS: the most iterations.
@@ -216,4 +251,9 @@ class ProbeConfig(RunConfig):
         problems = super().conflicts()
         if self.patience is not None and not self.validation:
             problems.append("patience needs held-out samples. Got validation=0: set it to 0.1, say.")
+        if self.head.name == "poincare" and (self.optimizer == "lbfgs" or self.start == "zeros"):
+            problems.append(
+                "head.name=poincare must come with optimizer sgd or adamw and start random or auto. "
+                f"Got {self.optimizer} and {self.start}."
+            )
         return problems

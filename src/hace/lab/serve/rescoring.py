@@ -28,6 +28,7 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.train.batches import few_of_each
 from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall
 from hace.metrics.evaluation import Evaluation
 
 SPLITS = ("test", "val", "train")
@@ -35,17 +36,19 @@ SPLITS = ("test", "val", "train")
 
 @dataclass(frozen=True, eq=False)
 class ProbeHead:
-    """The linear layer of a finished probe.
+    """The last layer of a finished probe.
 
     Attributes:
         loss: The loss it was trained with, on the tree it was trained with.
         weights: "weight" (C, d), and "bias" (C,) if it has one.
         scaling: What is done to features before.
+        ball: Of a hyperbolic layer.
     """
 
     loss: HierarchicalLoss
     weights: Mapping[str, Tensor]
     scaling: Scaling
+    ball: PoincareBall | None = None
 
     def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
         """Chunks (B, C) of raw outputs for features (M, d).
@@ -58,7 +61,7 @@ class ProbeHead:
             DataError: Another width than that of the training, or features that are not finite.
         """
         check_width(x.shape[1], self.weights)
-        return head_outputs(self.scaling(x, what, first), self.weights)
+        return head_outputs(self.scaling(x, what, first), self.weights, self.ball)
 
 
 def open_finished(folder: str | Path) -> Run:
@@ -100,7 +103,8 @@ def load_probe(run: Run) -> ProbeHead:
             f"{run.folder / WEIGHTS} does not fit the run: its loss has {loss.num_outputs} outputs, the weights have shape "
             f"{shape}."
         )
-    return ProbeHead(loss, weights, Scaling.stored(run.config.normalize, weights, run.folder / WEIGHTS))
+    scaling = Scaling.stored(run.config.normalize, weights, run.folder / WEIGHTS)
+    return ProbeHead(loss, weights, scaling, run.config.head.ball)
 
 
 @dataclass(frozen=True, eq=False)

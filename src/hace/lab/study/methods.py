@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hace.errors import ConfigError, nearest
-from hace.lab.runs.config import LossConfig
+from hace.lab.runs.config import HeadConfig, LossConfig
 from hace.losses.registry import loss_parameters
 
 
@@ -23,6 +23,7 @@ class Method:
         shuffled: Whether it trains on the shuffled tree.
         induced: How many levels of groups the tree has that it makes from its training samples; None: the given tree.
         drops: Whether it trains only on samples known to a leaf.
+        head: Its last layer; None: that of the study.
         control: What comparing with it shows; empty for a method that is not a control.
     """
 
@@ -34,6 +35,7 @@ class Method:
     shuffled: bool = False
     induced: int | None = None
     drops: bool = False
+    head: HeadConfig | None = None
     control: str = ""
 
     def loss_at(self, dilution: float | None) -> LossConfig:
@@ -137,6 +139,11 @@ METHODS: dict[str, Method] = {
         Method("embedding", "class embeddings", _loss("class_embedding")),
         Method("embedding_ce0.1", "class embeddings + 0.1 CE", _loss("class_embedding", cross_entropy=0.1)),
         Method("embedding_ce1", "class embeddings + CE", _loss("class_embedding", cross_entropy=1.0)),
+        # Hyperplanes in the Poincare ball in place of a linear layer.
+        Method("sce_poincare", "SCE, hyperbolic head", _loss("cross_entropy"), head=HeadConfig("poincare")),
+        Method(
+            "hace_poincare", "HACE, hyperbolic head", _loss("hace"), diluted=True, head=HeadConfig("poincare")
+        ),
         # What coarse labels are worth.
         Method("sce_drop", "SCE, coarse labels dropped", _loss("cross_entropy"), drops=True),
         Method(

@@ -335,4 +335,5 @@ def method_cells(
         if method.tuned and preset.fixed is None:
             candidates = dealt_candidates(candidates, method.tuned)
         widen = (choices.widen, choices.widen) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
-        yield Cell(key, replace(base, data=data, loss=loss, seed=seed), candidates, widen=widen)
+        config = replace(base, data=data, loss=loss, head=method.head or base.head, seed=seed)
+        yield Cell(key, config, candidates, widen=widen)

@@ -237,6 +237,7 @@ def initial_model(config: TrainConfig, loss: HierarchicalLoss, view: Preprocessi
         image_size=view.size,
         dropout=config.dropout,
         drop_path=config.drop_path,
+        ball=config.head.ball,
         seed=seed,
     )
 
