@@ -21,6 +21,7 @@ SOURCE = Path(hace.__file__).parent
 LAYERS = (
     "errors",
     "_torchvision_guard",
+    "install_guard",
     "files",
     "hierarchy",
     "formats",

@@ -99,3 +99,17 @@ def test_the_real_packages_import_after_hace(package: str) -> None:
         pytest.skip(f"{package} is not installed")
     done = run(f"import hace, {package}; import torchvision; print(torchvision.__version__)")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_installs_and_removes(tmp_path: Path) -> None:
+    from hace.install_guard import guard_command as command
+
+    assert "Installed" in command([], str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {f"{guard.COPY}.py", f"{guard.COPY}.pth"}
+    code = f"import site; site.addsitedir({str(tmp_path)!r}); import {guard.COPY}, sys; print(sys.meta_path[0].__name__)"
+    done = run(code, "-S")
+    assert done.stdout.strip() == "TorchvisionGuard", done.stderr
+    assert "Removed" in command(["--remove"], str(tmp_path))
+    assert list(tmp_path.glob("*.pth")) == []
+    with pytest.raises(SystemExit, match="usage"):
+        command(["now"], str(tmp_path))

@@ -218,6 +218,55 @@ def test_options_are_refused_when_the_metric_is_built() -> None:
         metrics.HierarchicalPRF(ANIMALS.build(), "none")
 
 
+def test_one_level_or_one_value_is_a_scalar_and_states_stay_shared() -> None:
+    h = ANIMALS.build()
+    z, y = sample(h)
+    titles = metrics.measures.level_titles(h)
+    for build in (
+        metrics.LevelAccuracy,
+        metrics.BrierScore,
+        metrics.LogLikelihood,
+        metrics.LevelCalibration,
+    ):
+        every, single = build(h), build(h, level=2)
+        every.update(z, y)
+        single.update(z, y)
+        assert single.compute().ndim == 0
+        assert single.compute() == every.compute()[titles[1]]
+        with pytest.raises(HierarchyError, match="level must be"):
+            build(h, level=99)
+    for build in (metrics.HierarchicalPRF, metrics.InformationPRF):
+        every, single = build(h), build(h, value="recall")
+        every.update(z, y)
+        single.update(z, y)
+        assert single.compute() == every.compute()["recall"]
+        with pytest.raises(ConfigError, match="value must be one of"):
+            build(h, value="f2")
+    both = torchmetrics.MetricCollection(
+        {"one": metrics.LevelAccuracy(h, level=1), "two": metrics.LevelAccuracy(h, level=2)}
+    )
+    both.update(z, y)
+    both.update(z, y)
+    assert len(both.compute_groups) == 1
+    alone = metrics.level_accuracy(z, y, h)
+    assert [float(v) for v in both.compute().values()] == pytest.approx(alone[:2].tolist())
+
+
+def test_keywords_of_torchmetrics_and_plots() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    h = ANIMALS.build()
+    z, y = sample(h)
+    metric = metrics.LevelAccuracy(h, sync_on_compute=False, compute_with_cache=False, labels="leaves")
+    assert not metric.sync_on_compute
+    assert not metric.compute_with_cache
+    metric.update(z, y)
+    for shown in (metric, metrics.TopKAccuracy(h), metrics.ClassAccuracy(h, 1)):
+        shown.update(z, y)
+        figure, axes = shown.plot()
+        assert axes.has_data()
+        pyplot.close(figure)
+
+
 def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
     """Every second sample, uneven shares: what the processes hold differs in size."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)

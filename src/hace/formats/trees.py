@@ -75,7 +75,7 @@ _PLAIN = re.compile(r"[^\s()\[\]':;,_\ufeff]+")
 
 
 def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool = True) -> Draft:
-    """Newick: "((husky,beagle)dog,cat)animal;". Several trees in one file make a forest.
+    """Newick: "((husky,beagle)dog,cat)animal;". Several trees in one file make a forest; the last ';' may be missing.
 
     Labels may be quoted ('Ross''s Goose'); an underscore stays an underscore. Branch lengths and comments in
     square brackets are ignored. Internal nodes without a label get the ids node1, node2, ... in the order
@@ -134,9 +134,10 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
     if innermost >= 0:
         place = _place(source, positions[innermost])
         raise FormatError(f"{source.name}, {place}: the text ends, and this '(' was never closed by ')'.")
-    if state != "start" or not parents:
+    if state == "length" or not parents:
         end = _place(source, len(source.text))
-        raise FormatError(f"{source.name}, {end}: the text ends, and a tree must end with ';'.")
+        wanted = "a branch length after ':'" if parents else "a tree"
+        raise FormatError(f"{source.name}, {end}: the text ends, and {wanted} must follow.")
 
     places = Places(lambda position: _place(source, position))
     taken, number = set(labels), 0

@@ -103,7 +103,10 @@ def _named_pairs(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterabl
 def edges_of_parents(
     parents: Mapping[Any, Any] | Sequence[int] | np.ndarray,
 ) -> tuple[list[str], IntArray, list[str]]:
-    """Ids and index pairs of a mapping child -> parents, or of an array of parent positions."""
+    """Ids and index pairs of a mapping child -> parents, of a pandas Series, or of an array of parent positions."""
+    series = hasattr(parents, "items") and not hasattr(parents, "columns")
+    if series and not isinstance(parents, Mapping):  # of pandas, where no parent is NaN
+        parents = _series_parents(parents)
     if not isinstance(parents, Mapping):
         if frame_rows(parents, "parents") is not None:
             raise HierarchyError(
@@ -135,6 +138,15 @@ def edges_of_parents(
             f"Add {{{parent!r}: None}} if it is a top, or correct it."
         )
     return list(index), _pairs(flat), problems
+
+
+def _series_parents(series: Any) -> dict[Any, list[Any]]:
+    """Parents by id; an id may occur once for each of its parents."""
+    found: dict[Any, list[Any]] = {}
+    for row, (node, above) in enumerate(series.items(), start=1):
+        cell = _cell(above, row, "parents")
+        found.setdefault(node, []).extend([] if cell is None else [cell])
+    return found
 
 
 def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[str], IntArray, list[str]]:
@@ -257,7 +269,7 @@ def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, .
     return tuple(c for c in cells if c is not None)
 
 
-def _cell(value: Any, number: int) -> str | None:
+def _cell(value: Any, number: int, of: str = "paths") -> str | None:
     is_nan = isinstance(value, float) and value != value
     if (
         value is None
@@ -268,7 +280,7 @@ def _cell(value: Any, number: int) -> str | None:
         return None
     if isinstance(value, float) and value.is_integer():  # integers in a column with gaps
         value = int(value)
-    return as_id(value, f"Row {number} of paths")
+    return as_id(value, f"Row {number} of {of}")
 
 
 def _place_id(

@@ -14,14 +14,15 @@ from hace.hierarchy import transforms as _transforms
 from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
 from hace.hierarchy.graphs import Direction, graph_parts, to_graph
-from hace.hierarchy.induction import Induced
+from hace.hierarchy.objects import Converted
+from hace.hierarchy.pickling import restore
 from hace.hierarchy.structure import frozen
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-class Hierarchy(Induced):
+class Hierarchy(Converted):
     """A label hierarchy: a tree, a forest or a directed acyclic graph. Immutable.
 
     A node is an *id*, a string (integers are accepted and written as strings); display names are separate and may
@@ -36,8 +37,9 @@ class Hierarchy(Induced):
     The root has depth 0. Without a root (``rooted`` is False) the tops have depth 1, as if below a virtual root, so that
     :meth:`without_root` changes no depth, level or distance. On a DAG depth is the longest path.
 
-    Build one with :meth:`from_edges`, :meth:`from_parents`, :meth:`from_paths`, :meth:`from_networkx`, :meth:`flat` or
-    :func:`hace.read_hierarchy`; from data with :meth:`from_features`, :meth:`from_confusion` or :meth:`from_linkage`.
+    Build one with :meth:`from_edges`, :meth:`from_parents`, :meth:`from_paths`, :meth:`from_tree`, :meth:`from_networkx`,
+    :meth:`flat` or :func:`hace.read_hierarchy`; from data with :meth:`from_features`, :meth:`from_confusion` or
+    :meth:`from_linkage`.
 
     Example:
         >>> h = Hierarchy.from_edges([("animal", "dog"), ("animal", "cat"), ("dog", "husky"), ("dog", "beagle")],
@@ -149,8 +151,9 @@ class Hierarchy(Induced):
         """A hierarchy from each node's parent.
 
         Args:
-            parents: a mapping from every id to its parent, to a list of parents, or to None for a top; or a 1-D integer
-                array with the parent's position of node i at position i and -1 for a top (ids are then "0", "1", ...).
+            parents: a mapping (or a pandas Series) from every id to its parent, to a list of parents, or to None for a top; or
+                a 1-D integer array with the parent's position of node i at position i and -1 for a top (ids are then "0",
+                "1", ...).
             leaves: as in :meth:`from_edges`.
             names: as in :meth:`from_edges`.
             level_names: as in :meth:`from_edges`.
@@ -317,8 +320,8 @@ class Hierarchy(Induced):
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self._nodes, self._names, self._edges, self._leaf_nodes, self._rooted, self._level_names)
-        return _restore, state
+        edges, leaves = self._edges.ravel().tolist(), self._leaf_nodes.tolist()  # plain values: see pickling
+        return restore, (self._nodes, self._names, edges, leaves, self._rooted, self._level_names)
 
     def _derive(
         self,
@@ -333,18 +336,3 @@ class Hierarchy(Induced):
         names = {i: self._names[self._index[i]] for i in ids if i in self._index}
         h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted)
         return h._with_levels(self._level_names[: h.max_depth] if self._level_names and same_levels else None)
-
-
-def _restore(
-    nodes: tuple[str, ...],
-    names: tuple[str, ...],
-    edges: IntArray,
-    leaf_nodes: IntArray,
-    rooted: bool,
-    level_names: tuple[str, ...] | None,
-) -> Hierarchy:
-    """Rebuilds a pickled hierarchy through the same gate as any other."""
-    leaves = [nodes[i] for i in leaf_nodes.tolist()]
-    display = dict(zip(nodes, names, strict=True))
-    h = Hierarchy._assemble(nodes, edges, leaves=leaves, names=display, rooted=rooted)
-    return h._with_levels(level_names)

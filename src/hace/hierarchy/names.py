@@ -24,6 +24,13 @@ def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     return table | {node: v for v, node in enumerate(hierarchy.nodes)}
 
 
+def node_titles(hierarchy: Hierarchy) -> list[str]:
+    """A name for each node, in node order, none of them twice: its display name, with its id if others share the name."""
+    counts = Counter(hierarchy.names)
+    pairs = zip(hierarchy.names, hierarchy.nodes, strict=True)
+    return [name if counts[name] == 1 else f"{name} [{node}]" for name, node in pairs]
+
+
 def unknown_name_hint(hierarchy: Hierarchy, name: str) -> str:
     """The end of a message about a name that `known_names` lacks: it is ambiguous, or these are the nearest ones."""
     return (

@@ -103,7 +103,7 @@ def fit_heads(
         )
     if full:
         return [converged_head(rows, trial, optimization, held_out=held_out, start=start) for trial in trials]
-    single = {id(trial.loss): trial.loss.unreduced() for trial in trials}
+    single = {id(trial.loss): trial.loss.reduced_by("none") for trial in trials}
     losses = [single[id(trial.loss)] for trial in trials]
     return EpochLoop(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
 
@@ -137,7 +137,7 @@ def converged_head(
     dtype: torch.dtype = torch.float32,
 ) -> FittedHead:
     """One head by L-BFGS, in any precision."""
-    found = converge(rows, trial.loss.unreduced(), trial.weight_decay, optimization, start)
+    found = converge(rows, trial.loss.reduced_by("none"), trial.weight_decay, optimization, start)
     if not found.finite:
         diverged = {"epoch": found.iterations, "step": found.iterations, "lr": None}
         return FittedHead.zeros(*rows.shape_of(trial.loss), optimization.bias, [], diverged, converged=False)

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hace.errors import ConfigError, DataError, HierarchyError
+from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import node_titles
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
 from hace.losses.checks import check_choice, checked_index, checked_weight
@@ -97,6 +98,12 @@ class HierarchicalLoss(TableModule, ABC):
         softmax = type(self).node_log_probs is HierarchicalLoss.node_log_probs
         return "nodes" if self.head.outputs == "nodes" and softmax else "leaves"
 
+    @property
+    def id2label(self) -> dict[int, str]:
+        """Name of each column of the head, for the configuration of a model of transformers."""
+        names, nodes = node_titles(self.hierarchy), self.hierarchy.leaf_nodes.tolist()
+        return dict(enumerate([names[v] for v in nodes] if self.head.outputs == "leaves" else names))
+
     def leaf_logits(self, z: Tensor) -> Tensor:
         """(B, n, ...) logits of the classes in label order."""
         return self.head.leaf_logits(z)
@@ -135,17 +142,25 @@ class HierarchicalLoss(TableModule, ABC):
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Any, target: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """The loss.
 
         Args:
-            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``.
+            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``; or the output of a model of transformers,
+                which has them as ``logits``.
             target: integer labels of the same shape without C; or soft targets with the number of labels in
                 place of C.
+            num_items_in_batch: number of entries of ``target`` in all batches whose gradients are added up, as the Trainer of
+                transformers counts them: a mean divides by it, so that the sum is the mean of one large batch.
 
         Returns:
             A scalar, or with ``reduction="none"`` one loss per sample.
         """
+        input = input if isinstance(input, Tensor) else getattr(input, "logits", input)
+        if num_items_in_batch is not None and self.reduction == "mean":
+            total = self.kept("summed", lambda: self.reduced_by("sum")).forward(input, target)
+            entries = self.num_labels if target.is_floating_point() else 1
+            return total * entries / torch.as_tensor(num_items_in_batch, device=total.device)
         z, _ = self.head.flat_rows(input, type(self).__name__)
         if not isinstance(target, Tensor):
             raise DataError(
@@ -201,14 +216,14 @@ class HierarchicalLoss(TableModule, ABC):
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
         """(B,) weighted losses of a layer's outputs, 0 where ignored."""
-        each = self.unreduced()
+        each = self.reduced_by("none")
         return sample_losses(layer, lambda z, part: each(z, target[part]))
 
-    def unreduced(self) -> HierarchicalLoss:
-        """The same loss per sample; its tables are shared."""
-        single = copy.copy(self)
-        single.reduction = "none"
-        return single
+    def reduced_by(self, reduction: Reduction) -> HierarchicalLoss:
+        """The same loss with another reduction; its tables are shared."""
+        other = copy.copy(self)
+        other.reduction = reduction
+        return other
 
     def _added_up(self, losses: Tensor, shape: Sequence[int]) -> Tensor:
         """Losses as ``reduction`` wants them; a mean is divided already."""
@@ -329,12 +344,3 @@ class LabelLoss(HierarchicalLoss):
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
         weight = self.label_weight
         return self.mixed_losses(z, target if weight is None else target * weight.to(target.dtype))
-
-
-def require_tree(hierarchy: Hierarchy, loss: str) -> None:
-    """Refuses a DAG where a loss needs one path from each label to the top."""
-    if isinstance(hierarchy, Hierarchy) and not hierarchy.is_tree:
-        raise HierarchyError(
-            f"The hierarchy of {loss} must be a tree or forest, with at most one parent per node. Got {hierarchy!r}. "
-            "HACELoss and HCELoss take DAGs."
-        )

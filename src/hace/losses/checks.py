@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hace.errors import ConfigError
+from hace.errors import ConfigError, HierarchyError
+from hace.hierarchy import Hierarchy
 
 
 def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
@@ -65,3 +66,12 @@ def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
         bad = array[~np.isfinite(array) | (array < 0)][0]
         raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
     return array
+
+
+def require_tree(hierarchy: Hierarchy, loss: str) -> None:
+    """Refuses a DAG where a loss needs one path from each label to the top."""
+    if isinstance(hierarchy, Hierarchy) and not hierarchy.is_tree:
+        raise HierarchyError(
+            f"The hierarchy of {loss} must be a tree or forest, with at most one parent per node. Got {hierarchy!r}. "
+            "HACELoss and HCELoss take DAGs."
+        )

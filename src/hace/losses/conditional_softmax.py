@@ -10,7 +10,8 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.losses import kernels, numerics
-from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, require_tree
+from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
+from hace.losses.checks import require_tree
 from hace.losses.kernels.label_losses import Siblings, sibling_loss
 
 

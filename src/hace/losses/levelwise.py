@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hace.hierarchy import Hierarchy
 from hace.losses import numerics
-from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction, require_tree
-from hace.losses.checks import check_choice
+from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
+from hace.losses.checks import check_choice, require_tree
 from hace.losses.head import Head
 
 LevelAnswers = Literal["product", "leaf", "top_down"]

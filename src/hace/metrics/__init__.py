@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         OperatingArea,
         RiskCoverageArea,
     )
+    from hace.metrics.trainer import trainer_metrics
 
 _LAZY = {
     "bands": ("CurveBand", "curve_band"),
@@ -92,6 +93,7 @@ _LAZY = {
         "OperatingArea",
         "RiskCoverageArea",
     ),
+    "trainer": ("trainer_metrics",),
 }
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
@@ -154,6 +156,7 @@ __all__ = [
     "reliability",
     "risk_coverage",
     "top_k_accuracy",
+    "trainer_metrics",
     "tree_inconsistency",
 ]
 

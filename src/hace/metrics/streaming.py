@@ -18,8 +18,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import level_choices
 from hace.metrics import measures
 from hace.metrics.confusion import ClassTable, Confusion, class_counts, summarise_mistakes
-from hace.metrics.metric_batch import MetricBatch, ScoreForms
-from hace.metrics.streaming_base import HierarchicalMetric, RatioMetric
+from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.streaming_base import HierarchicalMetric, MetricOptions, RatioMetric, level_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,12 +33,12 @@ class TopKAccuracy(RatioMetric):
     Args:
         hierarchy: the hierarchy.
         k: how many leaves count.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, measures.top_k_measure(hierarchy, k), k, **forms)
 
 
@@ -49,13 +49,13 @@ class HierarchicalDistance(RatioMetric):
         hierarchy: the hierarchy.
         k: how many leaves count.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
     def __init__(
-        self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Unpack[ScoreForms]
+        self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Unpack[MetricOptions]
     ) -> None:
         super().__init__(hierarchy, measures.distance_measure(hierarchy, k, distance), k, distance, **forms)
 
@@ -66,13 +66,13 @@ class MistakeSeverity(RatioMetric):
     Args:
         hierarchy: the hierarchy.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
     def __init__(
-        self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Unpack[ScoreForms]
+        self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Unpack[MetricOptions]
     ) -> None:
         super().__init__(hierarchy, measures.severity_measure(hierarchy, distance), distance, **forms)
 
@@ -83,18 +83,21 @@ class MistakeSeverity(RatioMetric):
 
 
 class LevelAccuracy(RatioMetric):
-    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
+    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level, or one level's value.
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, level: int | str | None = None, **forms: Unpack[MetricOptions]
+    ) -> None:
         measure = measures.level_accuracy_measure(hierarchy)
-        super().__init__(hierarchy, measure, keys=measure.names, **forms)
+        super().__init__(hierarchy, measure, keys=measure.names, value=level_key(hierarchy, level), **forms)
 
 
 class HierarchicalPRF(RatioMetric):
@@ -103,14 +106,21 @@ class HierarchicalPRF(RatioMetric):
     Args:
         hierarchy: the hierarchy.
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        value: ``"precision"``, ``"recall"`` or ``"f1"``, to have that alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, average: str = "micro", **forms: Unpack[ScoreForms]) -> None:
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        average: str = "micro",
+        value: str | None = None,
+        **forms: Unpack[MetricOptions],
+    ) -> None:
         measure = measures.hierarchical_prf_measure(hierarchy, average)
-        super().__init__(hierarchy, measure, average, keys=_PRF, **forms)
+        super().__init__(hierarchy, measure, average, keys=_PRF, value=value, **forms)
 
 
 class InformationPRF(RatioMetric):
@@ -119,15 +129,27 @@ class InformationPRF(RatioMetric):
     Args:
         hierarchy: the hierarchy.
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        value: ``"precision"``, ``"recall"`` or ``"f1"``, to have that alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, average: str = "macro", **forms: Unpack[ScoreForms]) -> None:
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        average: str = "macro",
+        value: str | None = None,
+        **forms: Unpack[MetricOptions],
+    ) -> None:
         keys = ("precision", "recall", "f1")
         super().__init__(
-            hierarchy, measures.information_prf_measure(hierarchy, average), average, keys=keys, **forms
+            hierarchy,
+            measures.information_prf_measure(hierarchy, average),
+            average,
+            keys=keys,
+            value=value,
+            **forms,
         )
 
 
@@ -136,12 +158,12 @@ class FullPathAccuracy(RatioMetric):
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, measures.full_path_measure(hierarchy), **forms)
 
 
@@ -150,12 +172,12 @@ class TreeInconsistency(RatioMetric):
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, measures.inconsistency_measure(hierarchy), **forms)
 
 
@@ -165,12 +187,12 @@ class ClassAccuracy(HierarchicalMetric):
     Args:
         hierarchy: a tree or forest.
         level: a depth or a level's name.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, level: int | str, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, level: int | str, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, level, **forms)
         level_numbers(hierarchy)
         self.level = hierarchy.level_index(level)
@@ -198,10 +220,10 @@ class Mistakes(HierarchicalMetric):
 
     Args:
         hierarchy: the hierarchy.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, **forms)
         self._rows("answers")
         self._rows("truth")

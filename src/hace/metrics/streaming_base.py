@@ -19,12 +19,36 @@ except ImportError as error:  # pragma: no cover - the test hides torchmetrics i
         "The functions of hace.metrics work without it."
     ) from error
 
+from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.metrics.measures import Measure
+from hace.losses.checks import check_choice
+from hace.metrics.measures import Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class MetricOptions(ScoreForms, total=False):
+    """The keywords of every streaming metric: those of :class:`hace.metrics.ScoreForms`, and torchmetrics' own.
+
+    Attributes:
+        compute_on_cpu: see :class:`torchmetrics.Metric`, as for all others.
+        dist_sync_on_step: whether to synchronise processes at every step.
+        process_group: the processes to synchronise; all by default.
+        dist_sync_fn: gathers states.
+        distributed_available_fn: says whether there are several processes.
+        sync_on_compute: whether to synchronise processes before the value.
+        compute_with_cache: whether to keep the value until the next update.
+    """
+
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    process_group: Any
+    dist_sync_fn: Any
+    distributed_available_fn: Any
+    sync_on_compute: bool
+    compute_with_cache: bool
 
 
 class HierarchicalMetric(Metric):
@@ -33,27 +57,37 @@ class HierarchicalMetric(Metric):
     Args:
         hierarchy: the hierarchy.
         *options: what else distinguishes this metric from others of its class.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, and torchmetrics' own; see :class:`MetricOptions`.
     """
 
     full_state_update = False
     is_differentiable = False
 
-    def __init__(self, hierarchy: Hierarchy, *options: object, **forms: Unpack[ScoreForms]) -> None:
-        super().__init__()
-        stray = [name for name in forms if name not in ScoreForms.__annotations__]
+    def __init__(self, hierarchy: Hierarchy, *options: object, **forms: Unpack[MetricOptions]) -> None:
+        stray = [name for name in forms if name not in MetricOptions.__annotations__]
         if stray:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {stray[0]!r}")
+        read = {name: value for name, value in forms.items() if name in ScoreForms.__annotations__}
+        super().__init__(**{name: value for name, value in forms.items() if name not in read})
         self.hierarchy = hierarchy
-        self.forms = forms
+        self.forms: Any = read
         # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
         # names. Equal numbers may be chance, so the names say what is counted.
-        parts = (type(self).__name__, hierarchy.fingerprint[:8], *sorted(forms.items()), *options)
+        parts = (type(self).__name__, hierarchy.fingerprint[:8], *sorted(read.items()), *options)
         self._tag = re.sub(r"\W+", "_", "_".join(map(str, parts)))
 
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
         self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """A figure and its axes, as torchmetrics draws them: the value so far, or given values over steps.
+
+        Args:
+            val: values of ``compute`` or ``forward``, one or several; by default the value so far.
+            ax: matplotlib's axes to draw on.
+        """
+        return self._plot(val, ax)
 
     @abstractmethod
     def _add(self, batch: MetricBatch) -> None:
@@ -86,13 +120,14 @@ class HierarchicalMetric(Metric):
 
 
 class RatioMetric(HierarchicalMetric):
-    """A measure, added up. ``compute`` gives a scalar, or a dict of scalars for a measure with several values.
+    """A measure, added up. ``compute`` gives a scalar, or a dict of scalars for a measure with several values and no choice.
 
     Args:
         hierarchy: the hierarchy.
         measure: the measure.
         *options: what else distinguishes this metric from others of its class.
         keys: names of the values; None for a scalar.
+        value: one of the keys, to have that value alone, as a scalar.
         **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
 
@@ -102,11 +137,15 @@ class RatioMetric(HierarchicalMetric):
         measure: Measure,
         *options: object,
         keys: Sequence[str] | None = None,
-        **forms: Unpack[ScoreForms],
+        value: str | None = None,
+        **forms: Unpack[MetricOptions],
     ) -> None:
         super().__init__(hierarchy, *options, **forms)
         self.measure = measure
         self.keys_of_values = None if keys is None else tuple(keys)
+        if value is not None:
+            check_choice("value", value, keys or ())
+        self.value = value
         self._sums("numerator", len(measure.names))
         self._sums("denominator", len(measure.names))
         self._sums("samples")
@@ -125,4 +164,20 @@ class RatioMetric(HierarchicalMetric):
         tensors = torch.as_tensor(values, device=self.device)
         if self.keys_of_values is None:
             return tensors[0]
-        return dict(zip(self.keys_of_values, tensors, strict=True))
+        found = dict(zip(self.keys_of_values, tensors, strict=True))
+        return found if self.value is None else found[self.value]
+
+
+def level_key(hierarchy: Hierarchy, level: int | str | None) -> str | None:
+    """The title of a level, by which measures of levels name their values.
+
+    Args:
+        hierarchy: a tree or forest.
+        level: a depth from 1, or a level's name; None: none.
+    """
+    if level is None:
+        return None
+    depth = hierarchy.level_index(level)
+    if depth == 0:
+        raise HierarchyError("level must be at least 1: every answer is right at the root. Got 0.")
+    return level_titles(hierarchy)[depth - 1]

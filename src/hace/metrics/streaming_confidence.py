@@ -30,41 +30,47 @@ from hace.metrics.hierarchical_risk import (
     ladder_columns,
     ladder_curve,
 )
-from hace.metrics.metric_batch import MetricBatch, ScoreForms
-from hace.metrics.streaming_base import HierarchicalMetric, RatioMetric
+from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.streaming_base import HierarchicalMetric, MetricOptions, RatioMetric, level_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
 class BrierScore(RatioMetric):
-    """:func:`hace.metrics.brier_score`, streaming: a dict by level.
+    """:func:`hace.metrics.brier_score`, streaming: a dict by level, or one level's value.
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, level: int | str | None = None, **forms: Unpack[MetricOptions]
+    ) -> None:
         measure = measures.brier_measure(hierarchy)
-        super().__init__(hierarchy, measure, keys=measure.names, **forms)
+        super().__init__(hierarchy, measure, keys=measure.names, value=level_key(hierarchy, level), **forms)
 
 
 class LogLikelihood(RatioMetric):
-    """:func:`hace.metrics.log_likelihood`, streaming: a dict by level.
+    """:func:`hace.metrics.log_likelihood`, streaming: a dict by level, or one level's value.
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, level: int | str | None = None, **forms: Unpack[MetricOptions]
+    ) -> None:
         measure = measures.log_likelihood_measure(hierarchy)
-        super().__init__(hierarchy, measure, keys=measure.names, **forms)
+        super().__init__(hierarchy, measure, keys=measure.names, value=level_key(hierarchy, level), **forms)
 
 
 class GuaranteedAnswers(RatioMetric):
@@ -73,38 +79,52 @@ class GuaranteedAnswers(RatioMetric):
     Args:
         hierarchy: the hierarchy of the calibration.
         promise: what :func:`hace.guaranteed_threshold` found on calibration samples.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        value: one of the four names, to have that alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
 
     def __init__(
-        self, hierarchy: Hierarchy, promise: GuaranteedThreshold, **forms: Unpack[ScoreForms]
+        self,
+        hierarchy: Hierarchy,
+        promise: GuaranteedThreshold,
+        value: str | None = None,
+        **forms: Unpack[MetricOptions],
     ) -> None:
         measure = measures.promise_measure(hierarchy, promise)
-        super().__init__(hierarchy, measure, hash(str(promise)), keys=measure.names, **forms)
+        super().__init__(hierarchy, measure, hash(str(promise)), keys=measure.names, value=value, **forms)
 
 
 class LevelCalibration(HierarchicalMetric):
-    """Expected calibration error of every level, streaming: a dict by level. ``diagrams()`` gives the data to plot.
+    """Expected calibration error of every level, streaming: a dict by level, or one level's value.
+
+    ``diagrams()`` gives the data to plot.
 
     Args:
         hierarchy: a tree or forest.
         bins: number of bins.
         binning: ``"width"`` or ``"mass"``; see :func:`hace.metrics.reliability`. Bins of equal mass take two numbers per sample
             and level.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
     def __init__(
-        self, hierarchy: Hierarchy, bins: int = 15, binning: str = "width", **forms: Unpack[ScoreForms]
+        self,
+        hierarchy: Hierarchy,
+        bins: int = 15,
+        binning: str = "width",
+        level: int | str | None = None,
+        **forms: Unpack[MetricOptions],
     ) -> None:
         check_count("bins", bins, MOST_BINS)
         check_binning(binning)
         super().__init__(hierarchy, bins, binning, **forms)
         self.bins, self.binning = bins, binning
+        self.key = level_key(hierarchy, level)
         self.titles = measures.level_titles(hierarchy)
         if binning == "width":
             self._sums("bin_sums", len(self.titles), 3, bins + 1)
@@ -128,10 +148,11 @@ class LevelCalibration(HierarchicalMetric):
         pairs = zip(seen[0].T, seen[1].T, strict=True)
         return [reliability(p, right, self.bins, "mass") for p, right in pairs]
 
-    def compute(self) -> dict[str, Tensor]:
+    def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""
         values = [torch.tensor(r.ece, dtype=torch.float64, device=self.device) for r in self.diagrams()]
-        return dict(zip(self.titles, values, strict=True))
+        found = dict(zip(self.titles, values, strict=True))
+        return found if self.key is None else found[self.key]
 
 
 class OperatingArea(HierarchicalMetric):
@@ -141,7 +162,7 @@ class OperatingArea(HierarchicalMetric):
         hierarchy: the hierarchy.
         thresholds: probabilities.
         constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = True
@@ -151,7 +172,7 @@ class OperatingArea(HierarchicalMetric):
         hierarchy: Hierarchy,
         thresholds: Sequence[float] = THRESHOLDS,
         constrained: bool = True,
-        **forms: Unpack[ScoreForms],
+        **forms: Unpack[MetricOptions],
     ) -> None:
         super().__init__(hierarchy, hash(tuple(thresholds)), constrained, **forms)
         self.thresholds, self.constrained = tuple(thresholds), constrained
@@ -181,13 +202,13 @@ class RiskCoverageArea(HierarchicalMetric):
     Args:
         hierarchy: the hierarchy.
         distance: the risk of an answer: a named distance, or None for 0/1 mistakes.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
     def __init__(
-        self, hierarchy: Hierarchy, distance: str | None = None, **forms: Unpack[ScoreForms]
+        self, hierarchy: Hierarchy, distance: str | None = None, **forms: Unpack[MetricOptions]
     ) -> None:
         if distance is not None:
             check_distance(distance)
@@ -215,12 +236,12 @@ class HierarchicalRiskArea(HierarchicalMetric):
 
     Args:
         hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
+        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
     """
 
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> None:
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         level_numbers(hierarchy)
         super().__init__(hierarchy, **forms)
         for name in LadderColumns._fields:
