@@ -1,11 +1,56 @@
-"""Docstrings name things as :meth:`path`, which editors and `help()` readers know; on a page the name alone is enough."""
+"""Docstrings keep what editors and `help()` readers know; pages show it as readers of pages expect.
+
+A role such as :meth:`path` becomes the name alone, and a `.. math::` paragraph becomes MathML, which browsers draw without a
+script.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from latex2mathml.converter import convert
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
+
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
+MATH = ".. math::"
+
+
+class MathParagraphs(Preprocessor):
+    """Replace each `.. math::` paragraph."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Called with the lines of a text, before anything else reads them."""
+        shown: list[str] = []
+        rest = iter(lines)
+        for line in rest:
+            if not line.startswith(MATH):
+                shown.append(line)
+                continue
+            formula = [line.removeprefix(MATH)]
+            for more in rest:
+                if not more.strip():
+                    break
+                formula.append(more)
+            shown += ["", self.md.htmlStash.store(convert(" ".join(formula), display="block")), ""]
+        return shown
+
+
+class MathExtension(Extension):
+    """Makes the preprocessor known to Markdown."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Called once per converter."""
+        md.preprocessors.register(
+            MathParagraphs(md), "math paragraphs", 22
+        )  # after the clean-up of whitespace and code blocks
+
+
+def on_config(config: Any) -> Any:
+    """Add the extension for all pages and docstrings."""
+    config.markdown_extensions.append(MathExtension())
+    return config
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -30,7 +32,7 @@ def build(folder: Path, **variables: str) -> Path:
     shutil.copytree(
         ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
     )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, source)
     pip = [
         sys.executable,
@@ -81,6 +83,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(build(folder), folder / "venv")
 
 
+@pytest.fixture(scope="module")
+def without_a_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel; beside it, the folder `source` that it was built from."""
+    return build(tmp_path_factory.mktemp("bare"), CC="false")
+
+
 def test_imports_from_site_packages(installed: Path, tmp_path: Path) -> None:
     path = output(installed / "python", "-c", "import hace; print(hace.__file__)", cwd=tmp_path)
     assert Path(path.strip()).is_relative_to(installed.parent)
@@ -98,8 +106,10 @@ def test_kernel_is_there_if_it_is_here(installed: Path, tmp_path: Path) -> None:
     assert output(installed / "python", "-c", code, cwd=tmp_path).strip() == environment.config()["kernel"]
 
 
-def test_without_a_compiler_the_wheel_has_no_kernel_and_works(tmp_path: Path) -> None:
-    wheel = build(tmp_path, CC="false")
+def test_without_a_compiler_the_wheel_has_no_kernel_and_works(
+    without_a_compiler: Path, tmp_path: Path
+) -> None:
+    wheel = without_a_compiler
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
     code = """
 import torch
@@ -115,3 +125,39 @@ print(bool(z.grad.abs().sum() > 0))
 def test_typed_marker_is_in_the_wheel(installed: Path, tmp_path: Path) -> None:
     code = "import hace, pathlib; print((pathlib.Path(hace.__file__).parent / 'py.typed').exists())"
     assert output(installed / "python", "-c", code, cwd=tmp_path) == "True\n"
+
+
+def test_one_wheel_serves_all_python_versions(without_a_compiler: Path) -> None:
+    """The tag follows from pyproject.toml, not from the kernel."""
+    assert "-cp310-abi3-" in without_a_compiler.name
+
+
+def test_the_source_distribution_builds_the_package_and_carries_no_tests(without_a_compiler: Path) -> None:
+    source = without_a_compiler.parent / "source"
+    made = "from setuptools import build_meta; print(build_meta.build_sdist('.'))"
+    name = output(sys.executable, "-c", made, cwd=source).splitlines()[-1]
+    with tarfile.open(source / name) as archive:
+        files = {"/".join(file.split("/")[1:]) for file in archive.getnames()}
+    assert {"src/hace/losses/kernels/_kernels.c", "src/hace/losses/kernels/path.h", "LICENSE"} <= files
+    assert {"src/hace/formats/cifar100.csv", "src/hace/py.typed", "CHANGELOG.md"} <= files
+    assert not [file for file in files if file.startswith("tests/")]
+
+
+def test_headers_that_change_the_kernel_are_listed() -> None:
+    """A header that pyproject.toml does not list would not rebuild the extension."""
+    folder = ROOT / "src/hace/losses/kernels"
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert [file.name for file in folder.glob("*.h") if f"kernels/{file.name}" not in text] == []
+
+
+def test_links_on_a_package_index_work() -> None:
+    """A package index shows the README alone, so its links are absolute, and lead to files that exist."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    home = "https://github.com/hace-taxonomy/hace"
+    assert f'Homepage = "{home}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)|(?:src|href)=\"([^\"]+)\"", text)
+    for link in (a or b for a, b in links):
+        assert link.startswith(("https://", "#")), link
+        for kind in ("blob", "raw"):
+            if link.startswith(f"{home}/{kind}/main/"):
+                assert (ROOT / link.split("/main/")[1].split("#")[0]).exists(), link
