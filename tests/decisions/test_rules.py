@@ -155,6 +155,41 @@ def test_climb(name: str) -> None:
                 )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ragged", "forest", "unary", "dag"])
+def test_the_rules_equal_exhaustive_search(kind: str) -> None:
+    """Sixty random hierarchies of each kind, heads over leaves and over nodes in turn."""
+    for seed in range(60):
+        plain = random_plain(kind, seed, 5 + seed % 9)
+        h, rng = plain.build(), np.random.default_rng(seed)
+        outputs = ("leaves", "nodes")[seed % 2]
+        z = scores_for(h, outputs, rows=1, seed=seed)
+        (logits,) = as_rows(h, z, outputs)
+        p, q = leaf_probs(plain, logits), masses(plain, logits)
+
+        def found(rule: str, z: torch.Tensor = z, outputs: str = outputs, h: Hierarchy = h, **options) -> str:
+            return predict(z, h, rule, outputs=outputs, **options).ids[0]
+
+        assert found("leaf") == oracle.top_k(p, 1, h.leaves)[0]
+        for t in (0.0, float(rng.random()), rng.uniform(0, 0.9, h.max_depth).tolist()):
+            assert found("threshold", threshold=t) == oracle.walk_down(plain, q, t, h.nodes)
+            assert found("threshold", threshold=t, constrained=False) == oracle.deepest_above(
+                plain, q, t, h.nodes
+            )
+            if h.is_tree:
+                assert found("climb", threshold=t) == oracle.climb(plain, p, q, t, h.leaves)
+        if h.is_tree:
+            level = int(rng.integers(1, h.max_depth + 1))
+            assert found("level", level=level) == oracle.node_at_level(plain, q, level, h.nodes)
+        price, distance = float(rng.random()), str(rng.choice(DISTANCES))
+        for candidates in ("leaves", "nodes"):
+            answers = h.leaves if candidates == "leaves" else h.nodes
+            options = {"distance": distance, "price": price, "candidates": answers}
+            expected = oracle.expected_costs(plain, p, **options)
+            answer = found("cost", **options | {"candidates": candidates})
+            assert expected[answer] == pytest.approx(min(expected.values()), abs=1e-9)
+
+
 def test_of_all_nodes_that_pass_the_most_informative_answers() -> None:
     """Depth says nothing on a ragged tree: at t = 0 the rule is the best leaf, however shallow."""
     h = RAGGED.build()
