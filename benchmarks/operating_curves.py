@@ -96,10 +96,9 @@ def report(
     theirs = other_curve(code, h, q.exp().numpy(), h.leaf_nodes[y])
     area = float(operating_area(theirs[1][None], theirs[2][None])[0])
     at_zero = predict(q, h, "threshold", threshold=0.0, constrained=False, **form)
-    true = np.mean(at_zero.labels.numpy() == y)
     print(
         f"| {name} | {area:.4f} | {ours.area:.4f} | {apart(theirs, ours):.1e} | {grid.area:.4f} | {walk.area:.4f} "
-        f"| {100 * true:.1f} % | {len(set(at_zero.ids)):,} |",
+        f"| {100 * ours.precision[0]:.1f} % | {len(set(at_zero.ids)):,} |",
         flush=True,
     )
 

@@ -83,7 +83,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     assert capsys.readouterr().err.count(f"hace calibrate {run.folder}") == 2
     assert cli.main(["calibrate", str(run.folder), "--accuracy", "0.9"]) == 0
     said = capsys.readouterr().out
-    assert "At most 0.1 of all samples get a false answer" in said
+    assert "--of samples: of all samples, at most 1 - accuracy get a false answer, on average" in said
     assert "exchangeable" in said
 
     found = calibration_of(run)
@@ -111,6 +111,12 @@ def test_a_calibrated_run_answers_with_its_threshold(
     false = [a is not None and a not in t for a, t in zip(expected.ids, truths, strict=True)]
     assert report["promise"]["measured"]["false"] == pytest.approx(np.mean(false))
     assert report["promise"]["assumptions"]
+    assert report["promise"]["remark"] is None
+    measured = report["promise"]["measured"]
+    assert measured["true_of_answers"] == pytest.approx(1 - measured["false"] / measured["answered"])
+    for split, words in (("val", "was calibrated on them"), ("train", "was trained on them")):
+        assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--split", split]) == 0
+        assert f"These samples do not test the promise: the run {words}" in capsys.readouterr().out
     assert report["metrics"]["calibrated: promise, 0.9 of samples"]["specificity"] == pytest.approx(
         report["promise"]["measured"]["specificity"]
     )
@@ -122,13 +128,21 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     path = run.folder / "calibration.json"
     good = path.read_text()
     again = f"Calibrate again: hace calibrate {run.folder}"
+    first = found.thresholds[0].to_dict()
+    other = {"hierarchy": "0" * 64}
     for change, words in (
         ({"weights": "0" * 64}, f"made with the weights of the run.* {again}"),
-        ({"hierarchy": "0" * 64}, f"made with this hierarchy.* {again}"),
+        (other | {"thresholds": [first | other]}, f"made with this hierarchy.* {again}"),
         ({"format": "other"}, "must be a calibration that `hace calibrate` wrote"),
         ({"temperature": -1.0}, "temperature must be above 0"),
-        ({"thresholds": [{}]}, "must be a calibration"),
-        ({"surprise": 1}, "must be a calibration"),
+        ({"thresholds": [{}]}, f"must be a calibration.* {again}"),
+        ({"thresholds": []}, "thresholds must be at least one"),
+        ({"surprise": 1}, "keys must be hierarchy, notes"),
+        ({"hierarchy": 5}, "must be texts"),
+        ({"notes": 5}, "must be lists"),
+        ({"samples": "many"}, "must be whole numbers"),
+        ({"thresholds": [first | {"accuracy": "x"}]}, f"Got accuracy 'x'. {again}"),
+        ({"thresholds": [first | {"hierarchy": "x"}]}, "all for its hierarchy"),
     ):
         edit_json(path, **change)
         with pytest.raises(hace.HaceError, match=words):
@@ -137,7 +151,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     assert read_calibration(path) == found
     with pytest.raises(
         ConfigError,
-        match=r"0\.9 of samples\. Got 0\.97 of answers\. .* --accuracy 0\.8 0\.9 0\.97 --of samples answers",
+        match=rf"0\.9 of samples\. Got 0\.97 of answers\. To add it: hace calibrate {run.folder} --accuracy 0\.8 0\.9 0\.97$",
     ):
         Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
     with pytest.raises(DataError, match="at least"):
@@ -193,6 +207,24 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     assert report["metrics"]["calibrated: selection"]["AURC"] == pytest.approx(specific, abs=1e-6)
     below = np.mean([v is not None for v in told.ids])
     assert report["promise"]["measured"]["answered"] == pytest.approx(below)
+    np.save(tmp_path / "nodes.npy", np.zeros((300, H.num_nodes), dtype=np.float32))
+    other = [w.replace("z.npy", "nodes.npy") for w in evaluated if w not in ("--kind", kind)]
+    assert cli.main(other) == 2
+    assert "c.json must be made with scores over nodes, as these are" in capsys.readouterr().err
+    with pytest.raises(
+        ConfigError, match=r"--accuracy 0\.7 0\.8 0\.9 0\.95 0\.99 --of samples --rule climb$"
+    ):
+        found.promise(0.7)
+
+
+def test_probabilities_read_as_logits_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    z, y = scored(200)
+    out = ["--out", f"{tmp_path}/c.json", "--accuracy", "0.8", "--temperature", "1"]
+    for scores, doubt in ((torch.from_numpy(z).softmax(1).numpy(), True), (z, False)):
+        assert cli.main(["calibrate", *files(tmp_path, scores, y), *out]) == 0
+        said = capsys.readouterr()
+        assert ("say --kind probs" in said.err) == doubt
+        assert "temperature 1, as given\n" in said.out
 
 
 HEALTHY, LABELS = scored(120)
@@ -206,6 +238,7 @@ BAD: dict[str, tuple[Any, Any, list[str], str]] = {
     "NaN": (np.where(np.eye(120, 3) > 0, np.nan, HEALTHY), LABELS, [], "must not hold NaN"),
     "labels outside": (HEALTHY, LABELS + 7, [], "y.npy"),
     "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "must hold at least 99 samples"),
+    "too few for both": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "Of the 20 calibration samples 6 fit"),
     "no samples": (HEALTHY[:0], LABELS[:0], [], "at least one sample"),
     "accuracy 0": (HEALTHY, LABELS, ["--accuracy", "0"], "above 0 and below 1. Got 0.0"),
     "accuracy 1": (HEALTHY, LABELS, ["--accuracy", "1"], "above 0 and below 1. Got 1.0"),

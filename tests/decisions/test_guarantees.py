@@ -333,11 +333,28 @@ def test_a_record_survives_json(population: tuple) -> None:
         given = options.get("groups") if options.get("groups") is third else None
         assert again.predict(z, h, groups=given).ids == record.predict(z, h, groups=given).ids
         assert "900 samples" in record.promise
+        assert ("independent" in record.assumptions[0]) == (record.confidence is not None)
     with pytest.raises(DataError, match="Calibrate again with this hierarchy"):
         guaranteed_threshold(z, y, h).predict(torch.zeros(1, 4), ANIMALS.build())
     with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.1'"):
         GuaranteedThreshold.from_dict({"format": "other"})
     values = guaranteed_threshold(z, y, h).to_dict()
-    for change in ({"threshold": 2}, {"threshold": [["x1", math.nan]]}, {"rule": "cost"}):
-        with pytest.raises(DataError, match="thresholds from 0 to 1 and a rule with a threshold"):
+    for change in (
+        {"threshold": 2},
+        {"threshold": [["x1", math.nan]], "groups": "top"},
+        {"rule": "cost"},
+        {"rule": []},
+        {"accuracy": "x"},
+        {"accuracy": None},
+        {"confidence": 1},
+        {"of": "all"},
+        {"groups": "top"},
+        {"distance": "edges"},
+        {"distance": None, "at_most": 1},
+        {"samples": 1.5},
+        {"hierarchy": 7},
+    ):
+        with pytest.raises(
+            DataError, match=rf"thresholds from 0 to 1, a rule with .* Got .*{next(iter(change))}"
+        ):
             GuaranteedThreshold.from_dict(values | change)

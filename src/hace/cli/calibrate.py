@@ -8,12 +8,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options_scores import add_score_files, path_sharing, read_truth, scores_of, whole_story
+from hace.cli.options_scores import (
+    add_score_files,
+    like_probabilities,
+    path_sharing,
+    read_truth,
+    scores_of,
+    warn_of_probabilities,
+    whole_story,
+)
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hace.decisions import GuaranteedThreshold
     from hace.formats.score_files import ScoreFile
     from hace.hierarchy import Hierarchy
     from hace.lab.serve.calibrating import Promises
@@ -23,6 +32,11 @@ DESCRIPTION = """\
 Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a probability
 means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its promise on new samples.
 """
+
+PROMISED = {
+    "samples": "of all samples, at most 1 - accuracy get a false answer",
+    "answers": "of the answers below the root, at least the share accuracy is true",
+}
 
 EXAMPLES = """\
 examples:
@@ -176,8 +190,9 @@ def logits_of(file: ScoreFile, h: Hierarchy, kind: str, sharing: float | None) -
     from hace.decisions.scores import as_scores
     from hace.losses.head import leaf_logits
 
-    parts = []
+    parts, doubtful = [], kind == "logits" and sharing is None
     for chunk in file.chunks():
+        doubtful = doubtful and like_probabilities(chunk)
         z = torch.tensor(chunk)
         z = z if sharing is None else leaf_logits(z, h, "paths", sharing)
         try:
@@ -186,25 +201,32 @@ def logits_of(file: ScoreFile, h: Hierarchy, kind: str, sharing: float | None) -
             raise DataError(f"{file.path}: {whole_story(file, error)}") from error
     if not parts:
         raise DataError(f"{file.path} must hold at least one sample. Got none.")
+    if doubtful:
+        warn_of_probabilities(file)
     return torch.cat(parts)
+
+
+def held(sure: GuaranteedThreshold) -> str:
+    """How surely a promise holds."""
+    return "on average" if sure.confidence is None else f"with probability {sure.confidence:g}"
 
 
 def calibration_text(found: Calibration) -> str:
     """What was found, for a person."""
-    fitted = (
-        f"fitted on {found.temperature_samples:,} of the {found.split} samples"
-        if found.temperature_samples
-        else "fitted on other samples"
-    )
-    sure = "over-confident" if found.temperature > 1 else "under-confident"
-    lines = [f"temperature {found.temperature:.4g}, {fitted}: raw scores are {sure}"]
+    lines = [f"temperature {found.temperature:.4g}, as given"]
+    if found.temperature_samples:
+        sure = "over-confident" if found.temperature > 1 else "under-confident"
+        lines = [
+            f"temperature {found.temperature:.4g}, fitted on {found.temperature_samples:,} of the {found.split} samples: raw "
+            f"scores are {sure}"
+        ]
     further = "further " if found.temperature_samples else ""
     lines += ["", f"promises, from {found.samples:,} {further}samples"]
-    for t in found.thresholds:
-        assert isinstance(t.threshold, float)
-        lines.append(
-            f"  --accuracy {t.accuracy:<5g} --of {t.of:<8} threshold {t.threshold:.4f}   {t.promise}"
-        )
+    for of in dict.fromkeys(t.of for t in found.thresholds):
+        same = [t for t in found.thresholds if t.of == of]
+        lines.append(f"  --of {of}: {PROMISED[of]}, {held(same[0])}")
+        lines += [f"    --accuracy {t.accuracy:<5g} threshold {t.threshold:.4f}" for t in same]
     lines += [f"  not possible: {reason}" for reason in found.missing]
-    lines += ["", "what a promise assumes", *(f"  - {text}" for text in found.thresholds[0].assumptions)]
+    strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
+    lines += ["", "what a promise assumes", *(f"  - {text}" for text in strictest.assumptions)]
     return "\n".join([*lines, *found.notes, ""])

@@ -186,11 +186,9 @@ def run(args: argparse.Namespace) -> None:
             "promise": sure.promise,
             "assumptions": list(sure.assumptions),
             "measured": kept,
+            "remark": calibrations[0].remark,
         }
-        text.append(
-            f"\n{promise_text(sure)}\n  here: {kept['false']:.2%} of samples got a false answer, {kept['answered']:.2%} one "
-            f"below the root; specificity {kept['specificity']:.4f}"
-        )
+        text.append(f"\n{promise_text(sure)}\n{calibrations[0].measured_text(report)}")
     if subset is not None:
         assert inside is not None
         outside = int((~inside).sum())

@@ -97,6 +97,16 @@ def run_model(folder: str, scored: Rescored) -> Model:
         if promise is None:
             return Calibrated()
         found = calibration_of(scored.run)
-        return Calibrated(found.temperature, found.promise(*promise, f"hace calibrate {folder}"))
+        sure = found.promise(*promise, f"hace calibrate {folder}")
+        return Calibrated(found.temperature, sure, no_test(scored.split, found.split))
 
     return Model(folder, Path(folder).resolve().name, evaluate, calibrated)
+
+
+def no_test(split: str, calibrated_on: str) -> str | None:
+    """Why samples of a split do not test a promise; None if they do."""
+    if split == "train":
+        return "These samples do not test the promise: the run was trained on them."
+    if split == calibrated_on:
+        return "These samples do not test the promise: the run was calibrated on them."
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.options_scores import path_sharing, read_truth, scores_of, whole_story
+from hace.cli.options_scores import (
+    like_probabilities,
+    path_sharing,
+    read_truth,
+    scores_of,
+    warn_of_probabilities,
+    whole_story,
+)
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -28,10 +34,12 @@ class Calibrated:
     Attributes:
         temperature: By which scores are divided for the calibrated metrics; None: that of the model, if it has one.
         promise: The promise that was asked for.
+        remark: Why the samples evaluated say little about the promise, if so.
     """
 
     temperature: float | None = None
     promise: GuaranteedThreshold | None = None
+    remark: str | None = None
 
     @property
     def title(self) -> str:
@@ -45,11 +53,22 @@ class Calibrated:
         values = report.calibrated.values
         names = {"true": "true (right or above)", "answered": "answered below the root"}
         found = {key: values[self.title, name] for key, name in names.items()}
+        false, answered = 1 - found["true"], found["answered"]
         return {
-            "false": 1 - found["true"],
-            "answered": found["answered"],
+            "false": false,
+            "answered": answered,
+            "true_of_answers": 1 - false / answered if answered else np.nan,
             "specificity": values[self.title, "specificity"],
         }
+
+    def measured_text(self, report: Evaluation) -> str:
+        """The same for a person."""
+        found = self.measured(report)
+        text = (
+            f"  here: {found['false']:.2%} of samples got a false answer, {found['answered']:.2%} one below the root, of which "
+            f"{found['true_of_answers']:.2%} are true; specificity {found['specificity']:.4f}"
+        )
+        return text if self.remark is None else f"{text}\n  {self.remark}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -124,11 +143,13 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
         path,
         Path(path).stem,
         lambda options: evaluate_file(scores, truth, h, options | kind, sharing),
-        lambda promise: file_calibration(args, promise, h),
+        lambda promise: file_calibration(args, promise, h, scores.outputs if sharing is None else "leaves"),
     )
 
 
-def file_calibration(args: argparse.Namespace, promise: tuple[float, str] | None, h: Hierarchy) -> Calibrated:
+def file_calibration(
+    args: argparse.Namespace, promise: tuple[float, str] | None, h: Hierarchy, outputs: str
+) -> Calibrated:
     """What --calibration says, for a file of scores."""
     from hace.lab.serve.calibration import check_hierarchy, read_calibration
 
@@ -142,6 +163,11 @@ def file_calibration(args: argparse.Namespace, promise: tuple[float, str] | None
         return Calibrated()
     found = read_calibration(args.calibration)
     check_hierarchy(found, h, args.calibration, again)
+    if found.outputs != outputs:
+        raise ConfigError(
+            f"{args.calibration} must be made with scores over {outputs}, as these are. It was made with scores over "
+            f"{found.outputs}. Calibrate again: {again}"
+        )
     return Calibrated(found.temperature, None if promise is None else found.promise(*promise, again))
 
 
@@ -181,17 +207,6 @@ def evaluate_file(
             doubtful = doubtful and like_probabilities(chunk)
             step(len(chunk))
     if doubtful:
-        print(
-            f"hace: warning: {scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with "
-            "sum 1). If that is what they are, say --kind probs.",
-            file=sys.stderr,
-        )
+        warn_of_probabilities(scores)
     found = evaluator.evaluation()
     return found if warmed is None else found.with_calibrated(warmed.evaluation(), temperature)
-
-
-def like_probabilities(chunk: np.ndarray) -> bool:
-    """Whether all rows are in [0, 1] and sum to 1 within rounding; a single column is inconclusive."""
-    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
-        return False
-    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))

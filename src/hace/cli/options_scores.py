@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,4 +84,20 @@ def whole_story(scores: ScoreFile, error: DataError) -> str:
     return (
         f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is row {rows[0]}. "
         "Check the model that made them."
+    )
+
+
+def like_probabilities(chunk: np.ndarray) -> bool:
+    """Whether all rows are in [0, 1] and sum to 1 within rounding; a single column is inconclusive."""
+    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
+        return False
+    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
+
+
+def warn_of_probabilities(scores: ScoreFile) -> None:
+    """Say that a file read as logits seems to hold probabilities."""
+    print(
+        f"hace: warning: {scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with sum 1). If "
+        "that is what they are, say --kind probs.",
+        file=sys.stderr,
     )

@@ -12,18 +12,20 @@ from torch import Tensor
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.outcomes import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
-from hace.decisions.promises import Promise
+from hace.decisions.promises import PROMISES, Promise
 from hace.decisions.rules import predict
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import DISTANCES
 from hace.hierarchy.tensors import layout
 from hace.losses.checks import is_number
 
 _FORMAT = "hace.threshold.1"
+_SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
-    "New samples come from the same source as the calibration samples and are prepared alike: the two are exchangeable.",
-    "The model and its temperature were fitted on other samples than the calibration samples.",
+    "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
     "No subset of classes is chosen, and nothing was chosen by looking at the new samples.",
+    "This promise was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
     "The promise is about the average sample; only groups named here have one of their own.",
 )
 
@@ -78,7 +80,7 @@ class GuaranteedThreshold:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise assumes, one sentence each."""
-        return _ASSUMED
+        return (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
 
     def predict(
         self,
@@ -150,14 +152,32 @@ class GuaranteedThreshold:
         given = {name: values[name] for name in fields}
         if isinstance(given["threshold"], list):
             given["threshold"] = dict(given["threshold"])
-        found = given["threshold"].values() if isinstance(given["threshold"], dict) else [given["threshold"]]
-        wrong = [t for t in found if not is_number(t) or not 0 <= t <= 1]
-        if wrong or (given["rule"], given["constrained"]) not in LADDERS:
+        wrong = _wrong_fields(given)
+        if wrong:
             raise DataError(
-                "A threshold record must have thresholds from 0 to 1 and a rule with a threshold. Got "
-                f"{wrong[0] if wrong else given['rule']!r}. Calibrate again."
+                "A threshold record must have thresholds from 0 to 1, a rule with a threshold, and shares between 0 and 1. "
+                f"Got {', '.join(f'{name} {given[name]!r}' for name in wrong)}. Calibrate again."
             )
         return cls(**given)
+
+
+def _wrong_fields(given: dict[str, Any]) -> list[str]:
+    """The fields of a record that cannot be right."""
+    each, far, by_group = given["threshold"], given["distance"] is not None, given["groups"] is not None
+    numbers = {name: given[name] for name in ("accuracy", "confidence", "at_most") if given[name] is not None}
+    wrong = {
+        name: not is_number(x) or x <= 0 or (name != "at_most" and x >= 1) for name, x in numbers.items()
+    }
+    found = each.values() if isinstance(each, dict) else [each]
+    wrong["threshold"] = any(not is_number(t) or not 0 <= t <= 1 for t in found)
+    wrong["rule"] = (given["rule"], given["constrained"]) not in list(LADDERS)
+    wrong["groups"] = given["groups"] not in (None, "top", "given") or isinstance(each, dict) != by_group
+    wrong["of"] = given["of"] not in PROMISES
+    wrong["distance"] = given["distance"] not in (None, *DISTANCES) or ("at_most" in numbers) != far
+    wrong["samples"] = not isinstance(given["samples"], int)
+    wrong["hierarchy"] = not isinstance(given["hierarchy"], str)
+    wrong["accuracy"] = wrong.get("accuracy", False) or ("accuracy" in numbers) == far
+    return [name for name, is_wrong in wrong.items() if is_wrong]
 
 
 def guaranteed_threshold(

@@ -18,7 +18,7 @@ from hace.losses.head import node_log_probs
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 
-_BLOCK = 1 << 22  # (sample, node) entries worked on at once
+_BLOCK = 1 << 20  # (sample, node) entries worked on at once: temporaries of 8 MiB, which the allocator keeps
 
 
 def as_scores(

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from hace.decisions import GuaranteedThreshold, fit_temperature, guaranteed_threshold
+from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, CONFIG, Run
 from hace.lab.serve.calibration import (
-    PROMISES_OF,
     Calibration,
     check_promise,
     weights_print,
@@ -83,7 +83,7 @@ def calibrate_scores(
     """
     asked = promises or Promises()
     for accuracy in asked.accuracies or ():
-        for of in asked.of or PROMISES_OF:
+        for of in asked.of or PROMISES:
             check_promise(accuracy, of)
     fitting, rest = np.empty(0, dtype=np.int64), np.arange(len(truth))
     if temperature is None:
@@ -92,7 +92,16 @@ def calibrate_scores(
         temperature = _fitted(scores[fitting], truth[fitting], hierarchy, outputs, len(truth))
     elif not is_number(temperature) or not 0 < temperature < np.inf:
         raise ConfigError(f"temperature must be a number above 0. Got {temperature!r}.")
-    found, missing = _thresholds(scores[rest] / temperature, truth[rest], hierarchy, outputs, asked)
+    try:
+        found, missing = _thresholds(scores[rest] / temperature, truth[rest], hierarchy, outputs, asked)
+    except DataError as error:
+        if not len(fitting):
+            raise
+        spent = (
+            f"Of the {len(truth):,} calibration samples {len(fitting):,} fit the temperature. All support promises if it is "
+            "given: --temperature T (temperature=T), fitted on other samples or 1."
+        )
+        raise DataError([*error.problems, spent]) from error
     return Calibration(
         float(temperature),
         found,
@@ -120,7 +129,7 @@ def _thresholds(
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
     """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
     found, missing = [], []
-    for of in asked.of or PROMISES_OF:
+    for of in asked.of or PROMISES:
         for accuracy in asked.accuracies or ACCURACIES:
             confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
             try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hace.decisions import GuaranteedThreshold
+from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, sha256, write_whole
@@ -17,7 +17,6 @@ from hace.lab.runs.run import CALIBRATION, WEIGHTS, Run
 from hace.losses.checks import is_number
 
 FORMAT = "hace.calibration.1"
-PROMISES_OF = ("samples", "answers")
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,23 @@ class Calibration:
         if found:
             return found[0]
         known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self.thresholds)
-        wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
         raise ConfigError(
-            f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}. To add it: {where} --accuracy "
-            f"{' '.join(f'{a:g}' for a in wanted)} --of {' '.join(dict.fromkeys([*(t.of for t in self.thresholds), of]))}"
+            f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}. To add it: {where} "
+            f"{self._options(accuracy, of)}"
         )
+
+    def _options(self, accuracy: float, of: str) -> str:
+        """The options of `hace calibrate` that add a promise to these; both kinds are its default, as far as possible."""
+        first = self.thresholds[0]
+        wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
+        words = ["--accuracy", *(f"{a:g}" for a in wanted)]
+        if {of, *(t.of for t in self.thresholds)} == {of}:
+            words += ["--of", of]
+        if first.confidence is not None and first.of == "samples":
+            words += ["--confidence", f"{first.confidence:g}"]
+        if first.rule != "threshold":
+            words += ["--rule", first.rule]
+        return " ".join(words)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -87,7 +98,7 @@ def check_promise(accuracy: float, of: str) -> None:
     """
     if not is_number(accuracy) or not 0 < accuracy < 1:
         raise ConfigError(f"accuracy must be a number above 0 and below 1. Got {accuracy!r}.")
-    if of not in PROMISES_OF:
+    if of not in PROMISES:
         raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
 
 
@@ -110,17 +121,33 @@ def read_calibration(path: str | Path) -> Calibration:
     """
     document = read_mapping(path)
     try:
-        if document.pop("format", None) != FORMAT:
-            raise ValueError(f"its format must be {FORMAT!r}")
-        thresholds = tuple(GuaranteedThreshold.from_dict(t) for t in document.pop("thresholds"))
-        found = Calibration(thresholds=thresholds, **{**document, "notes": tuple(document["notes"])})
-        if not is_number(found.temperature) or not 0 < found.temperature < np.inf:
-            raise ValueError("its temperature must be above 0")
-        return found
+        return _checked(document)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}"
         ) from error
+
+
+def _checked(document: dict[str, Any]) -> Calibration:
+    if document.pop("format", None) != FORMAT:
+        raise ValueError(f"its format must be {FORMAT!r}.")
+    fields = {field.name for field in dataclass_fields(Calibration)} - {"missing"}
+    if set(document) != fields:
+        raise ValueError(f"its keys must be {', '.join(sorted(fields))}.")
+    if not all(isinstance(document[name], list) for name in ("thresholds", "notes")):
+        raise ValueError("its thresholds and notes must be lists.")
+    thresholds = tuple(GuaranteedThreshold.from_dict(t) for t in document.pop("thresholds"))
+    found = Calibration(thresholds=thresholds, **{**document, "notes": tuple(document["notes"])})
+    texts = (found.split, found.hierarchy, *found.notes, *([] if found.weights is None else [found.weights]))
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("its split, hierarchy, weights and notes must be texts.")
+    if not all(isinstance(count, int) for count in (found.samples, found.temperature_samples)):
+        raise ValueError("its samples and temperature_samples must be whole numbers.")
+    if not is_number(found.temperature) or found.temperature <= 0:
+        raise ValueError("its temperature must be above 0.")
+    if not thresholds or any(t.hierarchy != found.hierarchy for t in thresholds):
+        raise ValueError("its thresholds must be at least one, all for its hierarchy.")
+    return found
 
 
 def calibration_of(run: Run) -> Calibration:
@@ -136,7 +163,12 @@ def calibration_of(run: Run) -> Calibration:
         raise ConfigError(
             f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
         )
-    found = read_calibration(path)
+    try:
+        found = read_calibration(path)
+    except FormatError as error:
+        raise FormatError(
+            f"{str(error).removesuffix(' Calibrate again.')} Calibrate again: {again}"
+        ) from error
     check_hierarchy(found, run.hierarchy, path, again)
     weights = weights_print(run)
     if found.weights != weights:
