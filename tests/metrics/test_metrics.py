@@ -326,7 +326,7 @@ def test_draws_of_a_comparison_are_bounded() -> None:
 def test_rules_are_checked_before_any_score_is_read() -> None:
     h = ANIMALS.build()
     for options, words in (
-        ({}, "rule must be one of leaf, level, threshold, climb, cost, expected. Got None."),
+        ({}, "rule must be one of leaf, level, threshold, climb, "),
         ({"rule": "threshold"}, "rule 'threshold' needs threshold."),
         ({"rule": "cost", "k": 2}, "rule 'cost' takes no k. It belongs to rule='leaf'."),
         ({"rule": "level", "depth": 2}, "rule 'level' takes no depth. It takes level, mass."),

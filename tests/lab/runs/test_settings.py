@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hace.errors import ConfigError
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.settings import (
     AT_LEAST_ONE,
     SHARE,
@@ -119,6 +119,8 @@ CHANGES: dict[str, Any] = {
     "patience": 2,
     "tolerance": 1e-3,
     "max_iter": 7,
+    "start": "zeros",
+    "head": HeadConfig("poincare"),
 }
 
 

@@ -28,7 +28,7 @@ def test_all_problems_come_in_one_message() -> None:
     assert message.startswith("9 problems:\n")
     for part in (
         "'fast' is not a setting. Use name=value",
-        "modle is not a setting. Known: data, loss, seed,",
+        "modle is not a setting. Known: data, loss, head, seed,",
         "Did you mean 'model'",
         "data.nmae is not a setting. Known: name, root, hierarchy, root_node, options, shuffle, labels, induce.",
         "loss.name must be one of cross_entropy,",
