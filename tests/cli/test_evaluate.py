@@ -83,13 +83,16 @@ def test_table_and_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         "ECE",
         "threshold 0.7",
         "best node of level 1",
-        "wrote results",
+        "The page: ",
     ):
         assert part in out
     assert "least cost, any rank, price 0.8" in out
     files = {path.name for path in (folder / "results").iterdir()}
     pictures = {"operating_curve.png", "risk_coverage.png", "reliability.png", "mistakes.png"}
-    assert files == {"report.json", "decisions.csv", "classes.csv", "mistakes.csv"} | pictures
+    tables = {"decisions.csv", "classes.csv", "mistakes.csv"}
+    assert files == {"report.html", "report.json"} | tables | pictures
+    assert out.startswith("z: right class in ")
+    assert [line.split(":")[0] for line in out.splitlines()[:3]] == ["z", "Mistakes", "Confidence"]
     for name in pictures:
         assert (folder / "results" / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     rows = list(
@@ -401,6 +404,7 @@ def test_a_full_disk_leaves_no_part_of_a_report(
     monkeypatch.setattr("hace.metrics.plots.draw_evaluation", full)
     assert cli.main("evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --out out".split()) == 2
     assert capsys.readouterr().err == (
+        "drawing the page and the pictures\n"
         "hace: Cannot write to out: No space left on device. Free some space and run the same command again; "
         "what is complete stays.\n"
     )

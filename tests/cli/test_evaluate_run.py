@@ -94,9 +94,10 @@ def test_a_run_says_again_what_its_result_says(
 
 def test_the_table_names_the_run(runs: dict[str, Run], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", "--run", str(runs["hace"].folder)]) == 0
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first == f"run {runs['hace'].id}, test samples"
-    assert second.startswith("40 samples, ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("HACE d=0.5, lr 2: right class in ")
+    assert lines[4] == f"run {runs['hace'].id}, test samples"
+    assert lines[5].startswith("40 samples, ")
 
 
 def test_other_splits(runs: dict[str, Run], evaluated: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_folder import check_out, write_results
+from hace.cli.evaluate_folder import EVALUATION_PAGE, check_out, write_results
 from hace.cli.evaluate_run import input_of_runs
 from hace.cli.evaluate_scores import Model, input_of_files
 from hace.cli.options import add_raw_cells
@@ -29,12 +29,14 @@ from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
+    from hace.metrics.comparison import Difference
     from hace.metrics.evaluation import Evaluation
+    from hace.metrics.sample_statistics import MetricKey
 
 DESCRIPTION = """\
 Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
-hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder of JSON, CSV
-and pictures as well.
+hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder with a page that
+opens from disk, JSON, CSV and pictures as well.
 """
 
 EXAMPLES = """\
@@ -135,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         metavar="FOLDER",
-        help="write report.json, decisions.csv, classes.csv, mistakes.csv and pictures there",
+        help="write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures there",
     )
     add_raw_cells(parser)
     add("--json", action="store_true", help="print the report as JSON instead of a table")
@@ -148,6 +150,8 @@ def run(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
     if args.out is not None:
         check_out(args.out)
+    from hace.metrics.summary_lines import summary_lines
+
     given = input_of_files(args) if args.run_folder is None else input_of_runs(args)
     h = given.hierarchy
     subset = None if args.subset is None else subset_of(args.subset, h)
@@ -175,9 +179,12 @@ def run(args: argparse.Namespace) -> None:
     if args.only_subset and inside is not None:
         report, other = report.of_samples(inside), other and other.of_samples(inside)
     found = given.about | report.to_dict()
-    text = [report.to_text()]
+    models = [
+        (model.name, e) for model, e in zip(given.models, (report, other), strict=False) if e is not None
+    ]
+    text = [*(line for name, e in models for line in summary_lines(e, name)), "", report.to_text()]
     if given.about:
-        text.insert(0, f"run {given.about['run']}, {given.about['split']} samples")
+        text.insert(-1, f"run {given.about['run']}, {given.about['split']} samples")
     sure = calibrations[0].promise
     if sure is not None:
         kept = calibrations[0].measured(report)
@@ -197,17 +204,27 @@ def run(args: argparse.Namespace) -> None:
             f"\nsubset of {len(subset)} classes; {outside:,} samples have their truth outside it"
             f"{' and are left out' if args.only_subset else ''}"
         )
+    differences = None
     if other is not None:
-        document, lines = comparison(report, other, given.models, args)
-        found["comparison"] = document
+        differences, found["comparison"], lines = comparison(report, other, given.models, args)
         text.append(lines)
     document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
     print(document if args.json else "\n".join(text))
     if args.out is not None:
         level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
-        names = (given.models[0].name, given.models[-1].name)
-        write_results(Path(args.out), report, other, document, level, names, raw=args.raw_cells)
-        print(f"wrote {args.out}", file=sys.stderr if args.json else sys.stdout)
+        out = Path(args.out)
+        facts = [
+            *((str(k), str(v)) for k, v in given.about.items()),
+            ("scores", ", ".join(m.source for m in given.models)),
+        ]
+        facts += [
+            ("samples", f"{len(report.samples):,}"),
+            ("hierarchy", repr(h)),
+            ("distance", args.distance),
+        ]
+        print("drawing the page and the pictures", file=sys.stderr)
+        write_results(out, models, document, level, facts=facts, differences=differences, raw=args.raw_cells)
+        print(f"The page: {(out / EVALUATION_PAGE).resolve()}", file=sys.stderr if args.json else sys.stdout)
 
 
 def within(subset: list[str], truth: np.ndarray, h: Hierarchy) -> np.ndarray:
@@ -220,8 +237,8 @@ def within(subset: list[str], truth: np.ndarray, h: Hierarchy) -> np.ndarray:
 
 def comparison(
     report: Evaluation, other: Evaluation, models: list[Model], args: argparse.Namespace
-) -> tuple[dict[str, Any], str]:
-    """The differences of two models, as JSON and as text."""
+) -> tuple[dict[MetricKey, Difference], dict[str, Any], str]:
+    """The differences of two models: as they are, as JSON and as text."""
     from hace.lab.runs.progress import progress
     from hace.metrics.comparison import compare, comparison_text
 
@@ -240,13 +257,13 @@ def comparison(
         }
         for (g, n), d in differences.items()
     ]
-    first, second = (model.source for model in models)
+    second = models[1].source
     text = (
-        f"\ncomparison: first {first}, second {second}; 95 % intervals of the change by "
+        f"\ncomparison: first {models[0].name}, second {models[1].name}; 95 % intervals of the change by "
         f"{args.replicates:,} paired bootstrap draws, * without 0\n\n{comparison_text(differences)}"
     )
     found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
-    return found, text
+    return differences, found, text
 
 
 def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, Any]]:

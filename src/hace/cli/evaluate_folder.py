@@ -1,8 +1,9 @@
-"""The folder that `hace evaluate --out` writes: JSON, tables and pictures, all of them or none."""
+"""The folder that `hace evaluate --out` writes: a page, JSON, tables and pictures, all of them or none."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,11 @@ from hace.files.tables import write_table
 from hace.files.writing import atomic_folder
 
 if TYPE_CHECKING:
+    from hace.metrics.comparison import Difference
     from hace.metrics.evaluation import Evaluation
+    from hace.metrics.sample_statistics import MetricKey
+
+EVALUATION_PAGE = "report.html"
 
 
 def check_out(out: str) -> None:
@@ -35,27 +40,31 @@ def check_out(out: str) -> None:
 
 def write_results(
     folder: Path,
-    report: Evaluation,
-    other: Evaluation | None,
+    models: Sequence[tuple[str, Evaluation]],
     document: str,
     level: int,
-    names: tuple[str, str],
     *,
+    facts: Sequence[tuple[str, str]] = (),
+    differences: Mapping[MetricKey, Difference] | None = None,
     raw: bool = False,
 ) -> None:
-    """Write the report, the tables and the pictures: all of them, or none.
+    """Write the page, the report as JSON, the tables and the pictures: all of them, or none.
 
     Args:
         folder: Where to.
-        report: The metrics of a model.
-        other: Those of the model it is compared with.
+        models: Name and metrics of a model, and of the one it is compared with.
         document: The report as JSON.
         level: The level of classes.csv.
-        names: What pictures call the models.
+        facts: What the page says of the data: term and text.
+        differences: Between the two models.
         raw: Whether text in tables is written unchanged, formulas included.
     """
-    from hace.metrics.plots import draw_evaluation
+    from hace.lab.report.evaluation_page import evaluation_page
+    from hace.metrics.plots import draw_evaluation, evaluation_figures
 
+    name, report = models[0]
+    other_name, other = models[1] if len(models) > 1 else ("", None)
+    figures = evaluation_figures(report, other, (name, other_name))
     tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
     if report.hierarchy.is_tree:
         tables["classes.csv"] = report.class_table(level).columns()
@@ -64,7 +73,9 @@ def write_results(
         for name, table in tables.items():
             with (temporary / name).open("w", newline="", encoding="utf-8") as file:
                 write_table(file, table, raw=raw)
-        draw_evaluation(report, temporary, other, names)
+        draw_evaluation(figures, temporary)
+        page = evaluation_page(models, figures, facts, differences)
+        (temporary / EVALUATION_PAGE).write_text(page, encoding="utf-8", newline="\n")
 
 
 def decision_columns(report: Evaluation) -> dict[str, list]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_scores import Calibrated, EvaluationInput, Model, file_model
+from hace.cli.evaluate_scores import Calibrated, EvaluationInput, Model, file_model, told_apart
 from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
@@ -55,7 +55,7 @@ def input_of_runs(args: argparse.Namespace) -> EvaluationInput:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, truth, labels, first.hierarchy, args))
     about = {"run": first.run.id, "split": first.split}
-    return EvaluationInput(first.hierarchy, truth, models, about)
+    return EvaluationInput(first.hierarchy, truth, told_apart(models), about)
 
 
 def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
@@ -88,9 +88,10 @@ def run_model(folder: str, scored: Rescored) -> Model:
     """A model by its run."""
     from hace.lab.runs.progress import progress
     from hace.lab.serve.calibration import calibration_of
+    from hace.lab.study.naming import run_title
 
     def evaluate(options: dict[str, Any]) -> Evaluation:
-        with progress(scored.run.id, "samples") as start:
+        with progress(run_title(scored.run.config), "samples") as start:
             return scored.report(**options, progress=start(len(scored.samples), 0))
 
     def calibrated(promise: tuple[float, str] | None) -> Calibrated:
@@ -100,7 +101,7 @@ def run_model(folder: str, scored: Rescored) -> Model:
         sure = found.promise(*promise, f"hace calibrate {folder}")
         return Calibrated(found.temperature, sure, no_test(scored.split, found.split))
 
-    return Model(folder, Path(folder).resolve().name, evaluate, calibrated)
+    return Model(folder, run_title(scored.run.config), evaluate, calibrated)
 
 
 def no_test(split: str, calibrated_on: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,13 @@ class EvaluationInput:
     about: dict[str, Any]
 
 
+def told_apart(models: list[Model]) -> list[Model]:
+    """Models with different names: those that share one add where they are from."""
+    if len({model.name for model in models}) == len(models):
+        return models
+    return [replace(model, name=f"{model.name} ({model.source})") for model in models]
+
+
 def input_of_files(args: argparse.Namespace) -> EvaluationInput:
     """Scores and labels from files."""
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
@@ -131,7 +138,8 @@ def input_of_files(args: argparse.Namespace) -> EvaluationInput:
     paths = [path for path in (args.scores, args.compare) if path is not None]
     if args.compare is not None and args.calibration is not None:
         raise ConfigError("--calibration must come without --compare: it belongs to the scores of one model.")
-    return EvaluationInput(h, truth, [file_model(path, truth, args.labels, h, args) for path in paths], {})
+    models = [file_model(path, truth, args.labels, h, args) for path in paths]
+    return EvaluationInput(h, truth, told_apart(models), {})
 
 
 def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:

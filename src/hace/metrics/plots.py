@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,43 +25,58 @@ _LEVELS = 8
 _DRAWS = 200  # of the samples, for the shaded intervals
 
 
-def draw_evaluation(
-    evaluation: Evaluation, folder: Path, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
-) -> list[Path]:
-    """Draw all plots of an evaluation, with a second model's curves if there is one.
+def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
+    """Write the plots of an evaluation as PNG files.
+
+    Args:
+        figures: of :func:`evaluation_figures`.
+        folder: where to write.
+
+    Returns:
+        The files.
+    """
+    files = [folder / f"{name}.png" for name in figures]
+    for path, figure in zip(files, figures.values(), strict=True):
+        figure.savefig(path, metadata={"Software": None})
+    return files
+
+
+def evaluation_figures(
+    evaluation: Evaluation, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
+) -> dict[str, Figure]:
+    """All plots of an evaluation, with a second model's curves if there is one.
 
     Args:
         evaluation: the model's evaluation.
-        folder: where to write.
         other: the second model's evaluation.
         names: what to call the two.
 
     Returns:
-        The files.
+        Figures by name. Without a second model, the reliability of calibrated scores is beside that of the raw ones.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError('Plots need matplotlib. Install it with: pip install "hace[report]".') from error
-    pictures = {
-        "operating_curve.png": (_operating, (6.4, 4.8)),
-        "risk_coverage.png": (_risk, (6.4, 4.8)),
-        "mistakes.png": (_mistakes, (11.0, 5.2)),
-    }
-    if evaluation.reliability:
-        pictures["reliability.png"] = (_reliability, (11.0, 5.6))
-    files = []
     both = [(evaluation, names[0] or "scores")] + (
         [(other, names[1] or "other")] if other is not None else []
     )
-    for name, (draw, size) in pictures.items():
-        figure = Figure(figsize=size, dpi=130, layout="constrained")
+    pictures = {
+        "operating_curve": (_operating, (6.4, 4.8), both),
+        "risk_coverage": (_risk, (6.4, 4.8), both),
+        "mistakes": (_mistakes, (11.0, 5.2), both),
+    }
+    if evaluation.reliability:
+        warm = [] if evaluation.calibrated is None else [(evaluation.calibrated, "calibrated")]
+        shown = both if other is not None else [(evaluation, "as scored"), *warm]
+        pictures["reliability"] = (_reliability, (11.0, 5.6), shown)
+    figures = {}
+    for name, (draw, size, models) in pictures.items():
+        figures[name] = figure = Figure(figsize=size, dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
-        draw(figure, both)
-        figure.savefig(folder / name, metadata={"Software": None})
-        files.append(folder / name)
-    return files
+        draw(figure, models)
+    return figures
 
 
 def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:

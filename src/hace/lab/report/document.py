@@ -60,6 +60,8 @@ class Document:
         verdicts: The answers.
         sections: In order.
         arenas: For the interactive drawing: title, hierarchy and sums of each arena.
+        about: Heading of the facts.
+        footer: With a place for the version.
     """
 
     title: str
@@ -68,6 +70,10 @@ class Document:
     verdicts: list[Verdict] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     arenas: list[dict[str, Any]] = field(default_factory=list)
+    about: str = "About this study: data, versions, command to reproduce"
+    footer: str = (
+        "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
+    )
 
     def tables(self) -> Iterator[ReportTable]:
         """All tables."""

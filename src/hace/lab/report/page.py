@@ -19,7 +19,6 @@ from hace.lab.report.latex import to_latex
 from hace.lab.report.render import ReportTable, code, markdown, to_csv, to_html, to_markdown
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
-FOOTER = "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
 
 
 def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
@@ -36,8 +35,9 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
         "verdict": verdict_html(document.verdicts, document.caution),
         "toc": toc,
         "sections": "\n".join(_section(s, bool(document.arenas)) for s in document.sections),
+        "about": e(document.about),
         "facts": f'<dl class="facts">{facts}</dl>',
-        "footer": e(FOOTER.format(version=version)),
+        "footer": e(document.footer.format(version=version)),
         "data": json_for_page(drawing_data(document, compared)),
         "sunburst-script": asset("hierarchy.js"),
         "script": asset("report.js", "hace.lab.report"),

@@ -1,0 +1,301 @@
+"""The page of an evaluation, in the style of a study's: headline, mistakes, levels, confidence, thresholds, sunburst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hace import environment
+from hace.draw import lay_out
+from hace.lab.report.arenas import BEST_NODE_BY_LEVEL
+from hace.lab.report.document import Document, Section
+from hace.lab.report.drawing import Picture, picture
+from hace.lab.report.nodes import ancestors_at, node_counts, samples_at
+from hace.lab.report.page import to_page
+from hace.lab.report.render import Entry, ReportTable
+from hace.lab.report.verdict import Verdict
+from hace.metrics.comparison import Difference
+from hace.metrics.evaluation import CARRIED_UP, Evaluation
+from hace.metrics.sample_statistics import MetricKey
+from hace.metrics.summary_lines import summary_lines, wilson
+
+_PAIRS = 15
+_FEW = 5  # samples of a class
+_THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+_FOOTER = "Made by hace {version}. Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
+_READING = (
+    "Accuracy at a level is that of the best class, carried up. Beside it is the other rule, the most probable node of the "
+    "level: by it under-confident models lose points that no user loses.",
+    "Intervals are 95 % intervals over the samples: of shares after Wilson, of differences from a paired bootstrap.",
+    "A threshold t answers with the deepest node whose probability is above t. An answer is false unless it is the truth or "
+    "an ancestor of it; no answer is never false. Detail is the share of the possible information that answers carry: 100 % "
+    "if all are classes, 0 % if all are the root.",
+    "Reliability compares the stated probability with the share of right answers; on the diagonal, confidence is what it says. "
+    "Choose a threshold on other samples than these: `hace calibrate` does, with a guarantee.",
+)
+
+_Figures = Mapping[str, Any]  # of hace.metrics.plots.evaluation_figures
+
+
+def evaluation_page(
+    models: Sequence[tuple[str, Evaluation]],
+    figures: _Figures,
+    facts: Sequence[tuple[str, str]] = (),
+    differences: Mapping[MetricKey, Difference] | None = None,
+) -> str:
+    """The page of a model, or of two on the same samples.
+
+    Args:
+        models: Name and evaluation of the model, and of the one it is compared with.
+        figures: The plots of `hace.metrics.plots.evaluation_figures`.
+        facts: What was evaluated: term and text.
+        differences: Of the second minus the first.
+    """
+    names = [name for name, _ in models]
+    document = Document(
+        " against ".join(names),
+        [*facts, *environment.config().items()],
+        about="About this evaluation: data, versions",
+        footer=_FOOTER,
+    )
+    document.verdicts = [_verdict(name, evaluation) for name, evaluation in models]
+    if differences:
+        document.verdicts.insert(0, _difference(models, differences))
+    _, first = models[0]
+    pictures = {name: _picture(name, figure) for name, figure in figures.items()}
+    if differences:
+        table = comparison_table(names, differences)
+        title = f"All metrics: {names[0]} and {names[1]}"
+        document.sections.append(Section("comparison", title, (table,), folded=True))
+    sections = (
+        Section("mistakes", "What confuses what", (_mistakes_table(first), pictures.get("mistakes"))),
+        Section("levels", "Right answers by level", (_levels_table(models),)) if first.level_titles else None,
+        Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
+        Section("thresholds", "What a threshold buys", _thresholds(first, pictures)),
+        Section("explore", "Explore the hierarchy", ()),
+        Section("reading", "How to read this page", (list(_READING),), folded=True),
+    )
+    for section in sections:
+        if section is not None:
+            kept = tuple(block for block in section.blocks if block is not None)
+            document.sections.append(Section(section.id, section.title, kept, folded=section.folded))
+    document.arenas = [_sunburst(models)]
+    compared = (names[0], names[1] if len(names) > 1 else "")
+    return to_page(document, compared, environment.config()["hace"])
+
+
+def _verdict(name: str, evaluation: Evaluation) -> Verdict:
+    first, *rest = summary_lines(evaluation, name)
+    said = first.removeprefix(f"{name}: ")
+    said = said[:1].upper() + said[1:]
+    return Verdict(
+        name, said, "part", lines=tuple(rest), doubts=tuple(_doubts(evaluation)), question="how good is it?"
+    )
+
+
+def _difference(
+    models: Sequence[tuple[str, Evaluation]], differences: Mapping[MetricKey, Difference]
+) -> Verdict:
+    """The card that compares two models: accuracy, coarse answers and mistakes, each with its interval."""
+    (first, evaluation), (second, _) = models
+    top1 = differences["leaves", "top-1"]
+    known = top1.low > 0 or top1.high < 0
+    better = second if top1.value > 0 else first
+    answer = f"{better} is right more often." if known else "No difference in accuracy is shown."
+    lines = [_change("Right class", top1, percent=True)]
+    if len(evaluation.level_titles) > 1:
+        title = evaluation.level_titles[-2]
+        lines.append(_change(f"Right {title}", differences[CARRIED_UP, title], percent=True))
+    lines.append(_change("Severity of mistakes", differences["leaves", "severity"], percent=False))
+    doubt = (
+        "One run each: the intervals are over samples, not over seeds. Another seed may differ by as much."
+    )
+    return Verdict(
+        f"{first}, then {second}",
+        answer,
+        "part" if known else "open",
+        lines=tuple(lines),
+        doubts=(doubt,),
+        question="which is better?",
+    )
+
+
+def _change(name: str, d: Difference, *, percent: bool) -> str:
+    """A metric of two models and its change, in a sentence."""
+    scale, digits, unit, points = (100, 1, " %", "points ") if percent else (1, 3, "", "")
+    if np.isnan(d.low):
+        return f"{name}: unknown."
+    values = f"{scale * d.first:.{digits}f}{unit} to {scale * d.second:.{digits}f}{unit}"
+    gap, low, high = (f"{scale * value:+.{digits}f}" for value in (d.value, d.low, d.high))
+    word = "" if d.low > 0 or d.high < 0 else ", which includes 0"
+    return f"{name}: {values}, {gap} {points}[{low}, {high}]{word}."
+
+
+def _doubts(e: Evaluation) -> list[str]:
+    found = []
+    counts = np.bincount(e.samples.truth, minlength=e.hierarchy.num_nodes)[e.hierarchy.leaf_nodes]
+    none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < _FEW)).sum())
+    if none:
+        found.append(f"{none:,} of {len(counts):,} classes have no sample here: nothing is known of them.")
+    if few:
+        found.append(
+            f"{few:,} of {len(counts):,} classes have fewer than {_FEW} samples: their own numbers mean little."
+        )
+    gap = float(np.mean(e.samples.confidence)) - (1 - e.mistakes / max(len(e.samples), 1))
+    if e.calibrated is None and abs(gap) > 0.05:
+        found.append(
+            f"Stated confidence is off by {100 * abs(gap):.0f} points on average, so a threshold does not mean what it says: "
+            "`hace calibrate` mends that on held-out samples."
+        )
+    return found
+
+
+def _picture(name: str, figure: Any) -> Picture:
+    captions = {
+        "operating_curve": "What a threshold buys: each point is a threshold t on the probability of the deepest node that is "
+        "answered.",
+        "risk_coverage": "The share of mistakes when only the most confident samples are answered.",
+        "mistakes": "Where mistakes meet the truth, and the most frequent ones.",
+        "reliability": "Stated probability against the share of right answers, by level; bars are shares of samples.",
+    }
+    return picture(figure, name, captions[name], captions[name], wide=name in ("mistakes", "reliability"))
+
+
+def _mistakes_table(e: Evaluation) -> ReportTable | str:
+    if not e.mistakes:
+        return "No mistakes."
+    h, table = e.hierarchy, e.confusion.pair_columns()
+    samples = np.bincount(e.samples.truth, minlength=h.num_nodes)
+    rows = []
+    for i, (truth, _, count) in enumerate(e.confusion.pairs[:_PAIRS].tolist()):
+        lca = table["lca"][i]
+        rows.append(
+            (
+                Entry(table["truth_name"][i]),
+                Entry(table["answer_name"][i] or "no answer"),
+                Entry(f"{count:,}", f"of {samples[truth]:,}"),
+                Entry(f"{100 * table['share_of_mistakes'][i]:.1f} %"),
+                Entry("root" if lca is None else h.name(lca)),
+            )
+        )
+    heads = ("truth", "answer", "samples", "share of mistakes", "meet at")
+    return ReportTable("mistakes", "The most frequent mistakes", (heads,), tuple(rows), stub=2)
+
+
+def _levels_table(models: Sequence[tuple[str, Evaluation]]) -> ReportTable:
+    rows = []
+    for k, title in enumerate(models[0][1].level_titles):
+        cells = [Entry(title)]
+        for _, e in models:
+            carried = e.hierarchy.level_nodes(k + 1)
+            right = int((carried[e.samples.answers] == carried[e.samples.truth]).sum())
+            cells += [
+                _share(right, len(e.samples)),
+                Entry(f"{100 * e.values[BEST_NODE_BY_LEVEL, title]:.1f} %"),
+            ]
+        rows.append(tuple(cells))
+    names = [name for name, _ in models for _ in range(2)]
+    rules = ["best class, carried up", "best node of the level"] * len(models)
+    heads = (("", *names), ("level", *rules)) if len(models) > 1 else (("level", *rules),)
+    return ReportTable("levels", "Share of samples with the right node at a level", heads, tuple(rows))
+
+
+def _share(right: int, samples: int) -> Entry:
+    if not samples:
+        return Entry("")
+    low, high = wilson(right, samples)
+    return Entry(f"{100 * right / samples:.1f} %", f"[{100 * low:.1f}, {100 * high:.1f}]")
+
+
+def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
+    if not e.level_titles:
+        return (
+            "On a DAG a node has no single ancestor at a level, so there is no diagram by level.",
+            pictures["risk_coverage"],
+        )
+    rows = []
+    for title, diagram in e.reliability.items():
+        after = None if e.calibrated is None else e.calibrated.reliability[title]
+        said = [Entry(title), Entry(f"{100 * diagram.ece:.1f} %")]
+        rows.append(
+            (
+                *said,
+                Entry("not calibrated", soft=True) if after is None else Entry(f"{100 * after.ece:.1f} %"),
+            )
+        )
+    heads = ("level", "calibration error (ECE)", "after one temperature")
+    warm = (
+        "" if e.temperature is None else f" One temperature, {e.temperature:.3g}, fitted on held-out samples."
+    )
+    missing = (
+        "" if e.calibrated is not None else " `hace calibrate` fits one temperature on held-out samples."
+    )
+    table = ReportTable(
+        "calibration", "Mean difference between stated confidence and accuracy", (heads,), tuple(rows)
+    )
+    words = f"How far the stated probability of the best node of a level is from the share of right answers.{warm}{missing}"
+    return (words, table, pictures["reliability"], pictures["risk_coverage"])
+
+
+def _thresholds(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
+    shown = e.calibrated or e
+    curve = shown.operating_curve
+    rows = []
+    for threshold in _THRESHOLDS:
+        at = int(np.argmin(np.abs(curve.thresholds - threshold)))
+        values = (curve.precision[at], curve.answered[at], curve.answer_precision[at], curve.specificity[at])
+        rows.append((Entry(f"{threshold:g}"), *(Entry("" if v != v else f"{100 * v:.1f} %") for v in values)))
+    heads = (
+        "threshold",
+        "samples without a false answer",
+        "samples with an answer",
+        "true among these",
+        "detail",
+    )
+    title = f"Answers of the deepest node above a threshold{', calibrated scores' if shown is not e else ''}"
+    return (ReportTable("thresholds", title, (heads,), tuple(rows)), pictures["operating_curve"])
+
+
+def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Difference]) -> ReportTable:
+    """Every metric of two models, and the change with its interval; faint where that includes 0."""
+    rows, blocks, heading = [], [], ""
+    for (group, name), d in differences.items():
+        if group != heading:
+            blocks.append(len(rows))
+        if np.isnan(d.low):
+            continue
+        clear = d.low > 0 or d.high < 0
+        change = Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not clear)
+        rows.append(
+            (
+                Entry(group if group != heading else ""),
+                Entry(name),
+                Entry(f"{d.first:.4f}"),
+                Entry(f"{d.second:.4f}"),
+                change,
+            )
+        )
+        heading = group
+    heads = (("", "metric", *names, "change"),)
+    remark = (
+        "95 % intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
+    )
+    return ReportTable(
+        "comparison", "All metrics", heads, tuple(rows), stub=2, remarks=(remark,), blocks=tuple(blocks)
+    )
+
+
+def _sunburst(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Any]:
+    h = models[0][1].hierarchy
+    table = ancestors_at(lay_out(h).parent)
+    truth = models[0][1].samples.truth
+    methods = {}
+    for name, e in models:
+        counts = node_counts(table, truth, [e.samples.answers])
+        went = [[number for pair in pairs for number in pair] for pairs in counts.went]
+        top1 = 1 - e.mistakes / max(len(truth), 1)
+        methods[name] = {"seeds": 1, "top1": top1, "right": counts.right.tolist(), "went": went}
+    where = f"{len(truth):,} samples"
+    return {"title": where, "hierarchy": h, "samples": samples_at(table, truth).tolist(), "methods": methods}

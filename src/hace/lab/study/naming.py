@@ -1,0 +1,40 @@
+"""What people call a run: its method, its learning rate, and a seed if it is not the first."""
+
+from __future__ import annotations
+
+from hace.lab.runs.config import LossConfig, RunConfig
+from hace.lab.study.methods import METHODS
+from hace.losses.registry import loss_parameters
+
+
+def run_title(config: RunConfig) -> str:
+    """A run by name.
+
+    Example:
+        >>> from hace.lab.runs.config import ProbeConfig
+        >>> run_title(ProbeConfig(loss=LossConfig("hace", {"dilution": 0.5}), lr=16.0))
+        'HACE d=0.5, lr 16'
+        >>> run_title(ProbeConfig(loss=LossConfig("soft_label", {"beta": 4.0}), lr=0.5, seed=2))
+        'soft_label beta=4, lr 0.5, seed 2'
+    """
+    tree = "" if config.data.shuffle is None else ", shuffled tree"
+    tree += "" if config.data.induce is None else ", induced tree"
+    seed = f", seed {config.seed}" if config.seed else ""
+    return f"{_loss_title(config.loss)}{tree}, lr {config.lr:g}{seed}"
+
+
+def _loss_title(loss: LossConfig) -> str:
+    """The title of the method with this loss, and its dilution; a loss of no method by its name and options."""
+    dilution = loss.options.get("dilution") if "dilution" in loss_parameters(loss.name) else None
+    shown = "" if dilution is None else f" d={dilution:g}"
+    for method in METHODS.values():
+        if method.shuffled or method.induced or method.drops or method.tuned:
+            continue
+        if method.loss_at(dilution if method.diluted else None) == loss:
+            head, comma, rest = method.title.partition(",")
+            return f"{head}{shown}{comma}{rest}"
+    default = LossConfig(loss.name).options
+    changed = {k: v for k, v in loss.options.items() if k not in default or default[k] != v}
+    return " ".join(
+        [loss.name, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())]
+    )

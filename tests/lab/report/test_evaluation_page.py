@@ -1,0 +1,115 @@
+"""The page of an evaluation: what its cards and tables say, counted again by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from hace import Hierarchy, evaluate, predict
+from hace.metrics.comparison import compare
+from hace.metrics.evaluation import Evaluation
+from hace.metrics.summary_lines import summary_lines, wilson
+from tests.report_studies import ANIMALS, animals
+
+pytest.importorskip("matplotlib")
+
+from hace.lab.report.evaluation_page import evaluation_page
+from hace.metrics.plots import evaluation_figures
+
+
+def scored(gain: float, seed: int = 0, rows: int = 90) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(rows) % len(ANIMALS)
+    z = rng.normal(size=(rows, len(ANIMALS)))
+    z[np.arange(rows), y] += gain
+    return z, y
+
+
+def page_of(*models: tuple[str, Evaluation]) -> str:
+    others = [e for _, e in models[1:]]
+    figures = evaluation_figures(models[0][1], *others, names=(models[0][0], models[-1][0]))
+    gaps = compare(models[0][1], others[0], replicates=50) if others else None
+    return evaluation_page(models, figures, [("run", "<b>x</b>")], gaps)
+
+
+def test_the_three_lines_are_counts() -> None:
+    h = animals()
+    z, y = scored(1.5)
+    best = z.argmax(axis=1)
+    wrong = best != y
+    families = [above for _, above in ANIMALS.values()]
+    within = np.array([families[a] == families[b] for a, b in zip(best, y, strict=True)])
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    first, second, third = summary_lines(evaluate(z, y, h), "mine")
+    assert f"mine: right class in {100 * (1 - wrong.mean()):.1f} % of 90 samples" in first
+    assert f"right level 1 in {100 * within.mean():.1f} %." in first
+    assert f"Mistakes: {wrong.sum()}; {100 * within[wrong].mean():.0f} % stay within" in second
+    stated, gap = p.max(axis=1).mean(), p.max(axis=1).mean() - (1 - wrong.mean())
+    side = "high" if gap > 0 else "low"
+    assert (
+        third
+        == f"Confidence: {100 * stated:.1f} % stated on average, {100 * abs(gap):.1f} points too {side}."
+    )
+
+
+def test_the_interval_of_a_share() -> None:
+    """Wilson's interval holds the shares whose test at 5 % does not reject what was seen."""
+    for right, samples in ((0, 10), (7, 10), (500, 600)):
+        low, high = wilson(right, samples)
+        for share in (low, high):
+            z = abs(right / samples - share) / max(np.sqrt(share * (1 - share) / samples), 1e-12)
+            assert share < 1e-12 or z == pytest.approx(1.959964, rel=1e-6)
+
+
+def test_tables_hold_what_was_counted_and_names_are_only_text() -> None:
+    h = animals()
+    z, y = scored(1.5)
+    page = page_of(("mine", evaluate(z, y, h)))
+    assert "<b>&" not in page
+    assert "<b>x</b>" not in page
+    sure = predict(z, h, "threshold", threshold=0.9)
+    above = [set(h.ancestors(leaf)) | {leaf} for leaf in h.leaves]
+    true = np.mean([node in above[t] for node, t in zip(sure.ids, y, strict=True)])
+    row = re.search(r"<th[^>]*>0.9</th>(.*?)</tr>", page)
+    assert row is not None
+    assert f">{100 * true:.1f} %<" in row.group(1)
+    data = json.loads(page.split('id="report-data">')[1].split("</script>")[0])
+    (place,) = data["places"]
+    tree = data["trees"][place["tree"]]
+    cats = tree["names"].index("cat")
+    truth_cats = [i for i, t in enumerate(y) if list(ANIMALS.values())[t][1] == "cat"]
+    right = sum(list(ANIMALS.values())[z[i].argmax()][1] == "cat" for i in truth_cats)
+    assert (place["samples"][cats], place["methods"]["mine"]["right"][cats]) == (len(truth_cats), right)
+
+
+def test_two_models_have_a_card_that_compares_them() -> None:
+    h = animals()
+    good, bad = (evaluate(*scored(gain), h) for gain in (3.0, 0.5))
+    page = page_of(("bad", bad), ("good", good))
+    cards = page.split('<article class="card')[1:]
+    assert [re.findall(r'class="where">([^<]*)<', card)[0] for card in cards] == [
+        "bad, then good: which is better?",
+        "bad: how good is it?",
+        "good: how good is it?",
+    ]
+    assert "good is right more often." in cards[0]
+    assert "One run each" in cards[0]
+    same = page_of(("one", good), ("two", good))
+    assert "No difference in accuracy is shown." in same
+
+
+def test_a_dag_and_calibrated_scores() -> None:
+    edges = [("a", "x"), ("b", "x"), ("a", "y"), ("b", "z")]
+    h = Hierarchy.from_edges(edges, leaves=["x", "y", "z"])
+    page = page_of(("dag", evaluate(np.eye(3), [0, 1, 1], h)))
+    assert "On a DAG" in page
+    z, y = scored(2.0)
+    cold = evaluate(z, y, animals())
+    warm = cold.with_calibrated(evaluate(2 * z, y, animals()), 0.5)
+    page = page_of(("mine", warm))
+    assert "One temperature, 0.5, fitted on held-out samples." in page
+    ece = {e: f"{100 * e.reliability['level 2'].ece:.1f} %" for e in (cold, warm.calibrated) if e is not None}
+    assert all(f">{text}<" in page for text in ece.values())
