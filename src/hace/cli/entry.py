@@ -80,6 +80,7 @@ COMMANDS = (
         "hace.cli.report",
         "the number of studies in one report",
     ),
+    Command("export", "write a finished run as one file", "hace.cli.export", "the size of the model"),
     Command(
         "calibrate",
         "make confidence mean something, and answers keep a promise",

@@ -61,7 +61,7 @@ class Backbone:
         """The features of preprocessed images: (B, 3, size, size) to (B, dims), float32, on the model's device."""
         images = images.to(self.device, non_blocking=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bf16"):
-            return _pooled(self.model, images, self.pool).float()
+            return pooled(self.model, images, self.pool).float()
 
     @property
     def num_parameters(self) -> int:
@@ -104,7 +104,7 @@ def load_backbone(
     _check_name(name, timm)
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
     image_size = image_size or family.get("image_size")
-    model = _create(timm, name, image_size, pretrained=checkpoint is None)
+    model = bare_model(timm, name, image_size, pretrained=checkpoint is None)
     if checkpoint is not None:
         fill(model, read_state_dict(checkpoint), checkpoint)
     model = model.to(device).eval().requires_grad_(False)
@@ -115,7 +115,7 @@ def load_backbone(
     preprocessing = {key: list(v) if isinstance(v, tuple) else v for key, v in sorted(config.items())}
     with torch.inference_mode():
         try:
-            probe = _pooled(model, torch.zeros(1, *config["input_size"], device=device), pool)
+            probe = pooled(model, torch.zeros(1, *config["input_size"], device=device), pool)
         except (AssertionError, RuntimeError) as error:  # a size that the model's patches do not divide
             raise ConfigError(
                 f"{name} cannot take images of {config['input_size'][1]} px: {error}"
@@ -163,7 +163,7 @@ def _check_name(name: str, timm: Any) -> None:
         )
 
 
-def _create(timm: Any, name: str, image_size: int | None, pretrained: bool) -> nn.Module:
+def bare_model(timm: Any, name: str, image_size: int | None, pretrained: bool) -> nn.Module:
     """The model without classifier. Its random initialisation, overwritten later, leaves the global generator alone."""
     fixed = getattr(timm.get_pretrained_cfg(name), "fixed_input_size", False)
     size = {"img_size": image_size} if image_size and fixed else {}
@@ -193,7 +193,7 @@ def _unreachable(name: str, timm: Any, error: Exception) -> str:
     )
 
 
-def _pooled(model: Any, images: Tensor, pool: str) -> Tensor:
+def pooled(model: Any, images: Tensor, pool: str) -> Tensor:
     """(B, 3, s, s) to (B, dims) by the model's own pooling, its class token, or the mean over positions."""
     if pool == "auto":
         return model(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
@@ -119,7 +120,20 @@ def read_calibration(path: str | Path) -> Calibration:
     Raises:
         FormatError: It is damaged, or not a calibration.
     """
-    document = read_mapping(path)
+    return parse_calibration(read_mapping(path), path)
+
+
+def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibration:
+    """A calibration from plain values.
+
+    Args:
+        document: What :meth:`Calibration.to_dict` gave.
+        path: What messages call it.
+
+    Raises:
+        FormatError: It is damaged, or not a calibration.
+    """
+    document = dict(document)
     try:
         return _checked(document)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:

@@ -123,11 +123,17 @@ class Predictor:
     def from_run(
         cls, folder: str | Path, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
     ) -> Predictor:
-        """The model of a run directory.
+        """The model of a run directory, or of a file that `hace export` wrote.
 
         Raises:
             FormatError: Not a finished run, or a damaged one.
         """
+        if is_exported(folder):
+            from hace.lab.serve.exported import ExportedPredictor
+
+            if checkpoint is not None:
+                raise ConfigError(f"checkpoint must come with a run: {folder} has its weights.")
+            return ExportedPredictor(folder)
         return cls(open_finished(folder), checkpoint=checkpoint, device=device)
 
     def __repr__(self) -> str:
@@ -245,7 +251,12 @@ class Predictor:
         """
         if asked.accuracy is None:
             return None
-        return self.calibration.promise(asked.accuracy, asked.of, f"hace calibrate {self.run.folder}")
+        return self.calibration.promise(asked.accuracy, asked.of, self._calibrate)
+
+    @property
+    def _calibrate(self) -> str:
+        """The command that calibrates it."""
+        return f"hace calibrate {self.run.folder}"
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -285,6 +296,12 @@ class Predictor:
                     + "\n  ".join(different)
                 )
         return self.model
+
+
+def is_exported(path: str | Path) -> bool:
+    """Whether a path is that of an exported model: a file, or a folder with config.json and model.safetensors."""
+    path = Path(path)
+    return path.is_file() or ((path / "config.json").is_file() and (path / "model.safetensors").is_file())
 
 
 def broken_message(broken: Sequence[Broken], total: int) -> str:
