@@ -37,26 +37,40 @@ INLINE double label_sum(const Job *job, const float *z, int64_t y) {
     return sum;
 }
 
-/* Forward: exponentials of the classes' logits less the label's, 0 at inner nodes. The label's own term is 1, so that no sum
-   along its path can underflow; one that overflows shows in the sum of all. */
-INLINE void terms_down(const Job *job, const float *const *x, const d8 *shift, d8 *stack, v8 *cell) {
+typedef struct {
+    d8 above, below; /* what ancestors hand down; the sum of what is below the open node */
+    int64_t node;    /* the open node */
+} Level; /* of the walk through the tree, one for each level and one for all */
+
+/* Closes open nodes down to a depth: their subtrees are complete, so their sums are final. */
+INLINE int64_t close_to(Level *level, int64_t depth, int64_t to, v8 *cell) {
+    for (; depth > to; depth--) {
+        narrow(&level[depth].below, &cell[level[depth - 1].node]);
+        level[depth - 1].below += level[depth].below;
+    }
+    return depth;
+}
+
+/* One pass forward: exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes, that of
+   all in level[0].below. The label's own term is 1, so that no sum along its path can underflow; one that overflows shows in
+   the sum of all. */
+INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, Level *level, v8 *cell) {
     const int64_t n = job->nodes;
-    const float own[2] = {0, -INFINITY};
     const vfloat most = (vfloat){0} + 88.0f;
-    stack[0] = (d8){0} - *shift;
+    int64_t depth = 0; /* how many nodes are open */
+    level[0].above = (d8){0} - *shift;
+    level[0].below = (d8){0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t width = start + TILE < n ? TILE : n - start;
         v8 *tile = cell + start;
         to_cells(x, start, width, tile);
         for (int64_t c = 0; c < width; c++) {
-            const int inner = is_inner(job->level, start + c, n);
+            Level *here = level + job->level[start + c];
             d8 z, sum;
-            v8 logit;
             widen(&tile[c], &z);
-            sum = z + stack[job->level[start + c]];
-            stack[job->level[start + c] + 1] = stack[job->level[start + c]] + job->sharing * z;
-            narrow(&sum, &logit);
-            tile[c] = logit + own[inner];
+            sum = z + here->above;
+            here[1].above = here->above + job->sharing * z;
+            narrow(&sum, &tile[c]);
         }
         float *lane = (float *)tile;
         vfloat v;
@@ -75,17 +89,21 @@ INLINE void terms_down(const Job *job, const float *const *x, const d8 *shift, d
             exponential(&v);
             memcpy(lane + i, &v, GROUP * sizeof(float));
         }
+        for (int64_t c = 0; c < width; c++) {
+            const int32_t l = job->level[start + c];
+            depth = close_to(level, depth, l, cell);
+            if (is_inner(job->level, start + c, n)) {
+                level[l].node = start + c;
+                level[l + 1].below = (d8){0};
+                depth = l + 1;
+            } else {
+                d8 term;
+                widen(&tile[c], &term);
+                level[l].below += term;
+            }
+        }
     }
-}
-
-/* Backward: the sum of each subtree, and of all in stack[0]. */
-INLINE void sums_of_terms(const Job *job, d8 *stack, int64_t levels, v8 *cell) {
-    for (int64_t l = 0; l <= levels + 1; l++) stack[l] = (d8){0};
-    for (int64_t v = job->nodes - 1; v >= 0; v--) {
-        d8 sum;
-        close_subtree(stack, job->level[v], &cell[v], &sum);
-        narrow(&sum, &cell[v]);
-    }
+    close_to(level, depth, 0, cell);
 }
 
 typedef struct {
@@ -194,7 +212,7 @@ INLINE void sums_up(const Job *job, const float *restrict grad, float *restrict 
 }
 
 typedef struct {
-    d8 *stack;                /* (levels + 2) */
+    Level *level;             /* (levels + 2) */
     v8 *cell;                 /* (nodes) */
     Step *path;               /* (GROUP, levels + 1) */
     Piece *piece;             /* (GROUP, 2 levels + 3) */
@@ -234,16 +252,16 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         if (quick[r]) shift[r] = label_sum(job, x[r], job->target[b + r]);
         quick[r] &= fabs(shift[r]) < 1e30;
     }
-    terms_down(job, x, &shift, s->stack, s->cell);
-    sums_of_terms(job, s->stack, levels, s->cell);
-    for (int r = 0; r < count; r++) quick[r] &= s->stack[0][r] < MOST;
+    terms_and_sums(job, x, &shift, s->level, s->cell);
+    const d8 all = s->level[0].below;
+    for (int r = 0; r < count; r++) quick[r] &= all[r] < MOST;
     for (int r = 0; r < count; r++) {
         Step *path = s->path + r * (levels + 1);
         piece[r] = s->piece + r * (2 * levels + 3);
         if (!quick[r]) continue;
         length[r] = walk(job, job->target[b + r], path);
         for (int64_t j = 0; j < length[r]; j++) path[j].sum = s->cell[path[j].node][r];
-        loss[r] = sum_factors(job, s->stack[0][r], scale, path, length[r], piece[r]);
+        loss[r] = sum_factors(job, all[r], scale, path, length[r], piece[r]);
     }
     if (!job->grad) return;
     write_rows(job, b, quick, count, s->cell, piece);
@@ -258,10 +276,10 @@ EVERY_CPU static void sum_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n);
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    SumScratch s = {.stack = cells(levels + 2, sizeof(d8)), .cell = cells(n, sizeof(v8)),
+    SumScratch s = {.level = cells(levels + 2, sizeof(Level)), .cell = cells(n, sizeof(v8)),
                     .path = cells(GROUP * (levels + 1), sizeof(Step)),
                     .piece = cells(GROUP * (2 * levels + 3), sizeof(Piece))};
-    share->failed = !s.stack || !s.cell || !s.path || !s.piece;
+    share->failed = !s.level || !s.cell || !s.path || !s.piece;
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         int quick[GROUP];
@@ -280,7 +298,7 @@ EVERY_CPU static void sum_rows(Share *share) {
             job->loss[b + r] = (float)(scale * loss[r]); /* nan where the mean has nothing to divide by */
         }
     }
-    free(s.stack), free(s.cell), free(s.path), free(s.piece);
+    free(s.level), free(s.cell), free(s.path), free(s.piece);
     free(s.row), free(s.terms), free(s.above), free(s.shifts), free(s.lse);
 }
 
