@@ -67,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--widen",
         metavar="N",
         type=int,
-        default=2,
         help="rates to add on each side, for all methods alike, while one chooses the edge (default: 2; 0: none)",
     )
     what.add_argument("--seeds", metavar="K", type=int, help="number of seeds, instead of the study's")

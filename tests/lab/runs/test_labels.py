@@ -68,7 +68,8 @@ def test_levels_by_number_and_name() -> None:
     assert [h.nodes[v] for v in coarse_nodes(h, "family")[h.leaf_nodes]] == ["b", "c", "e"]
     for to in ("familiy", 3, 0, -1):
         with pytest.raises(
-            ConfigError, match=r"labels\.to must be one of parent, top, order, family, or a level"
+            ConfigError,
+            match=r"labels\.to, --coarse-to\) must be one of parent, top, order, family, or a level",
         ):
             coarse_nodes(h, to)
 

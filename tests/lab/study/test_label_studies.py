@@ -41,7 +41,7 @@ def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
     found = cells("mixed-labels", seeds=1, shares=(0.0, 0.8), coarse_to="top")
     assert {cell.key.labels for cell in found} == {"", "80 % top"}
-    assert {len(cell.candidates) for cell in found} == {12}
+    assert {len(cell.candidates) for cell in found} == {6}
     for cell in found:
         labels = cell.config.data.labels
         drops = METHODS[cell.key.method].drops
@@ -56,7 +56,8 @@ def test_few_and_wrong_labels() -> None:
     assert list(dict.fromkeys(cell.key.labels for cell in few)) == [
         "", "1 a class", "1 a class + parent", "5 a class", "5 a class + parent",
     ]  # fmt: skip
-    assert {len(cell.candidates) for cell in few} == {4}
+    assert {len(cell.candidates) for cell in few} == {3}
+    assert {cell.widen for cell in few} == {(0, 0)}  # synthetic data show how it works, and quickly
     wrong = cells("noisy-labels", seeds=1, shares=(0.4,), methods=("sce",))
     assert [cell.config.data.labels for cell in wrong] == [
         LabelsConfig(), LabelsConfig(wrong=0.4), LabelsConfig(wrong=0.4, within="anywhere"),
@@ -74,11 +75,28 @@ def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None
 @pytest.mark.parametrize(
     ("preset", "options", "message"),
     [
-        ("demo", {"shares": (0.5,)}, "--shares must come with a study of labels"),
-        ("mixed-labels", {"fine": (1,)}, "--fine must come with a study of labels"),
-        ("noisy-labels", {"coarse_to": "top"}, "--coarse-to must come with a study of labels"),
-        ("mixed-labels", {"shares": (1.5,)}, "coarse must be at least 0 and less than 1. Got 1.5."),
-        ("low-shot", {"fine": (1.5,)}, "fine must be an integer or nothing. Got 1.5."),
+        (
+            "low-shot",
+            {"shares": (0.5,)},
+            "--shares must come with mixed-labels or noisy-labels. Got low-shot.",
+        ),
+        ("mixed-labels", {"fine": (1,)}, "--fine must come with low-shot. Got mixed-labels."),
+        (
+            "noisy-labels",
+            {"coarse_to": "top"},
+            "--coarse-to must come with mixed-labels or low-shot. Got noisy-labels.",
+        ),
+        (
+            "mixed-labels",
+            {"shares": (1.0,)},
+            "--shares must be percentages, 0 or from 1 to less than 100. Got 100.",
+        ),
+        (
+            "mixed-labels",
+            {"shares": (0.008,)},
+            "less than 100. Got 0.8: did you mean 80?",
+        ),
+        ("low-shot", {"fine": (1, 1.5)}, "--fine must be whole numbers of at least 1. Got 1, 1.5."),
         ("demo", {"decays": (-1.0,)}, "--decays must be 0 or more. Got -1."),
     ],
 )
@@ -88,6 +106,21 @@ def test_options_that_do_not_fit(preset: str, options: dict, message: str) -> No
     assert message in str(caught.value)
 
 
+def test_a_level_that_the_data_do_not_have_is_found_before_anything_runs() -> None:
+    with pytest.raises(
+        ConfigError, match=r"must be one of parent, top, or a level from 1 to \d\. Got 'genus'\."
+    ):
+        cells("mixed-labels", coarse_to="genus")
+
+
+def test_shares_of_data_whose_labels_are_mixed_already() -> None:
+    data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
+    with pytest.raises(
+        ConfigError, match="--shares must hold 0, the labels as they are: some training samples of synth"
+    ):
+        cells("mixed-labels", data, shares=(0.8,))
+
+
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
     small = "--seeds 1 --methods sce,conditional,sce_drop --rates 8,32 --decays 0 --epochs-scale 0.1 --shares 0,80"
@@ -95,7 +128,7 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", study]) == 0
     out = capsys.readouterr().out
     assert "80 % parent: " in out
-    assert "over dropping them with SCE, coarse labels dropped" in out
+    assert "points against SCE, coarse labels dropped; best method: " in out
     page = (tmp_path / "study" / "report" / "report.html").read_text()
     assert (
         page.index('id="verdict"')
@@ -147,7 +180,7 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
     said = list(answer_lines(question))
-    assert said[1].startswith("50 % parent: Use them: conditional softmax is +")
+    assert said[1].startswith("50 % parent: Use them: conditional softmax has +")
     assert "ahead of SCE" in said[1]
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
@@ -160,7 +193,9 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     assert headline(question) == "pets, backbone: drop the coarse labels."
     lines = list(answer_lines(question))
     assert lines[1].startswith("1 a class + parent: Drop them: ")
-    assert "with SCE; best method: " in lines[1]  # of the same labels alone, in another arena
+    assert (
+        "points against SCE, coarse labels dropped; best method: " in lines[1]
+    )  # of the same labels alone, in another arena
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
     assert "makes no difference that this study shows" in headline(level)

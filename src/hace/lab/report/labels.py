@@ -169,6 +169,8 @@ def headline(question: LabelQuestion) -> str:
         words = "drop the coarse labels"
     elif not any(gain.excludes_zero for gain in gains):
         words = "using or dropping the coarse labels makes no difference that this study shows"
+    elif not any(gain.excludes_zero and gain.value < 0 for gain in gains):
+        words = "use the coarse labels; where it does not show a gain, it shows no loss"
     else:
         words = "whether to use the coarse labels depends on how many there are"
     return f"{question.title}: {words}."
@@ -181,9 +183,9 @@ def answer_lines(question: LabelQuestion) -> Iterator[str]:
         if answer.dropping is not None:
             name, gain = answer.dropping
             verdict = "Level" if not gain.excludes_zero else "Use them" if gain.value > 0 else "Drop them"
+            alone = "" if name in METHODS and METHODS[name].drops else ", coarse labels dropped"
             parts.append(
-                f"{verdict}: {method_title(answer.best)} is {_points(gain)} points over dropping them with "
-                f"{method_title(name)}"
+                f"{verdict}: {method_title(answer.best)} has {_points(gain)} points against {method_title(name)}{alone}"
             )
         lead = f"{method_title(answer.best)} {100 * answer.accuracy:.1f} %"
         if answer.second is not None:

@@ -133,9 +133,10 @@ def _level(hierarchy: Hierarchy, to: int | str) -> int:
     if str(to).isdecimal() and 1 <= int(to) < hierarchy.max_depth:
         return int(to)
     known = ["parent", "top", *names[:-1]]
-    above = f"a level from 1 to {hierarchy.max_depth - 1}" if hierarchy.max_depth > 1 else "nothing else here"
+    numbers = f", or a level from 1 to {hierarchy.max_depth - 1}" if hierarchy.max_depth > 1 else ""
     raise ConfigError(
-        f"labels.to must be one of {', '.join(known)}, or {above}. Got {to!r}.{nearest(str(to), known)}"
+        f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}{numbers}. Got {to!r}."
+        f"{nearest(str(to), known)}"
     )
 
 

@@ -14,8 +14,8 @@ from hace.lab.runs.config import LossConfig, ProbeConfig
 from hace.lab.study.cells import FAIR_RATES, CellKey, Record
 from hace.lab.study.executors import InProcess
 from hace.lab.study.methods import Method
-from hace.lab.study.plans import WIDEN, Choices, StudyPlan, behind, method_cells
-from hace.lab.study.presets import FixedRun, Preset
+from hace.lab.study.plans import Choices, StudyPlan, behind, method_cells
+from hace.lab.study.presets import WIDEN, FixedRun, Preset
 from hace.lab.study.scheduler import Scheduler
 from hace.lab.study.start import Survey, draft
 from hace.lab.study.study import Study

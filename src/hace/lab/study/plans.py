@@ -16,7 +16,6 @@ from hace.lab.study.methods import Method, methods
 from hace.lab.study.presets import LabelGrid, Preset
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
-WIDEN = 2  # rates that a search may add on each side
 OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = {
     "data": "Use --features, --data-root and --hierarchy.",
@@ -96,7 +95,7 @@ class Choices:
         methods: Instead of the preset's.
         rates: Instead of the preset's.
         decays: Weight decays, instead of the preset's.
-        widen: How many rates a search may add on each side, while a method of its contest chooses the edge.
+        widen: How many rates a search may add on each side while one chooses the edge, instead of the preset's.
         shares: Shares of coarse or wrong labels, instead of the preset's.
         fine: Known labels per class, instead of the preset's.
         coarse_to: What coarse labels are known to, instead of their parent.
@@ -110,7 +109,7 @@ class Choices:
     methods: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
     decays: tuple[float, ...] | None = None
-    widen: int = WIDEN
+    widen: int | None = None
     shares: tuple[float, ...] | None = None
     fine: tuple[int, ...] | None = None
     coarse_to: int | str | None = None
@@ -130,8 +129,16 @@ class Choices:
             raise ConfigError(f"--rates must be more than 0. Got {', '.join(f'{r:g}' for r in self.rates)}.")
         if self.decays is not None and not all(decay >= 0 for decay in self.decays):
             raise ConfigError(f"--decays must be 0 or more. Got {', '.join(f'{d:g}' for d in self.decays)}.")
-        if self.widen < 0:
+        if self.widen is not None and self.widen < 0:
             raise ConfigError(f"--widen must be 0 or more. Got {self.widen}.")
+        for percent in (100 * share for share in self.shares or ()):
+            if percent != 0 and not 1 <= percent < 100:
+                meant = f": did you mean {100 * percent:g}?" if 0 < percent < 1 else "."
+                raise ConfigError(
+                    f"--shares must be percentages, 0 or from 1 to less than 100. Got {percent:g}{meant}"
+                )
+        if not all(isinstance(k, int) and k >= 1 for k in self.fine or ()):
+            raise ConfigError(f"--fine must be whole numbers of at least 1. Got {str(self.fine)[1:-1]}.")
 
     def grid(self, preset: Preset) -> LabelGrid:
         """What is known of the labels in each part of a preset."""
@@ -245,15 +252,18 @@ def _data(
 def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
     """Refuse an option about labels that none of the presets has a grid for."""
     grids = [preset.labels for preset in presets.values()]
-    for option, value, fits in (
-        ("--shares", choices.shares, any(grid.coarse or grid.wrong for grid in grids)),
-        ("--fine", choices.fine, any(grid.fine for grid in grids)),
-        ("--coarse-to", choices.coarse_to, any(grid.coarse or grid.fine for grid in grids)),
+    for option, value, fits, studies in (
+        ("--shares", choices.shares, any(g.coarse or g.wrong for g in grids), "mixed-labels or noisy-labels"),
+        ("--fine", choices.fine, any(g.fine for g in grids), "low-shot"),
+        (
+            "--coarse-to",
+            choices.coarse_to,
+            any(g.coarse or g.fine for g in grids),
+            "mixed-labels or low-shot",
+        ),
     ):
         if value is not None and not fits:
-            raise ConfigError(
-                f"{option} must come with a study of labels: mixed-labels, low-shot or noisy-labels. Got {', '.join(presets)}."
-            )
+            raise ConfigError(f"{option} must come with {studies}. Got {', '.join(presets)}.")
 
 
 def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
@@ -334,6 +344,7 @@ def method_cells(
         candidates = rate_candidates(rates, decays)
         if method.tuned and preset.fixed is None:
             candidates = dealt_candidates(candidates, method.tuned)
-        widen = (choices.widen, choices.widen) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
+        steps = preset.widens_on(dataset) if choices.widen is None else choices.widen
+        widen = (steps, steps) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
         config = replace(base, data=data, loss=loss, head=method.head or base.head, seed=seed)
         yield Cell(key, config, candidates, widen=widen)

@@ -17,6 +17,8 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES
 from hace.lab.study.methods import CONTROLS, DROPPING, NODE_METHODS, PAPER_METHODS
 
+WIDEN = 2  # rates that a search may add on each side
+
 
 @dataclass(frozen=True)
 class LabelGrid:
@@ -76,7 +78,7 @@ class Preset:
         decays: Weight decays searched with every rate; by default that of the base configuration.
         labels: What is known of the training labels, in each part of the study.
         data: Data sets that need no path because they are synthetic; a user's data replace them.
-        few_seeds: How many seeds on those, which only show how a study works; by default `seeds`.
+        brief: Whether a study of those, which only show how it works, has one seed and a grid that does not widen.
         epochs: Of probes.
         lr: The base rate of probes.
         start: Initial weights of probes, as in `ProbeConfig`.
@@ -98,7 +100,7 @@ class Preset:
     decays: tuple[float, ...] = ()
     labels: LabelGrid = LabelGrid()
     data: Mapping[str, DataConfig] = field(default_factory=dict)
-    few_seeds: int | None = None
+    brief: bool = False
     epochs: int = 30
     lr: float = 1.0
     start: Literal["auto", "random", "zeros"] = "auto"
@@ -107,7 +109,11 @@ class Preset:
 
     def seeds_on(self, dataset: str) -> int:
         """How many seeds a data set gets."""
-        return self.few_seeds if self.few_seeds is not None and dataset in self.data else self.seeds
+        return 1 if self.brief and dataset in self.data else self.seeds
+
+    def widens_on(self, dataset: str) -> int:
+        """How many rates a search on a data set may add on each side."""
+        return 0 if self.brief and dataset in self.data else WIDEN
 
     @property
     def protocol(self) -> Literal["paper", "fair"]:
@@ -126,10 +132,10 @@ _LABELS = Preset(
     (*NODE_METHODS, *DROPPING),
     ("synthetic",),
     seeds=5,
-    rates=(2.0, 8.0, 32.0, 128.0),
-    decays=(0.0, 1e-5, 1e-4),
-    data=_synthetic(40, 13, 40),
-    few_seeds=1,
+    rates=(4.0, 16.0, 64.0),
+    decays=(0.0, 1e-4),
+    data=_synthetic(24, 40, 40),
+    brief=True,
     epochs=30,
     start="zeros",  # for all methods alike, those that drop samples too
 )
@@ -152,7 +158,6 @@ PRESETS: Mapping[str, Preset] = {
         _LABELS,
         title="a few training labels per class, with and without coarse labels for the other samples",
         methods=NODE_METHODS,
-        data=_synthetic(40, 30, 50),
         labels=LabelGrid(fine=(1, 5, 10, 20)),
     ),
     "noisy-labels": replace(

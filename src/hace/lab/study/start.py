@@ -14,7 +14,9 @@ from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, HaceError
 from hace.files.locks import only_process
 from hace.files.writing import json_bytes, write_whole, writing
+from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import DataConfig
+from hace.lab.runs.labels import coarse_nodes
 from hace.lab.runs.samples import Source, load_source
 from hace.lab.runs.settings import differences
 from hace.lab.study.cells import HELD_OUT, Cell
@@ -46,12 +48,14 @@ class Survey:
     Attributes:
         usable: What study.json says of a data set, by name and kind of runs.
         sources: Of features, the data with one sample per split: enough to see which runs share a pass.
+        trees: The hierarchies of the data sets, by name.
         problems: Why a data set cannot be used, by name.
     """
 
     def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
         self.usable: dict[tuple[str, str], dict[str, Any]] = {}
         self.sources: dict[str, Source[Any]] = {}
+        self.trees: dict[str, Hierarchy] = {}
         self.problems: dict[str, str] = {}
         for (name, kind), config in data.items():
             try:
@@ -78,7 +82,13 @@ class Survey:
 
         Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
         nothing to drop while all labels are known.
+
+        Raises:
+            ConfigError: The data have no such level, or coarse labels of their own in place of those of `--shares`.
         """
+        for cell in plan.cells:
+            if (tree := self.trees.get(cell.key.dataset)) is not None:
+                coarse_nodes(tree, cell.config.data.labels.to)
         cells = []
         for cell in plan.cells:
             labels = cell.config.data.labels
@@ -86,6 +96,13 @@ class Survey:
             if labels.coarse if self._mixed(cell) else known and labels.drop:
                 continue
             cells.append(cell)
+        left = {cell.key.dataset for cell in cells}
+        for cell in plan.cells:
+            if cell.key.dataset not in left:
+                raise ConfigError(
+                    f"--shares must hold 0, the labels as they are: some training samples of {cell.key.dataset} are labelled "
+                    f"above the leaves already, and the study asks whether to use or drop those. Got no 0."
+                )
         return plan._replace(cells=cells)
 
     def _mixed(self, cell: Cell) -> bool:
@@ -110,6 +127,7 @@ class Survey:
             return _expected(name, kind, config)
         source = load_source(config)
         data = source.dataset
+        self.trees[name] = data.hierarchy
         first = next(iter(data.splits.values()))
         if kind == "probe":
             small = {split: samples.select([0]) for split, samples in data.splits.items()}
