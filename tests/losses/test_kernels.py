@@ -119,7 +119,8 @@ def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Counted:
         def __getattr__(self, name: str):
-            calls.append(name)
+            if name not in ("copied", "multiply"):  # of labels, and by an outer gradient
+                calls.append(name)
             return getattr(real, name)
 
     real = kernels._kernels

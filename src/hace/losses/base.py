@@ -19,7 +19,7 @@ from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
 from hace.losses.checks import check_choice, checked_index, checked_weight
 from hace.losses.head import Head, Outputs
-from hace.losses.kernels.tree_loss import BatchLabels
+from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.table_module import TableModule
 
@@ -166,7 +166,7 @@ class HierarchicalLoss(TableModule, ABC):
             raise DataError(
                 f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
             )
-        batch_shape = input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
+        batch_shape = z.shape[:1] if z is input else _without_classes(input)
         if target.is_floating_point():
             losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
         else:
@@ -237,6 +237,22 @@ class HierarchicalLoss(TableModule, ABC):
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
         """Losses that only need to be added up, divided by the mean's denominator and 0 where ignored; or their sum."""
+        if kernels.usable(z, target) and z.numel() > 0 and not kernels.compiling():
+            call = self.kept("call", self.kernel_call)
+            if call is not None:
+                return kernel_loss(z, call, self._kernel_labels(target), self._plain)
+        return self._plain(z, target)
+
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
+        return None
+
+    def _kernel_labels(self, target: Tensor) -> BatchLabels:
+        """The labels as the kernel takes them."""
+        return BatchLabels(target.contiguous(), self.ignore_index, self.reduction)
+
+    def _plain(self, z: Tensor, target: Tensor) -> Tensor:
+        """The same in plain PyTorch."""
         kept = target != self.ignore_index
         self._check_labels(target, kept)
         rows = torch.where(kept, target, 0)
@@ -252,14 +268,6 @@ class HierarchicalLoss(TableModule, ABC):
         if self.label_weight is not None:
             weights = torch.where(kept, self.label_weight[torch.where(kept, target, 0)], 0.0)
         return losses / weights.sum().to(losses.dtype)
-
-    def _kernel_labels(self, z: Tensor, target: Tensor) -> BatchLabels | None:
-        """The labels as the kernel takes them; None where it does not serve these tensors."""
-        if len(z) == 0 or not kernels.usable(z, target):
-            return None
-        # A copy: the graph may be used again after the caller has written new labels into its tensor.
-        target = target.clone(memory_format=torch.contiguous_format)
-        return BatchLabels(target, self.label_weight, self.ignore_index, self.reduction)
 
     def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
         return self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), target))
@@ -322,6 +330,11 @@ class HierarchicalLoss(TableModule, ABC):
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
         return {}
+
+
+def _without_classes(input: Tensor) -> tuple[int, ...]:
+    """The shape of the labels of these logits."""
+    return input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
 
 
 class LabelLoss(HierarchicalLoss):

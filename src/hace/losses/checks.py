@@ -1,4 +1,4 @@
-"""Checks of parameters: one of the choices, a number that keeps its rule, class weights, the ignored label."""
+"""Checks of parameters: one of the choices, a number that keeps its rule, class weights, the ignored label, trees."""
 
 from __future__ import annotations
 

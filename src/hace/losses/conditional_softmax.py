@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +10,8 @@ from hace.hierarchy import Hierarchy
 from hace.losses import kernels, numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
 from hace.losses.checks import require_tree
-from hace.losses.kernels.label_losses import Siblings, sibling_loss
+from hace.losses.kernels.autograd import Call
+from hace.losses.kernels.label_losses import Siblings, sibling_call
 
 
 class ConditionalSoftmaxLoss(LabelLoss):
@@ -74,23 +73,17 @@ class ConditionalSoftmaxLoss(LabelLoss):
         rows, restore = self.head.rows(z)
         return restore(self._log_probs(rows).index_select(1, self.head.leaf_nodes))
 
-    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        labels = None if kernels.compiling() else self._kernel_labels(z, target)
-        tree = None if labels is None else self.kept("siblings", self._siblings)
-        if labels is None or tree is None:
-            return super()._reduced(z, target)
-        return sibling_loss(z, labels, tree, partial(super()._reduced, target=labels.target))
-
-    def _siblings(self) -> Siblings | None:
-        """The groups, for the kernel; None where the buffers are elsewhere."""
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where the buffers are elsewhere."""
         if not kernels.is_plain(self.group):
             return None
         member = self.group.argsort(stable=True)
         groups = torch.arange(self.hierarchy.num_nodes + 2)
         first = torch.searchsorted(self.group[member], groups)
-        return Siblings(
+        tree = Siblings(
             self.label_nodes, self.head.parent, first, member.to(torch.int32), self.hierarchy.rooted
         )
+        return sibling_call(tree, self.label_weight)
 
     def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""

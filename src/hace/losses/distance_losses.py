@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -15,11 +14,12 @@ from torch import Tensor
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
-from hace.losses import kernels, numerics
+from hace.losses import numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
 from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
-from hace.losses.kernels.label_losses import EXPECTED, SIMILARITY, ring_loss
+from hace.losses.kernels.autograd import Call
+from hace.losses.kernels.label_losses import EXPECTED, SIMILARITY, ring_call
 from hace.losses.leaf_distances import LeafDistances
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
@@ -69,16 +69,13 @@ class DistanceLoss(LabelLoss):
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
 
-    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        kind, served = self.kernel_kind, self.head.outputs == "leaves" and not kernels.compiling()
-        labels = None if kind is None or not served else self._kernel_labels(z, target)
-        rings = (
-            None if labels is None else self.kept("rings", partial(self.distances.rings, self.head.column))
-        )
-        if kind is None or labels is None or rings is None:
-            return super()._reduced(z, target)
-        pure = partial(super()._reduced, target=labels.target)
-        return ring_loss(z, labels, rings, kind, self.kernel_strength, pure)
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
+        served = self.kernel_kind is not None and self.head.outputs == "leaves"
+        rings = self.distances.rings(self.head.column) if served else None
+        if rings is None or self.kernel_kind is None:
+            return None
+        return ring_call(rings, self.kernel_kind, self.kernel_strength, self.label_weight)
 
     @abstractmethod
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, get_args
 
-from torch import Tensor
-
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
-from hace.losses import kernels, tables
+from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
 from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
-from hace.losses.kernels.label_losses import SOFT_LABELS, ring_loss
+from hace.losses.kernels.autograd import Call
+from hace.losses.kernels.label_losses import SOFT_LABELS, ring_call
 from hace.losses.table_loss import TableLoss
 
 
@@ -78,15 +77,13 @@ class SoftLabelLoss(TableLoss):
         )
         self.beta = beta
 
-    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
         served = self.head.outputs == self.labels == "leaves" and self.label_weight is None
-        labels = self._kernel_labels(z, target) if served and not kernels.compiling() else None
-        assert self.soften is not None
-        rings = None if labels is None else self.kept("rings", partial(self.soften.rings, self.head.column))
-        if labels is None or rings is None:
-            return super()._reduced(z, target)
-        pure = partial(super()._reduced, target=labels.target)
-        return ring_loss(z, labels, rings, SOFT_LABELS, -self.sharpness, pure)
+        if not served or self.soften is None:
+            return super().kernel_call()
+        rings = self.soften.rings(self.head.column)
+        return None if rings is None else ring_call(rings, SOFT_LABELS, -self.sharpness, None)
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -19,12 +18,14 @@ from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
+from hace.losses.kernels.autograd import Call
 from hace.losses.kernels.tree_loss import (
     Below,
     DenseRows,
     KernelRows,
     Ranges,
     SparseTable,
+    tree_call,
     tree_loss,
 )
 from hace.losses.last_layer import Layer, PathRanges, path_losses
@@ -145,26 +146,28 @@ class TableLoss(HierarchicalLoss):
     # ------------------------------------------------------------------ class labels
 
     def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        labels = self._kernel_labels(z, target) if self._labels_served and self._compiled_too else None
-        if labels is None:
+        # Graphs of torch.compile hold the kernel for trees only.
+        held = kernels.compiling() and self._labels_served and self.hierarchy.is_tree
+        if not held or len(z) == 0 or not kernels.usable(z, target):
             return super()._reduced(z, target)
-        rows = self._constant_rows() if kernels.compiling() else self.kept("rows", self._constant_rows)
-        if rows is None:
-            return super()._reduced(z, target)
-        return tree_loss(z, KernelRows(labels, *rows[1:]), partial(super()._reduced, target=labels.target))
+        return tree_loss(z, self._kernel_rows(), self._kernel_labels(target), self._plain)
 
-    def _constant_rows(self) -> KernelRows | None:
-        """What the kernel needs for every batch of labels; None where the buffers are elsewhere."""
-        if not kernels.compiling() and not kernels.is_plain(self.start):
-            return None
-        head, table = self.head, SparseTable(self.start, self.node, self.value)
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
+        return (
+            tree_call(self._kernel_rows()) if self._labels_served and kernels.is_plain(self.start) else None
+        )
+
+    def _kernel_rows(self) -> KernelRows:
+        """What the kernel needs for every batch of labels."""
+        head, table = self.head, SparseTable(self.start, self.node, self.value, self.label_weight)
         shared = None if self.shared is None else self._dense_kernel_rows(self.shared.float())
         if not self.hierarchy.is_tree:
-            return KernelRows(None, table, dense=shared, below=Below(head.below_first, head.below))
+            return KernelRows(table, dense=shared, below=Below(head.below_first, head.below))
         if shared is not None:
-            return KernelRows(None, table, dense=shared)
+            return KernelRows(table, dense=shared)
         ranges = Ranges(head.low, head.high, head.column)
-        return KernelRows(None, table, ranges, paths=None if head.path_sums is None else head.path_sums.tree)
+        return KernelRows(table, ranges, paths=None if head.path_sums is None else head.path_sums.tree)
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
         if target.is_floating_point() or len(layer.features) == 0 or not self._on_one_path:
@@ -218,7 +221,9 @@ class TableLoss(HierarchicalLoss):
             rows = KernelRows(dense=self._dense_kernel_rows(dense.to(torch.float32).contiguous()))
             if not self.hierarchy.is_tree:
                 rows = rows._replace(below=Below(self.head.below_first, self.head.below))
-            return tree_loss(z, rows, lambda z: numerics.table_cross_entropy(self._log_probs(z), dense))
+            return tree_loss(
+                z, rows, None, lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)
+            )
         return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
     def _dense_rows(self, target: Tensor) -> Tensor:

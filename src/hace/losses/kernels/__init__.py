@@ -23,19 +23,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import Parameter
 
 from hace.errors import DataError
 
-# Private names that not every supported torch has.
-_pre_dispatch_modes = getattr(torch._ops, "_len_torch_dispatch_stack_pre_dispatch", lambda: 0)
+# Private names of torch. Each call costs more than it seems: it pushes other code out of the processor's caches.
+_keys_of, _modes = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
 
 # Whether ``torch.export`` traces this call. Before torch 2.7 it cannot be told from a compilation: then both hold plain
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-_INTERFACE = 2  # of the extension this package is written for: a build of other source takes other arguments
+_INTERFACE = 3  # of the extension this package is written for: a build of other source takes other arguments
 
 _kernels: Any
 try:
@@ -46,6 +45,22 @@ else:
     _reason = ""
     if getattr(_kernels, "interface", 1) != _INTERFACE:
         _kernels, _reason = None, "built from other source; install the package again"
+
+
+def _bits(*names: str) -> int:
+    """A set of dispatch keys as a number."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    for name in names:
+        keys = keys | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+    return keys.raw_repr()
+
+
+# Keys of plain tensors, and of the modes when nothing is recorded: outside and inside of ``torch.inference_mode``.
+_PLAIN = {
+    d.lower(): {_bits(d, f"Autocast{d}"), _bits(d, f"Autocast{d}", f"Autograd{d}", "ADInplaceOrView")}
+    for d in ("CPU", "CUDA")
+}
+_NO_MODES = {_bits("BackendSelect"), _bits("BackendSelect", "ADInplaceOrView")}
 
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
@@ -88,15 +103,11 @@ def compiling() -> bool:
 
 
 def transformed() -> bool:
-    """Whether torch records or rewrites operations (export, jit, torch.func, forward-mode AD, any dispatch mode)."""
-    return (
-        exporting()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._len_torch_dispatch_stack() > 0
-        or _pre_dispatch_modes() > 0
-    )
+    """Whether torch records or rewrites operations (export, jit, torch.func, forward-mode AD, any dispatch mode).
+
+    Each of them adds to the keys that operations are dispatched by, but for forward-mode AD.
+    """
+    return _modes().raw_repr() not in _NO_MODES or torch.autograd.forward_ad._current_level >= 0
 
 
 def switched_on() -> bool:
@@ -105,16 +116,13 @@ def switched_on() -> bool:
 
 
 def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
-    """Whether a tensor is what its type says: strided memory on a device that can be read directly."""
+    """Whether a tensor is what its type says: strided memory on a device that can be read directly.
+
+    Whatever is not (sparse, nested, negated on reading, functional, wrapped by ``torch.func``) has other dispatch keys.
+    """
     return (
         type(tensor) in (Tensor, Parameter)
-        and tensor.device.type == device
-        and tensor.layout is torch.strided
-        and not tensor.is_nested
-        and not tensor.is_neg()
-        and not tensor._is_zerotensor()
-        and not torch._is_functional_tensor(tensor)  # type: ignore[attr-defined]
-        and not is_functorch_wrapped_tensor(tensor)
+        and _keys_of(tensor).raw_repr() in _PLAIN[device]
         and (tensor.data_ptr() != 0 or tensor.numel() == 0)  # freed storage, as sharded training leaves it
     )
 

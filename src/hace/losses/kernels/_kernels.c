@@ -220,6 +220,29 @@ static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return finish(&job, up ? up_thread : down_thread, threads);
 }
 
+/* A copy of memory: labels, which the caller may write over before a second backward pass. */
+static PyObject *copied(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("copied", count, 2)) return NULL;
+    const char *from = POINTER(const char *, 0);
+    const Py_ssize_t size = NUMBER(1);
+    return PyErr_Occurred() ? NULL : PyBytes_FromStringAndSize(from, size);
+}
+
+/* Multiplies a gradient by an outer one, a scalar. */
+static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("multiply", count, 3)) return NULL;
+    float *grad = POINTER(float *, 0);
+    const int64_t size = NUMBER(1);
+    const float *by = POINTER(const float *, 2);
+    if (PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (*by != 1.0f) scale_by(grad, size, *by);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"path_loss", (PyCFunction)(void (*)(void))path_loss, METH_FASTCALL,
      "Losses (and gradients) of samples whose table row is on one path of a tree."},
@@ -237,6 +260,8 @@ static PyMethodDef methods[] = {
      "log q* of every node of a tree."},
     {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
      "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
+    {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},
+    {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL, "A gradient times a scalar, in place."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled losses over trees.", -1, methods,
@@ -244,6 +269,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made) PyModule_AddIntConstant(made, "interface", 2); /* bump when arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 3); /* bump when arguments change */
     return made;
 }

@@ -51,6 +51,19 @@ INLINE void dag_targets(const Job *job, const Group *g, DagScratch *s) {
     list_marked(s, job->nodes);
 }
 
+/* Adds sum_v T_v log S_v of a tile to the total. */
+INLINE void add_logs(const v8 *sum, const v8 *target, int64_t count, d8 *total) {
+    v8 part = {0};
+    for (int64_t i = 0; i < count; i++) {
+        v8 v = sum[i];
+        logarithm(&v);
+        part += v * target[i];
+    }
+    d8 wide;
+    widen(&part, &wide);
+    *total += wide;
+}
+
 INLINE void sum_below(const Job *job, int64_t v, const v8 *term, d8 *sum) {
     const int32_t *member = job->member + job->first[v];
     const int64_t count = job->first[v + 1] - job->first[v];
@@ -73,16 +86,18 @@ INLINE void sum_below(const Job *job, int64_t v, const v8 *term, d8 *sum) {
 
 INLINE void dag_group(const Job *job, Group *g, double scale, DagScratch *s) {
     const int64_t n = job->nodes;
+    float *const nowhere[GROUP] = {0};
     d8 all = {0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t width = start + TILE < n ? TILE : n - start;
-        exp_cells(g->x, start, width, g->top, s->term + start);
+        exp_cells(g->x, start, width, g->top, nowhere, s->term + start);
         v8 part = {0};
         d8 wide;
         for (int64_t c = 0; c < width; c++) part += s->term[start + c];
         widen(&part, &wide);
         all += wide;
     }
+    drop_nan(g, &all);
     dag_targets(job, g, s);
     for (int64_t i = 0; i < s->count; i++) {
         const int64_t v = s->need[i];

@@ -39,9 +39,9 @@ INLINE void to_cells(const float *const *row, int64_t start, int64_t width, v8 *
     int64_t c = 0;
     for (; c + 8 <= width; c += 8) {
         v8 m[8];
-        for (int r = 0; r < GROUP; r++) memcpy(&m[r], row[r] + start + c, sizeof m[r]);
+        for (int r = 0; r < GROUP; r++) load(row[r] + start + c, &m[r]);
         transpose(m);
-        memcpy(cell + c, m, sizeof m);
+        for (int r = 0; r < GROUP; r++) cell[c + r] = m[r];
     }
     for (; c < width; c++)
         for (int r = 0; r < GROUP; r++) ((float *)&cell[c])[r] = row[r][start + c];
@@ -52,37 +52,35 @@ INLINE void to_rows(const v8 *cell, int64_t width, float (*row)[TILE]) {
     int64_t c = 0;
     for (; c + 8 <= width; c += 8) {
         v8 m[8];
-        memcpy(m, cell + c, sizeof m);
+        for (int r = 0; r < GROUP; r++) m[r] = cell[c + r];
         transpose(m);
-        for (int r = 0; r < GROUP; r++) memcpy(row[r] + c, &m[r], sizeof m[r]);
+        for (int r = 0; r < GROUP; r++) store(row[r] + c, &m[r]);
     }
     for (; c < width; c++)
         for (int r = 0; r < GROUP; r++) row[r][c] = ((const float *)&cell[c])[r];
 }
 
-/* exp(x - shift) of a tile of eight rows -> cells. */
-INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, const float *shift, v8 *cell) {
+/* exp(x - shift) of a tile of eight rows -> cells. Rows of `out` that are not NULL get a copy. */
+INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, const float *shift, float *const *out, v8 *cell) {
     float term[GROUP][TILE];
     const float *from[GROUP];
     for (int r = 0; r < GROUP; r++) {
-        from[r] = term[r];
-        if (r > 0 && row[r] == row[0]) { /* a group that is not full repeats its first sample */
-            from[r] = term[0];
-            continue;
-        }
+        from[r] = r > 0 && row[r] == row[0] ? from[0] : out[r] ? out[r] + start : term[r];
+        if (r > 0 && row[r] == row[0]) continue; /* a group that is not full repeats its first sample */
+        float *to = (float *)from[r];
         int64_t i = 0;
         vfloat v;
         for (; i + LANES <= width; i += LANES) {
             load(row[r] + start + i, &v);
             v = v - shift[r];
             exponential(&v);
-            store(term[r] + i, &v);
+            store(to + i, &v);
         }
         if (i < width) {
             load_tail(row[r] + start + i, width - i, 0, &v);
             v = v - shift[r];
             exponential(&v);
-            memcpy(term[r] + i, &v, (size_t)(width - i) * sizeof(float));
+            memcpy(to + i, &v, (size_t)(width - i) * sizeof(float));
         }
     }
     to_cells(from, 0, width, cell);

@@ -1,4 +1,4 @@
-#define LANES 16
+#define LANES 8           /* floats in a vector: wider ones compile to code without vectors on CPUs that lack them */
 #define BLOCK 512         /* terms summed in float before they go into a double */
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
 #define NEAR 16.0f        /* a largest path sum that is small enough to stay */
@@ -13,14 +13,16 @@
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vfloat __attribute__((vector_size(LANES * 4)));
+typedef float vanywhere __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t vint __attribute__((vector_size(LANES * 4)));
 typedef float vhalf __attribute__((vector_size(LANES * 2)));
 typedef double vwide __attribute__((vector_size(LANES * 4)));
 
-/* ------------------------------------------------------------------------------------------ vectors of 16 floats */
+/* ------------------------------------------------------------------------------------------ vectors of 8 floats */
 
-INLINE void load(const float *p, vfloat *v) { memcpy(v, p, sizeof *v); }
-INLINE void store(float *p, const vfloat *v) { memcpy(p, v, sizeof *v); }
+/* Not memcpy, which compilers take apart into halves. */
+INLINE void load(const float *p, vfloat *v) { *v = *(const vanywhere *)p; }
+INLINE void store(float *p, const vfloat *v) { *(vanywhere *)p = *v; }
 
 INLINE void choose(const vint *mask, const vfloat *yes, const vfloat *no, vfloat *out) {
     *out = (vfloat)((*mask & (vint)*yes) | (~*mask & (vint)*no));
@@ -71,7 +73,7 @@ INLINE double total(const vfloat *v) {
     memcpy(&low, v, sizeof low);
     memcpy(&high, (const float *)v + LANES / 2, sizeof high);
     const vwide s = __builtin_convertvector(low, vwide) + __builtin_convertvector(high, vwide);
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
 INLINE float largest(const float *x, int64_t n) {
@@ -148,7 +150,7 @@ INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
             if (out) store(out + i, &v);
         }
         if (i < end && end >= LANES) { /* the last ones overlap those before them, which count once */
-            const vint lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+            const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
             load(x + end - LANES, &v);
             v = v - shift;
             exponential(&v);
