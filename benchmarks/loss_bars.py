@@ -5,7 +5,8 @@
     python benchmarks/loss_bars.py --two-threads               # and two threads, which only a quiet machine can measure
 
 A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits in the same
-round, and the median of those ratios is shown. One thread: processor time. Two threads: wall-clock time.
+round, and the median of those ratios is shown. One thread: processor time. Two threads: wall-clock time. Peers, which have no
+bar, are in `published_losses.py`.
 """
 
 from __future__ import annotations
@@ -20,23 +21,26 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from losses import Step, random_dag, random_tree, train_step, without_kernel
+from published_losses import Published, dense_hace, dense_hce, dense_hxe, hierarchicalsoftmax_loss
 
 import hace
 from hace import Hierarchy
 from hace.losses import kernels
 from hace.losses.base import HierarchicalLoss
 
+QUICK_NODES = 2_000
 BEGIN, END = "<!-- table of losses: begin -->", "<!-- table of losses: end -->"
-Build = Callable[[Hierarchy], HierarchicalLoss]
+Build = Callable[[Hierarchy], HierarchicalLoss | Published | None]
+PEERS = (("HACE as published", dense_hace), ("HCE as published", dense_hce), ("HXE as published", dense_hxe))
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a loss on a hierarchy, and its bar."""
+    """A line of the table: a loss on a hierarchy, and its bar; a peer has none."""
 
     name: str
     build: Build
-    bar: float
+    bar: float | None = None
     threads: int = 1
     pure: bool = False
     over: Build | None = None  # what it is divided by, where that is not cross-entropy
@@ -81,25 +85,34 @@ def distance_rows(soft: float, others: float | None) -> tuple[Row, ...]:
     return tuple(rows)
 
 
+def peer_rows() -> tuple[Row, ...]:
+    return tuple(Row(name, build) for name, build in PEERS)
+
+
 def plain_row(bar: float) -> Row:
     return Row("HACE in plain PyTorch", over_nodes, bar, pure=True)
 
 
 PLACES = (
-    Place("CIFAR-100, 120 nodes", hace.cifar100_hierarchy, 128, 40, path_rows(1.5, 1.5, 1.8)),
+    Place(
+        "CIFAR-100, 120 nodes", hace.cifar100_hierarchy, 128, 40, (*path_rows(1.5, 1.5, 1.8), *peer_rows())
+    ),
     Place(
         "CIFAR-100, 120 nodes",
         hace.cifar100_hierarchy,
         1024,
         20,
-        (Row("conditional softmax", hace.ConditionalSoftmaxLoss, 3.0),),
+        (
+            Row("conditional softmax", hace.ConditionalSoftmaxLoss, 3.0),
+            Row("hierarchicalsoftmax (PyPI)", hierarchicalsoftmax_loss),
+        ),
     ),
     Place(
         "1,000 nodes",
         lambda: random_tree(1000),
         128,
         21,
-        (*path_rows(1.2, 1.3, 1.5), *distance_rows(3.0, 4.0), plain_row(5.0)),
+        (*path_rows(1.2, 1.3, 1.5), *distance_rows(3.0, 4.0), plain_row(5.0), *peer_rows()),
     ),
     Place(
         "10,000 nodes",
@@ -132,8 +145,9 @@ PLACES = (
 )
 
 
-def steps_of(h: Hierarchy, batch: int, loss: HierarchicalLoss) -> tuple[Step, Step]:
+def steps_of(h: Hierarchy, batch: int, loss: HierarchicalLoss | Published | None) -> tuple[Step, Step]:
     """A step of this loss, and one of cross-entropy over the same logits."""
+    assert loss is not None
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(batch, loss.num_outputs, generator=generator, requires_grad=True)
     target = torch.randint(loss.num_labels, (batch,), generator=generator)
@@ -149,7 +163,7 @@ def ratio(h: Hierarchy, place: Place, row: Row) -> float:
         base = steps_of(h, place.batch, row.over(h))[0]
     step = without_kernel(step) if row.pure else step
     clock = time.process_time if row.threads == 1 else time.perf_counter
-    repeats = max(1, 300_000 // (place.batch * h.num_nodes))
+    repeats = 1 if row.bar is None else max(1, 300_000 // (place.batch * h.num_nodes))
     ratios = []
     for _ in range(place.rounds + 1):  # the first is to warm up
         times = []
@@ -162,14 +176,20 @@ def ratio(h: Hierarchy, place: Place, row: Row) -> float:
     return statistics.median(ratios[1:])
 
 
-def table(threads: tuple[int, ...]) -> str:
+def table(threads: tuple[int, ...], *, quick: bool = False) -> str:
+    """Measures and prints the table line by line; only small hierarchies if ``quick``."""
     lines = ["| loss | hierarchy | batch | threads | ratio | bar |", "| --- | --- | --- | --- | --- | --- |"]
+    print("\n".join(lines))
     for place in PLACES:
         h = place.make()
+        if quick and h.num_nodes > QUICK_NODES:
+            continue
         for row in (r for r in place.rows if r.threads in threads):
+            if row.bar is None and row.build(h) is None:  # a peer that is not installed
+                continue
             value = ratio(h, place, row)
-            missed = "" if value <= row.bar else " (missed)"
-            cells = (row.name, place.name, place.batch, row.threads, f"{value:.2f}", f"{row.bar:g}{missed}")
+            bar = "" if row.bar is None else f"{row.bar:g}" + ("" if value <= row.bar else " (missed)")
+            cells = (row.name, place.name, place.batch, row.threads, f"{value:.2f}", bar)
             lines.append("| " + " | ".join(map(str, cells)) + " |")
             print(lines[-1], flush=True)
     torch.set_num_threads(1)

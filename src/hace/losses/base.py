@@ -17,7 +17,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
-from hace.losses.checks import check_choice, checked_index, checked_weight
+from hace.losses.checks import check_choice, check_layer, checked_index, checked_weight
 from hace.losses.head import Head, Outputs
 from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
@@ -198,7 +198,7 @@ class HierarchicalLoss(TableModule, ABC):
             >>> torch.allclose(together, loss(layer(features), target))
             True
         """
-        self._check_layer(features, weight, bias)
+        check_layer(self.num_outputs, features, weight, bias)
         shape = features.shape[:-1]
         rows = features.reshape(-1, features.shape[-1])
         soft = isinstance(target, Tensor) and target.is_floating_point()
@@ -274,17 +274,6 @@ class HierarchicalLoss(TableModule, ABC):
 
     def _mean_soft(self, losses: Tensor) -> Tensor:
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
-
-    def _check_layer(self, features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        width = features.shape[-1] if isinstance(features, Tensor) and features.ndim else None
-        if width is None or tuple(weight.shape) != (self.num_outputs, width):
-            got = f"{tuple(features.shape)} and {tuple(weight.shape)}" if width else type(features).__name__
-            raise DataError(
-                f"features must be (..., d) and weight ({self.num_outputs}, d), one row per output. Got {got}. "
-                "Build the layer with nn.Linear(d, loss.num_outputs)."
-            )
-        if bias is not None and tuple(bias.shape) != (self.num_outputs,):
-            raise DataError(f"bias must be ({self.num_outputs},) or None. Got {tuple(bias.shape)}.")
 
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
         if target.dtype is torch.bool or target.is_complex():

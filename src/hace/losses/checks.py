@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hace.errors import ConfigError, HierarchyError
+from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 
 
@@ -66,6 +66,19 @@ def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
         bad = array[~np.isfinite(array) | (array < 0)][0]
         raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
     return array
+
+
+def check_layer(outputs: int, features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """Refuses a last layer that does not fit the head or its features."""
+    width = features.shape[-1] if isinstance(features, Tensor) and features.ndim else None
+    if width is None or tuple(weight.shape) != (outputs, width):
+        got = f"{tuple(features.shape)} and {tuple(weight.shape)}" if width else type(features).__name__
+        raise DataError(
+            f"features must be (..., d) and weight ({outputs}, d), one row per output. Got {got}. "
+            "Build the layer with nn.Linear(d, loss.num_outputs)."
+        )
+    if bias is not None and tuple(bias.shape) != (outputs,):
+        raise DataError(f"bias must be ({outputs},) or None. Got {tuple(bias.shape)}.")
 
 
 def require_tree(hierarchy: Hierarchy, loss: str) -> None:

@@ -25,6 +25,7 @@ from hace.losses import kernels
 # A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
 # entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
 _SQUARES = 1 << 22
+_RANGE = 60.0  # logits within this range of their row's largest have exponentials that float32 holds in full
 
 
 class Levels(NamedTuple):
@@ -63,8 +64,14 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     segments = (
         2 * depth + 1
     )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
-    shift, total = _group_sum_exp(z.flatten(), segment_members(edges, columns), batch * segments)
-    wide = wide_dtype(z)
+    member, wide = segment_members(edges, columns), wide_dtype(z)
+    if _close_together(z):
+        terms = (z - z.detach().amax(dim=1, keepdim=True)).exp().flatten()
+        sums = z.new_zeros(batch * segments).index_add(0, member, terms).to(wide).view(batch, segments)
+        left, right = sums[:, :depth].flip(1), sums[:, depth + 1 :]
+        lse = torch.cat([sums[:, depth : depth + 1], left + right], dim=1).cumsum(dim=1).log()
+        return table_cross_entropy(lse[:, :-1] - lse[:, -1:], value.to(wide)).to(z.dtype)
+    shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
     shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
     # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
     shift = shift - finite_shift(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
@@ -97,7 +104,8 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
         tensor([0, 2, 2, 3, 3, 4])
     """
     if kernels.compiling() or not kernels.transformed():
-        return torch.repeat_interleave(edges.diff(dim=1).flatten(), output_size=len(edges) * columns)
+        lengths = edges.diff(dim=1).flatten().int()  # repeating 64-bit integers takes twenty times as long
+        return torch.repeat_interleave(lengths, output_size=len(edges) * columns).long()
     # The same without a shape that depends on values, for vmap: count the edges at or before each column.
     inner = edges[:, 1:-1]
     passed = (
@@ -172,6 +180,14 @@ def sum_down(x: Tensor, levels: Levels) -> Tensor:
     for k in range(1, len(parts)):
         parts[k] = parts[k] + parts[k - 1].index_select(0, parents[k])
     return torch.cat(parts).index_select(0, levels.places).t()
+
+
+def _close_together(z: Tensor) -> bool:
+    """Whether one shift per row serves: no sum of exponentials underflows. False where values cannot be looked at."""
+    if not kernels.readable(z) or z.numel() == 0:
+        return False
+    rows = z.detach()
+    return bool((rows.amax(dim=1) - rows.amin(dim=1) <= _RANGE).all())  # false for a nan, too
 
 
 def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
