@@ -90,6 +90,7 @@ def hierarchicalsoftmax_loss(h: Hierarchy) -> Published | None:
         parents = h.parents(node)
         nodes[node] = SoftmaxNode(node, parent=nodes[parents[0]] if parents else root)
     root.set_indexes()
+    assert root.node_to_id is not None
     ids = torch.tensor([root.node_to_id[nodes[leaf]] for leaf in h.leaves])
     loss = HierarchicalSoftmaxLoss(root=root)
     return Published(lambda z, y: loss(z, ids[y]), root.layer_size, h.num_leaves)
