@@ -26,6 +26,7 @@ from tests.hierarchies import (
     NAMED_TREES,
     ONE_LEAF,
     RAGGED,
+    UNARY,
     Plain,
     random_plain,
 )
@@ -198,6 +199,11 @@ def test_of_all_nodes_that_pass_the_most_informative_answers() -> None:
     assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == ["near"]
     z = scores_for(h, "leaves", rows=50)
     assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == predict(z, h).ids
+    h = UNARY.build()  # c, c1 and leaf3 have one leaf; a head over nodes gives c the most mass of the three
+    z = torch.full((1, h.num_nodes), -9.0)
+    z[0, [h.index(v) for v in ("c", "c1", "leaf3")]] = torch.tensor([0.0, 1.0, 1.0])
+    for threshold, answer in ((0.0, "leaf3"), (0.4, "leaf3"), (0.6, "c1"), (0.9, "c")):
+        assert predict(z, h, "threshold", threshold=threshold, constrained=False).ids == [answer]
     silent = torch.tensor([[1.0, 0.0]])  # no mass on the only leaf, which passes t = 0 all the same
     assert predict(
         silent, ONE_LEAF.build(), "threshold", threshold=0.0, constrained=False, kind="probs"

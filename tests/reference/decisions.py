@@ -62,12 +62,19 @@ def walk_down(h: Plain, q: Row, threshold: float | Sequence[float], order: Seque
 
 
 def deepest_above(h: Plain, q: Row, threshold: float | Sequence[float], order: Sequence[str]) -> str | None:
-    """Of all nodes that pass: fewest leaves, then the most probable, the deepest, the first; None when none passes."""
+    """Of all nodes that pass: fewest leaves, then the most probable, the deepest, the first; None when none passes.
+
+    From there down the chain of only children, to the last that passes.
+    """
     depth = structure.depths(h)
     passing = [v for v in h.parents if _passes(h, q, v, threshold)]
     key = {v: (len(structure.leaves_below(h, v)), -q[v], -depth[v], order.index(v)) for v in passing}
     below = [v for v in passing if depth[v] > 0]
-    return min(below or passing, key=key.__getitem__, default=None)
+    answer = chain = min(below or passing, key=key.__getitem__, default=None)
+    while below and chain is not None and len(structure.children(h)[chain]) == 1:
+        (chain,) = structure.children(h)[chain]
+        answer = chain if chain in passing else answer
+    return answer
 
 
 def climb(h: Plain, p: Row, q: Row, threshold: float | Sequence[float], order: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -89,29 +90,56 @@ def path_to_best_leaf(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tens
     return path, masses.masked_fill_(path < 0, 0.0)
 
 
+class _InformationGroups(NamedTuple):
+    """The nodes below the root by their number of leaves.
+
+    Attributes:
+        order: (M,) by falling number of leaves, the deeper first.
+        sizes: how many have each number.
+        chains: for each number, the most steps from one of its nodes down to an only child, and so on.
+        only: (N,) the only child of each node; the node itself where it has none or several.
+    """
+
+    order: Tensor
+    sizes: list[int]
+    chains: list[int]
+    only: Tensor
+
+
 @derived
-def _information_groups(hierarchy: Hierarchy, device: torch.device) -> tuple[Tensor, list[int]]:
-    """The nodes below the root by falling number of leaves, the deeper first, and how many have each number."""
+def _information_groups(hierarchy: Hierarchy, device: torch.device) -> _InformationGroups:
     counts, depths = leaf_counts(hierarchy), hierarchy.depths
+    start, count, child = (part.numpy() for part in layout(hierarchy).children)
+    only, chain = np.arange(hierarchy.num_nodes), np.zeros(hierarchy.num_nodes, dtype=np.int64)
+    for v in np.flatnonzero(count[:-1] == 1)[::-1].tolist():  # children before parents
+        only[v] = child[start[v]]
+        chain[v] = chain[only[v]] + 1
     order = np.lexsort((-depths, -counts))
     order = order[depths[order] > 0]
-    _, sizes = np.unique(-counts[order], return_counts=True)
-    return torch.from_numpy(order).to(device), sizes.tolist()
+    _, first, sizes = np.unique(-counts[order], return_index=True, return_counts=True)
+    chains = np.maximum.reduceat(chain[order], first).tolist() if len(order) else []
+    return _InformationGroups(
+        torch.from_numpy(order).to(device), sizes.tolist(), chains, torch.from_numpy(only).to(device)
+    )
 
 
 def best_by_information(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """The node of greatest mass for each number of leaves, falling: (B, U + 1) nodes, and their log q*.
+    """The node of greatest mass for each number of leaves, falling, and its only children: (B, U) nodes, and their log q*.
 
-    I(v) = -log2(share of the leaves under v) grows from column to column. Of equal masses the deeper node counts, then the
-    first. The first column is the root, or -1 with log-mass 0, the virtual root.
+    I(v) = -log2(share of the leaves under v) grows from column to column, but for an only child, which has the leaves of its
+    parent. Of equal masses the deeper node counts, then the first. The first column is the root, or -1 with log-mass 0,
+    the virtual root.
     """
-    order, sizes = _information_groups(hierarchy, log_q.device)
+    order, sizes, chains, only = _information_groups(hierarchy, log_q.device)
     nodes = [order.new_full((len(log_q),), layout(hierarchy).walk_start)]
     masses = [log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))]
-    for group in order.split(sizes):
+    for group, chain in zip(order.split(sizes), chains, strict=True):
         best = log_q[:, group].max(dim=1)
         nodes.append(group[best.indices])
         masses.append(best.values)
+        for _ in range(chain):
+            nodes.append(only[nodes[-1]])
+            masses.append(log_q.gather(1, nodes[-1][:, None]).squeeze(1))
     return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
 
 
@@ -126,7 +154,7 @@ def deepest_above(
         threshold: one for all nodes, or one for each level 1 to the deepest. The root always passes.
         constrained: True: walk down from the root to the child of greatest mass while it passes. False: of all nodes that
             pass, one with the fewest leaves under it; of these the most probable, then the deepest, then the first in node
-            order.
+            order; from there down to only children that pass.
 
     Returns:
         Decisions; node -1 (no answer, level 0, probability 1) if nothing below a virtual root passes.
