@@ -26,7 +26,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from guarantees import trained
+from guarantees import SIMULATED, trained
 from torch import Tensor
 
 from hace import Hierarchy, predict
@@ -40,7 +40,7 @@ def heads(options: argparse.Namespace) -> Iterator[tuple[str, Hierarchy, str, Te
     """Name, hierarchy, outputs, scores and labels."""
     yield "ImageNet-1k, drawn", *drawn(options.hiercls / "resources/hierarchy/imagenet_fiveai.csv")
     if options.data is not None:
-        for head in trained(options.data, options.cache):
+        for head in trained(options.data, options.cache, SIMULATED):
             rows = np.random.default_rng(0).permutation(len(head.labels))[:SAMPLES]
             yield head.name, head.hierarchy, head.outputs, head.scores[rows], head.labels[rows]
 
