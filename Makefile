@@ -18,7 +18,7 @@ help:
 	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
 	@echo "make lint       formatting, style and types"
 	@echo "make docs       build the documentation into site/"
-	@echo "make results    rewrite the tables in README and docs from the results in evidence/"
+	@echo "make results    rewrite the tables, numbers and figure in README and docs from the results in evidence/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
 	@echo "make sanitize   the compiled kernel under the address and undefined-behaviour sanitizers"
 	@echo "make mutations  break the code line by line and check that the tests notice, in about an hour"
@@ -84,6 +84,7 @@ docs: $(READY)
 
 results: $(READY)
 	$(BIN)/python evidence/write.py
+	$(BIN)/python evidence/draw.py
 
 clean:
 	rm -rf $(VENV) $(LOWEST) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -3,7 +3,7 @@
     python evidence/run.py cub200-mixed-labels --data data --work work
 
 A study stopped at any point resumes with the same command. When it is finished its tables go to evidence/results/NAME, with
-the command, versions, processor time and SHA-256 of every input.
+the command, versions, processor time and SHA-256 of every input, and effects.csv (see effects.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from effects import write_effects
+
 from hace import environment
+from hace.lab.report.confidence import confidence_table
+from hace.lab.report.labels import label_questions, labels_table
+from hace.lab.report.render import ReportTable, to_csv
+from hace.lab.report.results import Results
+from hace.lab.report.tables import methods_table
 from hace.lab.study.study import read_study
 
 if sys.version_info >= (3, 11):
@@ -30,7 +38,6 @@ else:
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-KEPT = ("labels-", "methods-")  # tables of the report
 
 
 def main() -> None:
@@ -60,33 +67,46 @@ def main() -> None:
 
 def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
     """Run one study and keep its tables."""
-    command = listed["studies"][name]["command"]
+    command = re.sub(r",\s+", ",", listed["studies"][name]["command"])
     inputs = {word: _input(word, listed, args) for word in re.findall(r"{(\w+)}", command)}
     folder = args.work / name
     if not args.keep_only:
         words = shlex.split(command.format(**inputs))
         _hace(*words, "--out", str(folder), "--runs", str(args.work / "runs"), "--workers", str(args.workers))
-    _hace("report", str(folder))
-    target = RESULTS / name
+    files = {
+        word: {"file": path.name, "sha256": _sha256(path), **_source(word, listed, args)}
+        for word, path in inputs.items()
+    }
+    keep(folder, RESULTS / name, f"hace {' '.join(command.split())}", files)
+
+
+def keep(folder: Path, target: Path, command: str, inputs: dict[str, Any]) -> None:
+    """Keep the tables and effects of a study, and what made them."""
+    results = Results(read_study(folder).records())
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    for table in sorted((folder / "report" / "tables").glob("*.csv")):
-        if table.name.startswith(KEPT):
-            shutil.copy(table, target)
+    for table in kept_tables(results):
+        (target / f"{table.id}.csv").write_text(to_csv(table), encoding="utf-8")
+    write_effects(results, target / "effects.csv")
     made_with = environment.config()
-    files = {word: {"file": path.name, "sha256": _sha256(path)} for word, path in inputs.items()}
-    study = read_study(folder)
-    results = [
-        record.run.result for record in study.records() if record.run is not None and record.run.result
-    ]
+    finished = [record.run.result for record in results.records if record.run is not None]
+    found = [result for result in finished if result]
     about = {
-        "command": f"hace {' '.join(command.split())}",
-        "inputs": files,
-        "runs": len(results),
-        "seconds": round(sum(result["seconds"] for result in results)),
+        "command": command,
+        "inputs": inputs,
+        "runs": len(found),
+        "seconds": round(sum(result["seconds"] for result in found)),
         "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},
     }
     (target / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def kept_tables(results: Results) -> Iterator[ReportTable]:
+    """The report's tables of methods and of confidence, and those of questions about labels."""
+    for arena, arrays in results.arrays.items():
+        found = (methods_table(results, arena), confidence_table(arena, arrays))
+        yield from (table for table in found if table is not None)
+    yield from (labels_table(question) for question in label_questions(results))
 
 
 def _input(word: str, listed: dict[str, Any], args: argparse.Namespace) -> Path:
@@ -97,6 +117,15 @@ def _input(word: str, listed: dict[str, Any], args: argparse.Namespace) -> Path:
         source, *options = listed["reduced"][word].split()
         _python(str(HERE / "reduce.py"), str(args.data / listed["inputs"][source]), str(path), *options)
     return path
+
+
+def _source(word: str, listed: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """What a reduced input was made from: its bytes may differ between processors in the last digits."""
+    if word not in listed["reduced"]:
+        return {}
+    name, *options = listed["reduced"][word].split()
+    source = args.data / listed["inputs"][name]
+    return {"from": {"file": source.name, "sha256": _sha256(source), "options": " ".join(options)}}
 
 
 def _hace(*words: str) -> None:

@@ -5,8 +5,13 @@ A page asks for a table with a pair of comments, and everything between them is 
     <!-- evidence: cub200-mixed-labels/methods-x.csv columns="method, top-1 ↑" rows="SCE; HACE" -->
     <!-- end of evidence -->
 
-`columns` chooses and orders columns, by default all; `rows` does the same by the first column; `intervals="no"` leaves
-intervals out. --check changes nothing and fails where a page differs from the results.
+`columns` chooses and orders columns, by default all; `rows` does the same by the first column, `where="metric=top-1;
+labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. A number in a sentence has a name, and
+quotes.toml says which row it comes from:
+
+    Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
+
+--check changes nothing and fails where a page differs from the results.
 """
 
 from __future__ import annotations
@@ -17,6 +22,12 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -25,6 +36,12 @@ DETAIL = " (detail)"  # the report's columns of intervals
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )
+_QUOTE = re.compile(r"<!-- quote (?P<name>[\w.-]+) -->(?P<text>.*?)<!-- end -->", re.DOTALL)
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_SETTING = re.compile(
+    r"(?:\b(?:[dsk]|sharing|dilution|momentum|decay|decays|rate|rates)|[αβτ])\s*(?:=|of)?\s*\d+(?:\.\d+)?(?:e-\d+)?"
+)
+_MEASURED = re.compile(r"(?<![\w-])[+-]\d+(?:\.\d+)?|\b\d+\.\d+\b")
 
 
 def main() -> None:
@@ -35,9 +52,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
     stale = []
+    quotes = read_quotes()
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
-        after = _BLOCK.sub(lambda found: f"{found[1]}{table(found['request'])}{found[4]}", before)
+        after = written(before, quotes)
         if before != after:
             stale.append(page.name)
             if not check:
@@ -47,15 +65,23 @@ def main() -> None:
     print("unchanged" if not stale else f"rewritten: {', '.join(stale)}")
 
 
+def written(page: str, quotes: dict[str, dict[str, Any]]) -> str:
+    """A page with its tables and quotes as the results have them."""
+    page = _BLOCK.sub(lambda found: f"{found[1]}{table(found['request'])}{found[4]}", page)
+    return _QUOTE.sub(
+        lambda found: f"<!-- quote {found['name']} -->{quote(found['name'], quotes)}<!-- end -->", page
+    )
+
+
 def table(request: str) -> str:
     """The Markdown table of a request: a file below results/, and options as name="value"."""
     name, *words = shlex.split(request)
     options = dict(word.split("=", 1) for word in words)
     path = RESULTS / name
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    where = dict(part.split("=", 1) for part in _listed(options.get("where"), ";"))
+    rows = [row for row in _rows(path) if all(row.get(column) == value for column, value in where.items())]
     if not rows:
-        raise SystemExit(f"{path} must have rows. Got none.")
+        raise SystemExit(f"{path} must have rows{f' where {where}' if where else ''}. Got none.")
     details = options.get("intervals", "yes") != "no"
     columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
     by_name = {row[columns[0]]: row for row in rows}
@@ -67,6 +93,38 @@ def table(request: str) -> str:
     lines = [columns, ["---"] * len(columns)]
     lines += [[_cell(by_name[row], column, details) for column in columns] for row in chosen]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def read_quotes() -> dict[str, dict[str, Any]]:
+    """The quotes of all pages, by name."""
+    return tomllib.loads((HERE / "quotes.toml").read_text(encoding="utf-8"))
+
+
+def quote(name: str, quotes: dict[str, dict[str, Any]]) -> str:
+    """The text of a quote: `show` with {columns} replaced by those of the one row of `from` that `where` describes."""
+    if name not in quotes:
+        raise SystemExit(f"quotes.toml must have {name!r}. Got {', '.join(map(repr, quotes))}.")
+    wanted = quotes[name]
+    rows = [
+        row
+        for row in _rows(RESULTS / wanted["from"])
+        if all(row.get(column) == value for column, value in wanted["where"].items())
+    ]
+    if len(rows) != 1:
+        raise SystemExit(f"The quote {name!r} must match one row of {wanted['from']}. Got {len(rows)}.")
+    return re.sub(r"{([^}]+)}", lambda found: rows[0][found[1]], wanted["show"])
+
+
+def unquoted(page: str) -> list[str]:
+    """Numbers with a sign or a decimal point that come from no result; code and settings such as d = 0.5 aside."""
+    for part in (_BLOCK, _QUOTE, _CODE, _SETTING, re.compile(r"\]\([^)]*\)|<!--.*?-->", re.DOTALL)):
+        page = part.sub(" ", page)
+    return _MEASURED.findall(page)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _listed(text: str | None, separator: str) -> list[str]:

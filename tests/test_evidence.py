@@ -1,5 +1,6 @@
-"""The tables in README and docs are those of the kept results."""
+"""The tables and numbers in README and docs are those of the kept results."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence import reduce, write
+from evidence import draw, effects, reduce, write
+from hace.lab.report.arenas import HEADLINES
+from hace.lab.report.results import Results
+from hace.metrics.several import compared_together
+from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]
+RESULTS_PART = re.compile(r"<!-- results -->(.*?)<!-- end of results -->", re.DOTALL)
 
 
 def test_pages_show_the_kept_results() -> None:
@@ -20,6 +26,75 @@ def test_pages_show_the_kept_results() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/labels.md", "docs/probing.md", "docs/when-it-helps.md"])
+def test_every_measured_number_comes_from_a_result(page: str) -> None:
+    parts = RESULTS_PART.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert parts, "the part of the page about results is marked"
+    assert [write.unquoted(part) for part in parts] == [[]] * len(parts)
+
+
+def test_every_quote_is_used_and_every_study_says_what_made_it() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in write.PAGES)
+    assert [name for name in write.read_quotes() if f"<!-- quote {name} -->" not in text] == []
+    for study in write.RESULTS.iterdir():
+        assert (study / "about.json").exists(), study.name
+
+
+def test_numbers_that_look_measured() -> None:
+    page = """Ahead by 3.5 points, or +2, at d = 0.5 with `lr=0.1`; 95 % intervals, CUB-200, [losses](a-1.5.md).
+    It is <!-- quote a -->+7.5<!-- end -->, and β=0.3 gives -1.25."""
+    assert write.unquoted(page) == ["3.5", "+2", "-1.25"]
+
+
+def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    (tmp_path / "e.csv").write_text("method,labels,low\nSCE,all,1\nSCE,few,2\n", encoding="utf-8")
+    known = {
+        "few": {"from": "e.csv", "where": {"method": "SCE", "labels": "few"}, "show": "{low} points"},
+        "both": {"from": "e.csv", "where": {"method": "SCE"}, "show": "{low}"},
+    }
+    assert (
+        write.written("<!-- quote few -->9<!-- end -->.", known) == "<!-- quote few -->2 points<!-- end -->."
+    )
+    with pytest.raises(SystemExit, match=r"one row of e\.csv\. Got 2"):
+        write.quote("both", known)
+    with pytest.raises(SystemExit, match="'none'"):
+        write.quote("none", known)
+    assert write.table('e.csv columns="labels, low" where="method=SCE; labels=few"').endswith("| few | 2 |\n")
+
+
+def test_the_picture_has_a_mark_for_every_situation() -> None:
+    for panel in draw.PANELS:
+        for _, study, labels in panel.situations:
+            marks = [draw.effect(panel, study, labels, method) for method in panel.methods]
+            assert sum(mark is not None for mark in marks) > 1, (study, labels)
+
+
+def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
+    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4, "hxe_0.2": 1.9}))
+    top1, hf1 = (next(m for m in HEADLINES if m.title == title) for title in ("top-1", "hF1"))
+    rows = effects_of(results, top1)
+    assert [(row["method"], row["minus"]) for row in rows] == [("HACE", "SCE"), ("HXE α=0.2", "SCE")]
+    (arena,) = results.choices
+    gaps = {m: results.gap(arena, m, "sce") for m in ("hace", "hxe_0.2")}
+    expected = compared_together({m: gap.interval for m, gap in gaps.items() if gap is not None})
+    assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
+    assert {row["comparisons"] for row in rows} == {"2"}
+    assert {row["over"] for row in effects_of(results, top1)} == {effects.SAMPLES}
+    assert {row["over"] for row in effects_of(results, hf1)} == {effects.SEEDS}
+
+
+def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, object]]:
+    return [dict(zip(effects.COLUMNS, row, strict=True)) for row in effects.rows(results, metric)]
+
+
+def test_an_interval_over_seeds_is_students() -> None:
+    found = effects.over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
+    half = 2.776445 * np.sqrt(2.5 / 5)  # the 97.5 % quantile of Student's t with 4 degrees of freedom
+    assert (found.value, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), rel=1e-5)
+    assert np.isnan(effects.over_seeds([1.0]).low)
 
 
 def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +110,11 @@ def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.
     )
     with pytest.raises(SystemExit, match="'HACE'"):
         write.table('t.csv rows="HACE"')
+
+
+def test_the_first_samples_of_each_class_are_kept() -> None:
+    labels = np.array([2, 0, 2, 2, 0, 1])
+    assert reduce.first_of_each(labels, 2).tolist() == [0, 1, 2, 4, 5]
 
 
 def test_reduced_features_keep_the_largest_variance() -> None:

@@ -1,0 +1,170 @@
+"""End to end on the pixels of CIFAR-100: python evidence/end_to_end.py clean|mixed --data FOLDER --work FOLDER [--dry-run]
+
+    python evidence/end_to_end.py clean --data data --work work      # 13 methods, 100 images per class, 25 epochs
+    python evidence/end_to_end.py mixed --data data --work work      # 90 % of the labels known to their superclass, 5 epochs
+
+A ResNet-18 of width 24 instead of 64, from random weights, trained by the engine of `hace study`: three rates for every method,
+chosen on a tenth of the training images, three seeds. Stopped at any point, it resumes with the same command, and its tables go
+to evidence/results. FOLDER holds cifar-100-binary or cifar-100-python as published, or sheets of 32 px tiles per class
+(cifar100/train/NN_name.webp), from which the binary files are made first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from run import RESULTS, keep
+from torch import Tensor, nn
+
+from hace.cli.options_study import add_study_arguments, do_study
+from hace.formats import cifar100_hierarchy
+from hace.lab.runs.config import DataConfig
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.study.plans import Choices, Locations
+from hace.lab.study.presets import LabelGrid, Preset
+
+WIDTH = 24
+CLEAN = ("sce", "hace", "sce_paths", "hace_paths", "sce_paths_0.5", "sce_smooth", "hace_smooth", "sce_soft10", "hxe_0.2",
+         "conditional", "hce", "hace_shuffled", "hace_leaves")  # fmt: skip
+MIXED = ("sce_drop", "sce", "hce", "hace", "conditional", "sce_paths")
+
+
+class Block(nn.Module):
+    """Two convolutions and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _ in range(2))
+        self.shortcut = nn.Sequential()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
+        out = torch.relu(self.norms[0](self.first(x)))
+        return torch.relu(self.norms[1](self.second(out)) + self.shortcut(x))
+
+
+class NarrowResNet(nn.Module):
+    """A ResNet-18 for 32 px: no pooling before the blocks, 24, 48, 96 and 192 channels."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        widths = [WIDTH * 2**k for k in range(4)]
+        self.stem = nn.Sequential(nn.Conv2d(3, WIDTH, 3, 1, 1, bias=False), nn.BatchNorm2d(WIDTH), nn.ReLU())
+        blocks = [
+            Block(widths[max(k - (i == 0), 0)], width, 2 if k and i == 0 else 1)
+            for k, width in enumerate(widths)
+            for i in range(2)
+        ]
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(widths[-1], num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, 3, 32, 32) to (B, num_classes)."""
+        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+
+
+@timm.models.register_model
+def resnet18_width24(pretrained: bool = False, num_classes: int = 1000, **_: Any) -> nn.Module:
+    """The model by its name in runs."""
+    assert not pretrained
+    return NarrowResNet(num_classes)
+
+
+def recipe(dataset: str, model: str) -> TrainConfig:
+    """SGD with momentum and a cosine: the rates of the study are times this one."""
+    return TrainConfig(
+        data=DataConfig(dataset),
+        model=model,
+        epochs=25,
+        batch_size=128,
+        lr=0.1,
+        weight_decay=5e-4,
+        per_class=100,
+        channels_last=True,
+        checkpoint_seconds=120.0,
+    )
+
+
+PRESETS = {
+    "clean": Preset(
+        "end to end, narrow: 100 images of each class",
+        "train",
+        CLEAN,
+        ("cifar100",),
+        models=("resnet18_width24",),
+        seeds=3,
+        rates=(0.5, 1.0, 2.0),
+        recipe=recipe,
+    ),
+}
+PRESETS["mixed"] = replace(
+    PRESETS["clean"],
+    title="end to end, narrow: 90 % of the labels known to their superclass",
+    methods=MIXED,
+    labels=LabelGrid(coarse=(0.9,)),
+    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=5),
+)
+
+
+def from_sheets(source: Path, target: Path) -> None:
+    """The binary files of CIFAR-100 from one sheet of tiles per class and split."""
+    from PIL import Image
+
+    h = cifar100_hierarchy()
+    tops = sorted(h.nodes[parent] for parent in set(h.parent_nodes[h.leaf_nodes].tolist()))
+    target.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        parts = []
+        for fine, leaf in enumerate(h.leaf_nodes):
+            (sheet,) = (source / split).glob(f"{fine:02d}_*")
+            a = np.array(Image.open(sheet).convert("RGB"))
+            tiles = (
+                a.reshape(a.shape[0] // 32, 32, a.shape[1] // 32, 32, 3)
+                .transpose(0, 2, 4, 1, 3)
+                .reshape(-1, 3072)
+            )
+            labels = np.array([tops.index(h.nodes[h.parent_nodes[leaf]]), fine], np.uint8)
+            parts.append(np.concatenate([np.tile(labels, (len(tiles), 1)), tiles], axis=1))
+        (target / f"{split}.bin").write_bytes(np.concatenate(parts).tobytes())
+    (target / "fine_label_names.txt").write_text("\n".join(h.leaves) + "\n")
+
+
+def main() -> None:
+    """Make the data ready, run what is missing, keep the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", choices=list(PRESETS))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("evidence-work"))
+    add_study_arguments(parser, "--out", None)
+    args = parser.parse_args()
+    name = f"cifar100-end-to-end-{args.study}"
+    args.out, args.runs = str(args.work / name), str(args.work / "runs")
+    root = args.data
+    if (args.data / "cifar100" / "train").is_dir():
+        root = args.work / "cifar100"
+        if not (root / "cifar-100-binary" / "test.bin").exists():
+            from_sheets(args.data / "cifar100", root / "cifar-100-binary")
+    choices = Choices(Locations(images={"cifar100": str(root)}))
+    if do_study({name: PRESETS[args.study]}, choices, args) is not None:
+        keep(args.work / name, RESULTS / name, f"python evidence/end_to_end.py {args.study}", {})
+
+
+if __name__ == "__main__":
+    main()
