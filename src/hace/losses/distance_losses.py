@@ -224,8 +224,8 @@ class ExpectedDistanceLoss(DistanceLoss):
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
-        >>> ExpectedDistanceLoss(h)(torch.zeros(1, 3), torch.tensor([h.label("husky")]))
-        tensor(1.0000)
+        >>> ExpectedDistanceLoss(h)(torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([h.label("husky")]))
+        tensor(1.3642)
 
     Reference: Deng et al., "What Does Classifying More Than 10,000 Image Categories Tell Us?" (2010), hierarchical
     cost.
