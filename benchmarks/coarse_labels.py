@@ -8,10 +8,11 @@
     python benchmarks/coarse_labels.py clean-defaults cub      # and on all labels, against the paper's loss
 
 A training set has k samples per class with the label of the class; the others have that of its parent. DATA is "made-up" (40
-classes in 8 groups, 64 unit-length features, 15 % fine labels), "embedded" (hace.data.synthetic_features), "cub" or "cifar"
-(frozen features of CUB-200, reduced to 256 dimensions by the principal axes of the training set, and CIFAR-100, from the
-folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA). The tables of L-BFGS
-(decays, defaults, clean-defaults) take the first 60 training samples of each class of CIFAR-100.
+classes in 8 groups, 64 unit-length features, 15 % fine labels), "shop" (the same, but 12 of the 40 classes are alone in their
+group, as avocado under avocado, and the others in groups of 2 to 7), "embedded" (hace.data.synthetic_features), "cub" or
+"cifar" (frozen features of CUB-200, reduced to 256 dimensions by the principal axes of the training set, and CIFAR-100, from
+the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA). The tables of
+L-BFGS (decays, defaults, clean-defaults) take the first 60 training samples of each class of CIFAR-100.
 
 Mini-batch tables choose the rate on a tenth of the training samples, whose classes are taken as known for this purpose, for
 every method alike; then the head is judged on the test set without a refit. Top-1 in %, means over seeds; in brackets the
@@ -39,8 +40,14 @@ from hace.linear import Optimization, Trial, fit_heads, head_scores
 
 RATES = (2.0, 8.0, 32.0, 128.0)
 DROP = "dropping"
-FINE = {"made-up": (9,), "embedded": (1, 3, 8), "cub": (1, 3, 8), "cifar": (2, 10)}  # per class
-EPOCHS = {"made-up": 30, "embedded": 30, "cub": 30, "cifar": 10}
+FINE = {
+    "made-up": (9,),
+    "shop": (1, 3, 8),
+    "embedded": (1, 3, 8),
+    "cub": (1, 3, 8),
+    "cifar": (2, 10),
+}  # per class
+EPOCHS = {"made-up": 30, "shop": 30, "embedded": 30, "cub": 30, "cifar": 10}
 
 Right = np.ndarray  # (test samples,) bool
 
@@ -102,11 +109,15 @@ CLEAN = (Method("cross-entropy", "cross_entropy"), Method("HACE over nodes, d = 
 # Data
 
 
-def made_up(seed: int = 0) -> Data:
-    """40 classes in 8 groups: a group's mean, a class's step from it, noise; features of unit length."""
+GROUPS = {"made-up": (5,) * 8, "shop": (*(1,) * 12, 2, 3, 4, 5, 7, 7)}
+
+
+def made_up(sizes: tuple[int, ...], seed: int = 0) -> Data:
+    """40 classes in groups: a group's mean, a class's step from it, noise; features of unit length."""
     rng = np.random.default_rng(seed)
-    h = Hierarchy.from_paths([(f"g{i // 5}", f"c{i:02d}") for i in range(40)])
-    means = np.repeat(rng.standard_normal((8, 64)), 5, axis=0) + 0.6 * rng.standard_normal((40, 64))
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    h = Hierarchy.from_paths([(f"g{group[i]}", f"c{i:02d}") for i in range(40)])
+    means = rng.standard_normal((len(sizes), 64))[group] + 0.6 * rng.standard_normal((40, 64))
 
     def sample(count: int) -> tuple[np.ndarray, np.ndarray]:
         y = np.repeat(np.arange(40), count)
@@ -133,8 +144,10 @@ def frozen(path: Path, h: Hierarchy, dims: int | None = None) -> Data:
 
 
 def read(name: str, folder: Path | None) -> Data:
-    if name in ("made-up", "embedded"):
-        return made_up() if name == "made-up" else embedded()
+    if name in GROUPS:
+        return made_up(GROUPS[name])
+    if name == "embedded":
+        return embedded()
     if folder is None:
         raise SystemExit(f"{name} needs --data FOLDER, or HACE_TEST_DATA.")
     if name == "cifar":

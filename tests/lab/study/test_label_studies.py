@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hace.cli.entry import main
-from hace.errors import ConfigError
+from hace.errors import ConfigError, DataError
 from hace.lab.report.labels import answer_lines, headline, label_blocks, label_questions, panels
 from hace.lab.report.results import Results
 from hace.lab.report.text import results_text
@@ -119,6 +119,16 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
         ConfigError, match="--shares must hold 0, the labels as they are: some training samples of synth"
     ):
         cells("mixed-labels", data, shares=(0.8,))
+
+
+def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
+    whole = LabelsConfig()
+    (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
+    assert next(answer_lines(question)).startswith("labels as they are: ")
+    data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
+    data.usable["birds", "probe"]["coarse"] = 60
+    with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
+        data.asked(make_plan(find_presets("mixed-labels")))
 
 
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

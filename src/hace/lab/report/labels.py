@@ -20,7 +20,7 @@ from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
 
-AS_THEY_ARE = "all labels"
+ALL_KNOWN, AS_THEY_ARE = "all labels", "labels as they are"
 HOW_CHOSEN = (
     "Rates and decays are chosen on held-out training samples by their true labels, for every method alike; the final run "
     "trains on what is known of them. The best method is the best on held-out samples, so no test result chose it."
@@ -82,6 +82,10 @@ class LabelQuestion:
     def answers(self) -> list[Answer]:
         """One for each state of the labels with a finished method."""
         return [answer for arena in self.arenas if (answer := self._answer(arena)) is not None]
+
+    def state(self, arena: Arena) -> str:
+        """What is known of an arena's labels, in words."""
+        return arena.labels or (AS_THEY_ARE if self._droppers(arena) else ALL_KNOWN)
 
     def scores(self, arena: Arena) -> dict[str, float]:
         """The mean top-1 of every method with a result; the best on held-out samples first, so that no test result chooses."""
@@ -197,7 +201,7 @@ def answer_lines(question: LabelQuestion) -> Iterator[str]:
             parts.append(f"it closes {100 * answer.closed:.0f} % of the gap to knowing all labels")
         elif answer.lost is not None:
             parts.append(f"{100 * answer.lost:.1f} points below knowing all labels")
-        yield f"{answer.arena.labels or AS_THEY_ARE}: {'; '.join(parts)}."
+        yield f"{question.state(answer.arena)}: {'; '.join(parts)}."
 
 
 def _points(gap: Interval) -> str:
@@ -221,7 +225,7 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         (Entry(method_title(m)), *(column[i] for column in columns), Entry(str(tried[m])))
         for i, m in enumerate(methods)
     )
-    heads = ("method", *(arena.labels or AS_THEY_ARE for arena in question.arenas), "candidates")
+    heads = ("method", *map(question.state, question.arenas), "candidates")
     title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
     remarks = (
         f"{MEANS} Candidates: rates and decays that each method's search tries, per seed.",

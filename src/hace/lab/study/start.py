@@ -85,10 +85,16 @@ class Survey:
 
         Raises:
             ConfigError: The data have no such level, or coarse labels of their own in place of those of `--shares`.
+            DataError: No training sample is labelled with a class.
         """
         for cell in plan.cells:
             if (tree := self.trees.get(cell.key.dataset)) is not None:
                 coarse_nodes(tree, cell.config.data.labels.to)
+        for (name, _), about in self.usable.items():
+            if about.get("coarse") and about["coarse"] == about["samples"]["train"]:
+                raise DataError(
+                    f"{name} must have training samples labelled with a class. All are labelled above the leaves."
+                )
         cells = []
         for cell in plan.cells:
             labels = cell.config.data.labels
