@@ -35,3 +35,37 @@ def show_report(
     if not quiet:
         print(results_text(results), end="\n\n")
     print(page if quiet else f"The page: {page.resolve()}")
+
+
+def show_two(first: str, second: str, out: str, *, quiet: bool = False) -> None:
+    """Write the report of two studies or runs side by side, print what differs and the path of the page.
+
+    Args:
+        first: A folder.
+        second: The folder whose difference from the first is shown.
+        out: Where to write.
+        quiet: Whether to print only the path.
+    """
+    from hace.lab.report.document import Section
+    from hace.lab.report.render import to_text
+    from hace.lab.report.side_by_side import pairs_table, read_side, side_by_side
+    from hace.lab.report.text import results_text
+    from hace.lab.report.writing import About, write_records
+
+    sides = [read_side(folder) for folder in (first, second)]
+    results = side_by_side(*sides)
+    names = [side.name for side in sides] if sides[0].name != sides[1].name else ["A", "B"]
+    tables = [t for arena in results.choices if (t := pairs_table(results, arena, names)) is not None]
+
+    def section(*_: object) -> list[Section]:
+        return (
+            [Section("sides", f"{names[0]} and {names[1]}, method by method", tuple(tables))]
+            if tables
+            else []
+        )
+
+    about = About(f"{names[0]} and {names[1]}", data={**sides[0].data, **sides[1].data})
+    page = write_records(results, about, Path(out), [section])
+    if not quiet:
+        print("\n\n".join(map(to_text, tables)) if tables else results_text(results), end="\n\n")
+    print(page if quiet else f"The page: {page.resolve()}")

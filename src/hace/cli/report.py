@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hace.cli.options_report import show_report
+from hace.cli.options_report import show_report, show_two
+from hace.errors import ConfigError
 
 DESCRIPTION = """\
 Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
@@ -16,6 +17,7 @@ examples:
   hace report STUDY                           writes STUDY/report/report.html and prints a summary
   hace report STUDY --out public
   hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
+  hace report A B --out both                  two studies, or two runs, side by side: B minus A
 
 A running study can be reported, too: what is missing is marked. Exit code 2: no run has finished.
 """
@@ -23,8 +25,15 @@ A running study can be reported, too: what is missing is marked. Exit code 2: no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("study", metavar="STUDY", help="the folder of `hace study`")
-    parser.add_argument("--out", metavar="DIR", help="where to write (default: STUDY/report)")
+    parser.add_argument(
+        "study", metavar="STUDY", help="the folder of `hace study`; with another one, also a run"
+    )
+    parser.add_argument(
+        "other", metavar="B", nargs="?", help="a second study or run, to compare with the first"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="where to write (default: STUDY/report; of two: report-of-two)"
+    )
     parser.add_argument(
         "--compare", metavar="A,B", help="the methods whose difference is shown (default: hace,sce)"
     )
@@ -34,4 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Read, write, print the summary."""
     compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
-    show_report(args.study, args.out, compare, quiet=args.quiet)
+    if args.other is None:
+        return show_report(args.study, args.out, compare, quiet=args.quiet)
+    if compare is not None:
+        raise ConfigError("--compare must be left out with two folders: each method is compared with itself.")
+    show_two(args.study, args.other, args.out or "report-of-two", quiet=args.quiet)

@@ -41,14 +41,20 @@ class Results:
     Args:
         records: All records.
         compare: The two methods whose difference is shown: first minus second.
+        question: What their difference answers.
 
     Raises:
         DataError: No run has finished.
         ConfigError: A compared method is not in the study.
     """
 
-    def __init__(self, records: Iterable[Record], compare: Sequence[str] | None = None) -> None:
-        self.records = list(records)
+    def __init__(
+        self,
+        records: Iterable[Record],
+        compare: Sequence[str] | None = None,
+        question: str = "does the hierarchy help?",
+    ) -> None:
+        self.records, self.question = list(records), question
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)

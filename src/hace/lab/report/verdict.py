@@ -45,7 +45,7 @@ class Verdict:
     lines: tuple[str, ...] = ()
     use: str = ""
     doubts: tuple[str, ...] = field(default=())
-    question: str = "does the hierarchy help?"
+    question: str = ""
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -72,7 +72,9 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
     if not found:
         there = [method_title(m) for m, choice in results.choices[arena].items() if choice.finished]
         said = f"No comparison yet: finished are {', '.join(there)}." if there else "No run has finished."
-        return Verdict(where, said, "open", doubts=tuple(doubts(results, arena, ())))
+        return Verdict(
+            where, said, "open", doubts=tuple(doubts(results, arena, ())), question=results.question
+        )
     held = [m for m in results.held_out(arena) if may_be_used(m)]
     best = held[0] if held else None
     answer, tone = _answer(results, arena, found, best)
@@ -87,6 +89,7 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         (first, second),
         use="" if best is None else _use(results, arena, held),
         doubts=tuple(doubts(results, arena, spoken)),
+        question=results.question,
     )
 
 

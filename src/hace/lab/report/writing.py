@@ -145,6 +145,8 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
             words.append(
                 f"--{name} {','.join(f'{x:g}' if isinstance(x, float) else str(x) for x in choices[name])}"
             )
+    if choices.get("widen") is not None:
+        words.append(f"--widen {choices['widen']}")
     if choices.get("shares"):
         words.append(f"--shares {','.join(f'{100 * share:g}' for share in choices['shares'])}")
     if choices.get("coarse_to"):
