@@ -276,6 +276,16 @@ def test_hierarchy_is_made_from_features(tmp_path: Path, capsys: pytest.CaptureF
     compared = ["hierarchy", str(out), *made[1:-1], str(tmp_path / "again.csv"), "-o", "label_kind=id"]
     assert cli.main(compared) == 0
     assert "1.000 of the triplets" in capsys.readouterr().out
+    for change, words in (
+        ({"y_train": [3.5, 5, 7, 9]}, "labels must be integers from 0 on, or text. Got float64"),
+        ({"y_train": [-1, 5, 7, 9]}, "labels must be integers from 0 on, or text. Got -1"),
+        ({"x_train": np.ones_like(x)}, "x must tell classes apart"),
+        ({"x_train": x * np.nan}, "features must be finite"),
+    ):
+        arrays = {"x_train": x, "y_train": [3, 5, 7, 9], "x_test": x, "y_test": [3, 5, 7, 9], **change}
+        np.savez(tmp_path / "f.npz", **arrays)
+        assert cli.main(made) == 2
+        assert words in capsys.readouterr().err
     assert cli.main(["hierarchy", "--levels", "2"]) == 2
     assert cli.main(["hierarchy"]) == 2
 

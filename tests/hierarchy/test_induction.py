@@ -77,6 +77,7 @@ def test_levels_grow_geometrically_and_are_nested() -> None:
     h = Hierarchy.from_features(x, np.arange(200), levels=2)
     assert [len(h.level(k)) for k in (1, 2, 3)] == [6, 34, 200]
     assert {h.depth(leaf) for leaf in h.leaves} == {3}
+    assert [len(Hierarchy.from_features(x, np.arange(200), levels=9).level(k)) for k in (1, 9)] == [2, 118]
 
 
 def test_groups_keep_clear_of_classes_with_their_ids() -> None:
@@ -85,13 +86,17 @@ def test_groups_keep_clear_of_classes_with_their_ids() -> None:
     assert Hierarchy.from_linkage(merges, ["group 1", "b"], levels=None).nodes[0] == "group 1*"
 
 
-X, Y = np.ones((2, 3)), np.array([0, 1])
+X, Y = np.eye(2, 3), np.array([0, 1])
 
 
 @pytest.mark.parametrize(
     ("build", "words"),
     [
         (lambda: Hierarchy.from_features(X, Y, levels=0), "levels must be at least 1"),
+        (lambda: Hierarchy.from_features(X, Y, levels=3), "levels must be at most 2 for 2 classes"),
+        (lambda: Hierarchy.from_features(X, Y, levels=10**9), "or levels would repeat. Got 1000000000"),
+        (lambda: Hierarchy.from_features(0 * X, Y), "Got the same mean for all 2 classes"),
+        (lambda: Hierarchy.from_confusion(np.eye(3)), "Got counts on the diagonal alone"),
         (lambda: Hierarchy.from_features(X, Y, levels=[2, 1]), "levels must be at least 1"),
         (lambda: Hierarchy.from_features(X, Y, levels=[3]), "up to 2, or None"),
         (lambda: Hierarchy.from_features(X, Y, ["a"]), "y must hold labels from 0 to 0"),

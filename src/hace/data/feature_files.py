@@ -82,6 +82,10 @@ def training_features(
     """
     if hierarchy is None:
         labels = [y for _, y in _splits(read_feature_arrays(root), root).values()]
+        for y in labels:
+            if y.dtype.kind not in "iuU" or (y.dtype.kind == "i" and (y < 0).any()):
+                got = f"{y.min()}" if y.dtype.kind == "i" else f"{y.dtype}"
+                raise DataError(f"{root}: labels must be integers from 0 on, or text. Got {got}.")
         found = {str(value) for y in labels for value in np.unique(y).tolist()}
         hierarchy, label_kind = Hierarchy.flat(sorted(found, key=natural_key)), "id"
     train = load_features(root, hierarchy, label_kind=label_kind, allow_empty=True)["train"]

@@ -94,6 +94,10 @@ class Induced(Pairs):
         means = _class_means(np.asarray(x), np.asarray(y), given, unit=normalize == "unit")
         if len(means) == 1:
             return cls.from_linkage(np.zeros((0, 4)), given, levels=levels)
+        if (means == means[0]).all():
+            raise HierarchyError(
+                f"x must tell classes apart. Got the same mean for all {len(means)} classes."
+            )
         return cls.from_linkage(agglomerate(means, linkage), given, levels=levels)
 
     @classmethod
@@ -120,10 +124,12 @@ class Induced(Pairs):
         _check_classes(len(counts))
         total = counts.sum(axis=1, keepdims=True)
         rates = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
-        near = (rates + rates.T) / 2
-        upper = np.triu_indices(len(near), 1)
-        merges = agglomerate(1.0 - near[upper], "average") if len(near) > 1 else np.zeros((0, 4))
-        return cls.from_linkage(merges, classes, levels=levels)
+        if len(rates) == 1:
+            return cls.from_linkage(np.zeros((0, 4)), classes, levels=levels)
+        near = ((rates + rates.T) / 2)[np.triu_indices(len(rates), 1)]
+        if not near.any():
+            raise HierarchyError("matrix must hold confusions. Got counts on the diagonal alone.")
+        return cls.from_linkage(agglomerate(1.0 - near, "average"), classes, levels=levels)
 
     def agreement(self, other: Hierarchy, *, seed: int = 0) -> TreeAgreement:
         """How alike this tree and another one over the same classes are.
@@ -184,8 +190,13 @@ def _counts(levels: int | Sequence[int], classes: int) -> list[int]:
     if isinstance(levels, (int, np.integer)) and not isinstance(levels, bool):
         if levels < 1:
             raise HierarchyError(f"levels must be at least 1, numbers of groups, or None. Got {levels}.")
-        shares = np.arange(1, levels + 1) / (levels + 1)
-        return np.maximum(np.rint(classes**shares), 1).astype(int).tolist()
+        counts = _progression(int(min(levels, classes)), classes)
+        if classes > 1 and (levels > classes or len(set(counts)) < levels):
+            most = max(k for k in range(1, min(classes, 100) + 1) if len(set(_progression(k, classes))) == k)
+            raise HierarchyError(
+                f"levels must be at most {most} for {classes} classes, or levels would repeat. Got {levels}."
+            )
+        return counts
     counts = [] if isinstance(levels, (str, bool)) else list(levels)
     fits = all(isinstance(c, (int, np.integer)) and not isinstance(c, bool) for c in counts)
     if not counts or not fits or sorted(counts) != counts or not 1 <= counts[0] <= counts[-1] <= classes:
@@ -194,6 +205,12 @@ def _counts(levels: int | Sequence[int], classes: int) -> list[int]:
             f"Got {levels!r}."
         )
     return [int(c) for c in counts]
+
+
+def _progression(levels: int, classes: int) -> list[int]:
+    """Numbers of groups in geometric progression between one and the classes."""
+    shares = np.arange(1, levels + 1) / (levels + 1)
+    return np.maximum(np.rint(classes**shares), 1).astype(int).tolist()
 
 
 def _class_means(x: np.ndarray, y: np.ndarray, classes: Sequence[str] | None, *, unit: bool) -> np.ndarray:

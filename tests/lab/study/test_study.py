@@ -27,6 +27,7 @@ from hace.lab.study.start import Survey, start_study
 from hace.lab.study.study import read_study
 from hace.lab.study.tally import Row, Tally
 from hace.lab.study.view import watching
+from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
 from tests.data_layouts import write_image
@@ -99,7 +100,9 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
     ).cells
     by_model: dict[tuple[str, str], set] = {}
     for cell in cells:
-        by_model.setdefault((cell.key.dataset, cell.key.model), set()).add(cell.rates)
+        factor = METHODS[cell.key.method].rate_factor  # a power of 2: bits stay
+        rates = tuple(rate / factor for rate in cell.rates)
+        by_model.setdefault((cell.key.dataset, cell.key.model), set()).add(rates)
         assert all(c.evaluate == "val" and c.validation == 0.1 and not c.keep for c in cell.search())  # type: ignore[attr-defined]
         assert cell.final({"lr": 1.0}).validation == 0
     assert all(len(rates) == 1 for rates in by_model.values())
@@ -108,7 +111,7 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
     if ALL[name].kind == "probe":
         decays = len(ALL[name].decays) or 1
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))
-        assert {cell.rates for cell in cells} == {grid}
+        assert {rates for found in by_model.values() for rates in found} == {grid}
         assert decays > 1 or grid == FAIR_RATES
 
 
@@ -117,6 +120,17 @@ def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:
         if METHODS[cell.key.method].diluted:
             assert cell.config.loss.options["dilution"] == cell.key.dilution
         assert cell.config.data.shuffle == (cell.key.seed if cell.key.method == "hace_shuffled" else None)
+
+
+def test_methods_with_a_head_of_their_own_start_at_random() -> None:
+    """A hyperbolic head cannot start from zeros; all else is as for the other methods."""
+    found = plan("methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "embedding")).cells
+    plain, bent, cosine = (
+        next(c for c in found if c.key.method == m) for m in ("hace", "hace_poincare", "embedding")
+    )
+    assert (plain.config.start, bent.config.start) == ("zeros", "auto")  # type: ignore[attr-defined]
+    assert (plain.config.head.ball, bent.config.head.ball) == (None, PoincareBall())
+    assert plain.rates == bent.rates == tuple(16 * rate for rate in cosine.rates)
 
 
 def test_choices_shrink_a_study() -> None:

@@ -24,6 +24,7 @@ class Method:
         induced: How many levels of groups the tree has that it makes from its training samples; None: the given tree.
         drops: Whether it trains only on samples known to a leaf.
         head: Its last layer; None: that of the study.
+        rate_factor: What the rates of a search are multiplied by, for a loss on another scale; their number stays the same.
         control: What comparing with it shows; empty for a method that is not a control.
     """
 
@@ -36,6 +37,7 @@ class Method:
     induced: int | None = None
     drops: bool = False
     head: HeadConfig | None = None
+    rate_factor: float = 1.0
     control: str = ""
 
     def loss_at(self, dilution: float | None) -> LossConfig:
@@ -118,8 +120,18 @@ METHODS: dict[str, Method] = {
         # HXE as its paper's words have it, and as its published code divides it.
         Method("hxe_height_0.2", "HXE α=0.2, decay by height", _loss("hxe", alpha=0.2, decay="height")),
         Method("hxe_height_0.5", "HXE α=0.5, decay by height", _loss("hxe", alpha=0.5, decay="height")),
-        Method("hxe_tree_0.2", "HXE α=0.2, normalised", _loss("hxe", alpha=0.2, normalize="tree")),
-        Method("hxe_tree_0.5", "HXE α=0.5, normalised", _loss("hxe", alpha=0.5, normalize="tree")),
+        Method(
+            "hxe_tree_0.2",
+            "HXE α=0.2, normalised",
+            _loss("hxe", alpha=0.2, normalize="tree"),
+            rate_factor=128.0,
+        ),
+        Method(
+            "hxe_tree_0.5",
+            "HXE α=0.5, normalised",
+            _loss("hxe", alpha=0.5, normalize="tree"),
+            rate_factor=128.0,
+        ),
         # Path sums: relatives share their ancestors' outputs.
         Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths", sharing=1.0)),
         Method("hace_paths", "HACE, path sums", _loss("hace_paths", sharing=1.0), diluted=True),
@@ -136,7 +148,7 @@ METHODS: dict[str, Method] = {
         Method(
             "levelwise_top_down", "one classifier per level, top-down", _loss("levelwise", answers="top_down")
         ),
-        Method("embedding", "class embeddings", _loss("class_embedding")),
+        Method("embedding", "class embeddings", _loss("class_embedding"), rate_factor=1 / 16),
         Method("embedding_ce0.1", "class embeddings + 0.1 CE", _loss("class_embedding", cross_entropy=0.1)),
         Method("embedding_ce1", "class embeddings + CE", _loss("class_embedding", cross_entropy=1.0)),
         # Hyperplanes in the Poincare ball in place of a linear layer.
@@ -156,6 +168,7 @@ METHODS: dict[str, Method] = {
 }
 PAPER_METHODS = tuple(METHODS)[:10]
 CONTROLS = tuple(key for key, method in METHODS.items() if method.control)
+PROFILES = ("hace", "hace_uniform", "hace_linear")
 DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
 
 

@@ -15,7 +15,7 @@ from hace.lab.runs.config import DataConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES
-from hace.lab.study.methods import CONTROLS, DROPPING, NODE_METHODS, PAPER_METHODS
+from hace.lab.study.methods import CONTROLS, DROPPING, METHODS, NODE_METHODS, PAPER_METHODS, PROFILES
 
 WIDEN = 2  # rates that a search may add on each side
 
@@ -139,15 +139,33 @@ _LABELS = Preset(
     epochs=30,
     start="zeros",  # for all methods alike, those that drop samples too
 )
+_DEMO = Preset(
+    "synthetic features, fairly: the paper's methods and the controls, in two minutes",
+    "probe",
+    (*PAPER_METHODS, *CONTROLS),
+    ("synthetic",),
+    seeds=3,
+    data=_synthetic(60, 20, 30),
+    epochs=15,
+)
 PRESETS: Mapping[str, Preset] = {
-    "demo": Preset(
-        "synthetic features, fairly: the paper's methods and the controls, in two minutes",
-        "probe",
-        (*PAPER_METHODS, *CONTROLS),
-        ("synthetic",),
-        seeds=3,
-        data=_synthetic(60, 20, 30),
-        epochs=15,
+    "demo": _DEMO,
+    "methods": replace(
+        _DEMO,
+        title="every method and control, fairly; on your features with --features NAME=F",
+        methods=tuple(key for key in METHODS if key not in DROPPING),
+        seeds=5,
+        few_seeds=1,
+        epochs=30,
+    ),
+    "profiles": replace(
+        _DEMO,
+        title="HACE's mass along the path: geometric at three dilutions, uniform and linear",
+        methods=("sce", *PROFILES),
+        seeds=5,
+        few_seeds=2,
+        dilutions=(0.2, 0.5, 0.7),
+        epochs=30,
     ),
     "mixed-labels": replace(
         _LABELS,
