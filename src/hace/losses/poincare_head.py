@@ -102,6 +102,7 @@ class PoincareHead(nn.Module):
         self, in_features: int, out_features: int, *, curvature: float = 1.0, clip: float = 1.0
     ) -> None:
         super().__init__()
+        self.in_features, self.out_features = in_features, out_features
         self.ball = PoincareBall(curvature, clip)
         bound = in_features**-0.5
         self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
@@ -109,16 +110,13 @@ class PoincareHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(B, d) features -> (B, out_features) logits, in float32 or wider."""
-        if features.shape[-1] != self.weight.shape[1]:
-            raise DataError(
-                f"features must have {self.weight.shape[1]} columns. Got {tuple(features.shape)}."
-            )
+        if features.shape[-1] != self.in_features:
+            raise DataError(f"features must have {self.in_features} columns. Got {tuple(features.shape)}.")
         return self.ball.logits(features, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """What ``print(head)`` shows."""
-        outputs, inputs = self.weight.shape
-        return f"{inputs}, {outputs}, curvature={self.ball.curvature:g}, clip={self.ball.clip:g}"
+        return f"{self.in_features}, {self.out_features}, curvature={self.ball.curvature:g}, clip={self.ball.clip:g}"
 
 
 def _lengths(rows: Tensor) -> Tensor:

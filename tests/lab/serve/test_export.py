@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from hace import Predictor
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe.probe import run_probes
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.serve.calibrating import calibrate_run
 from hace.lab.serve.export import export_run, prepare, write_export
+from hace.lab.serve.hub_folder import write_hub_folder
 from hace.lab.train.train import run_train
 from tests.train_cases import tiny
 
@@ -62,10 +64,28 @@ def test_safetensors_and_the_folder_answer_as_the_run(run_folder: Path, tmp_path
     assert "## Limits" in card
 
 
-@pytest.mark.parametrize("loss", ["hace", "conditional_softmax", "cross_entropy"])
-def test_heads_of_every_kind(loss: str, tmp_path: Path) -> None:
+def test_a_hyperbolic_head_stays_one(tmp_path: Path) -> None:
+    config = tiny(loss=LossConfig("cross_entropy_paths"), head=HeadConfig("poincare", curvature=0.5))
+    run = run_train(config, tmp_path / "run")
+    export_run(run.folder, tmp_path / "a.safetensors")
+    agree(tmp_path / "a.safetensors", run.folder, images())
+    with pytest.raises(ConfigError, match="must end in a linear layer"):
+        write_hub_folder(prepare(run.folder), tmp_path / "hub")
+
+
+@pytest.mark.parametrize(
+    ("loss", "head"),
+    [
+        ("hace", "linear"),
+        ("conditional_softmax", "linear"),
+        ("cross_entropy", "linear"),
+        ("hace", "poincare"),
+    ],
+)
+def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     data = DataConfig("synthetic-features", options={"classes": 6, "dim": 8})
     config = ProbeConfig(data=data, epochs=2, loss=LossConfig(loss), normalize="standard", validation=0.3)
+    config = replace(config, head=HeadConfig(head))
     (run,) = run_probes([config], tmp_path / "runs")
     calibrate_run(run.folder, temperature=1.5)
     export_run(run.folder, tmp_path / "a.safetensors")

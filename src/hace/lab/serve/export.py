@@ -25,7 +25,7 @@ from hace.formats import render_hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.calibration import Calibration, calibration_of
-from hace.lab.serve.networks import ProbeNetwork, ScoredModel, linear_layer
+from hace.lab.serve.networks import ProbeNetwork, ScoredModel, last_layer
 from hace.lab.serve.rescoring import load_probe, open_finished
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.serve.vision import backbone_of
@@ -70,7 +70,8 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
     network, loss, view, about = _parts(run, checkpoint)
     h = run.hierarchy
     scored = ScoreView(loss, h, temperature=1.0)
-    collapsed = loss.head.outputs == "paths" and _collapse(network, loss)
+    flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
+    collapsed = loss.head.outputs == "paths" and flat and _collapse(network, loss)
     over_leaves = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
     needed = None if collapsed or over_leaves or scored.outputs == "nodes" else loss
     calibration = calibration_of(run) if (run.folder / CALIBRATION).is_file() else None
@@ -99,6 +100,7 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
             if needed is None
             else {"name": run.config.loss.name, "options": run.config.loss.options},
             "tree": "own" if loss.hierarchy.fingerprint == h.fingerprint else "another",
+            **({} if flat else {"layer": run.config.head.to_dict()}),
         },
         **about,
     }
@@ -123,7 +125,7 @@ def _parts(
     how = head.scaling.how
     if source is None:
         about = {"model": None, "architecture": {"kind": "probe", "model": None, "scaling": how}}
-        return ProbeNetwork(None, "auto", how, head.weights), head.loss, None, about
+        return ProbeNetwork(None, "auto", how, head.weights, head.ball), head.loss, None, about
     backbone = backbone_of(run, checkpoint, torch.device("cpu"))
     seen = backbone.preprocessing
     if seen["crop_mode"] != "center" or seen["input_size"][1] != seen["input_size"][2]:
@@ -133,7 +135,7 @@ def _parts(
     size = seen["input_size"][1]
     view = _described(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
     made = {"kind": "probe", "model": backbone.name, "pool": backbone.pool, "scaling": how}
-    network = ProbeNetwork(backbone.model, backbone.pool, how, head.weights)
+    network = ProbeNetwork(backbone.model, backbone.pool, how, head.weights, head.ball)
     return network, head.loss, view, {"model": backbone.name, "architecture": made}
 
 
@@ -162,7 +164,7 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
         return False
     name, layer = layers[-1]
     weight, bias = loss.collapse(layer.weight.data, None if layer.bias is None else layer.bias.data)
-    network.set_submodule(name, linear_layer(weight, bias))
+    network.set_submodule(name, last_layer(weight, bias))
     return True
 
 

@@ -21,6 +21,8 @@ from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import bare_model
 from hace.lab.models import build_model
 from hace.lab.probe.scaling import finite
+from hace.lab.runs.config import HeadConfig
+from hace.lab.runs.settings import from_dict
 from hace.lab.serve.calibration import Calibration, parse_calibration
 from hace.lab.serve.export import DOCUMENT, EXPORT_FORMAT, OUTPUTS, SUFFIX_OF
 from hace.lab.serve.inputs import FeatureRows
@@ -102,8 +104,9 @@ def _open_safetensors(path: str) -> Program:
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:
     """The network of a document, filled with its weights."""
     made, view, head = document["architecture"], document["preprocessing"], document["head"]
+    ball = from_dict(HeadConfig, head.get("layer", {})).ball
     if made["kind"] == "train":
-        network = build_model(made["model"], head["num_outputs"], image_size=view["size"])
+        network = build_model(made["model"], head["num_outputs"], image_size=view["size"], ball=ball)
         fill(network, tensors, path)
         return network
     model = None
@@ -111,7 +114,7 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
         timm = optional("timm", "A model stored as .safetensors", "train")
         model = bare_model(timm, made["model"], view["size"], pretrained=False)
     weights = {name.removeprefix("head."): tensor for name, tensor in tensors.items()}
-    network = ProbeNetwork(model, made.get("pool", "auto"), made["scaling"], weights)
+    network = ProbeNetwork(model, made.get("pool", "auto"), made["scaling"], weights, ball)
     network.load_state_dict(tensors)
     return network
 

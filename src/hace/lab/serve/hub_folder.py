@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hace.errors import ConfigError
 from hace.files.writing import atomic_folder, json_bytes
 from hace.hierarchy.names import node_titles
 from hace.lab.serve.calibration import parse_calibration
@@ -25,7 +26,14 @@ def write_hub_folder(export: Export, folder: str | Path) -> None:
     Args:
         export: What :func:`hace.lab.serve.export.prepare` gave.
         folder: The new folder.
+
+    Raises:
+        ConfigError: A hyperbolic head, whose weights timm would read as those of a linear layer.
     """
+    if export.run.config.head.ball is not None:
+        raise ConfigError(
+            "A model for a hub must end in a linear layer. Got a hyperbolic head: use --to safetensors, onnx or torch."
+        )
     with atomic_folder(folder) as temporary:
         write_export(export, temporary / "model.safetensors", "safetensors")
         (temporary / "config.json").write_bytes(json_bytes(hub_config(export)))

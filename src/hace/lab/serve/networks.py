@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import pooled
 from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall, PoincareHead
 
 
 class ScoredModel(nn.Module):
@@ -63,21 +64,27 @@ class ScoredModel(nn.Module):
 
 
 class ProbeNetwork(nn.Module):
-    """A frozen model, the scaling of its features and a linear head; without the model it takes features.
+    """A frozen model, the scaling of its features and a head; without the model it takes features.
 
     Args:
         model: A timm model without classifier, or None.
         pool: As of `hace features`.
         scaling: What is done to features before the head: "unit", "standard" or "none".
         weights: "weight" (C, d), and "bias" (C,) if the head has one; with "standard" also "mean" and "std".
+        ball: Of a hyperbolic head.
     """
 
     def __init__(
-        self, model: nn.Module | None, pool: str, scaling: str, weights: Mapping[str, Tensor]
+        self,
+        model: nn.Module | None,
+        pool: str,
+        scaling: str,
+        weights: Mapping[str, Tensor],
+        ball: PoincareBall | None = None,
     ) -> None:
         super().__init__()
         self.model, self.pool, self.scaling = model, pool, scaling
-        self.head = linear_layer(weights["weight"], weights.get("bias"))
+        self.head = last_layer(weights["weight"], weights.get("bias"), ball)
         for name in ("mean", "std") if scaling == "standard" else ():
             self.register_buffer(name, weights[name])
 
@@ -92,8 +99,16 @@ class ProbeNetwork(nn.Module):
         return self.head(x)
 
 
-def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A layer with these weights."""
+def last_layer(
+    weight: Tensor, bias: Tensor | None, ball: PoincareBall | None = None
+) -> nn.Linear | PoincareHead:
+    """A layer with these weights, hyperbolic where there is a ball."""
+    if ball is not None:
+        bent = PoincareHead(weight.shape[1], weight.shape[0], curvature=ball.curvature, clip=ball.clip)
+        bent.load_state_dict(
+            {"weight": weight, "bias": weight.new_zeros(len(weight)) if bias is None else bias}
+        )
+        return bent
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     return layer
