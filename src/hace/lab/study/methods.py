@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import HeadConfig, LossConfig
@@ -47,6 +48,12 @@ class Method:
         if not self.diluted:
             raise ConfigError(f"dilution must be None for the method {self.key!r}. Got {dilution}.")
         return LossConfig(self.loss.name, {**self.loss.options, "dilution": dilution})
+
+    def last_layer(self, kind: str) -> dict[str, Any]:
+        """The settings of its own last layer in a probe or a training; a hyperbolic one cannot start from zeros."""
+        if self.head is None:
+            return {}
+        return {"head": self.head, **({"start": "auto"} if kind == "probe" else {})}
 
 
 def _loss(name: str, **options: float | str) -> LossConfig:

@@ -318,13 +318,6 @@ def _scaled(epochs: int, scale: float) -> int:
     return max(1, round(epochs * scale))
 
 
-def _last_layer(method: Method, base: RunConfig) -> dict[str, Any]:
-    """The settings of a method with a last layer of its own; a hyperbolic one cannot start from zeros."""
-    if method.head is None:
-        return {}
-    return {"head": method.head, **({"start": "auto"} if isinstance(base, ProbeConfig) else {})}
-
-
 def method_cells(
     preset: Preset,
     choices: Choices,
@@ -336,8 +329,7 @@ def method_cells(
 ) -> Iterator[Cell]:
     """The cells of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
     if preset.fixed is None:
-        grid = choices.rates or tuple(rate * base.lr for rate in preset.rates)
-        grid = tuple(rate * method.rate_factor for rate in grid)
+        grid = tuple(r * method.rate_factor for r in choices.rates or [base.lr * r for r in preset.rates])
         rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
     else:
         rows = [(run.dilution, run.pairing, (run.lr,)) for run in preset.fixed(method.diluted, base.lr)]
@@ -354,5 +346,5 @@ def method_cells(
             candidates = dealt_candidates(candidates, method.tuned)
         steps = preset.widens_on(dataset) if choices.widen is None else choices.widen
         widen = (steps, steps) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
-        config = replace(base, data=data, loss=loss, seed=seed, **_last_layer(method, base))
-        yield Cell(key, config, candidates, widen=widen)
+        own = method.last_layer(base.kind)
+        yield Cell(key, replace(base, data=data, loss=loss, seed=seed, **own), candidates, widen=widen)

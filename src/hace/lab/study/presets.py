@@ -155,7 +155,7 @@ PRESETS: Mapping[str, Preset] = {
         title="every method and control, fairly; on your features with --features NAME=F",
         methods=tuple(key for key in METHODS if key not in DROPPING),
         seeds=5,
-        few_seeds=1,
+        brief=True,
         epochs=30,
     ),
     "profiles": replace(
@@ -163,7 +163,7 @@ PRESETS: Mapping[str, Preset] = {
         title="HACE's mass along the path: geometric at three dilutions, uniform and linear",
         methods=("sce", *PROFILES),
         seeds=5,
-        few_seeds=2,
+        brief=True,
         dilutions=(0.2, 0.5, 0.7),
         epochs=30,
     ),
