@@ -102,9 +102,9 @@ def fair_records(
                     folder, hierarchy, config, dataset, skill * (1 if lr == rates[-1] else 0.2), samples
                 )
                 records.append(Record(key, "search", lr, run))
-            records.append(
-                Record(key, "final", base.lr, make_run(folder, hierarchy, base, dataset, skill, samples))
-            )
+            final = make_run(folder, hierarchy, base, dataset, skill, samples)
+            edge = "largest rate" if len(rates) > 2 else ""
+            records.append(Record(key, "final", base.lr, final, candidates=len(rates), edge=edge))
     return records
 
 

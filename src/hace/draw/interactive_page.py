@@ -8,16 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hace.draw.tree_layout import PALETTE, caption, drawable, lay_out
+from hace.hierarchy.index import leaf_counts
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 
-def page_data(h: Hierarchy) -> dict[str, Any]:
-    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy."""
+NUMBERS = (
+    "All names are numbers, so this drawing says little. Add a column name to the hierarchy's table (id, name, parent), or "
+    "give names= to read_hierarchy."
+)
+
+
+def page_data(h: Hierarchy, title: str = "everything") -> dict[str, Any]:
+    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy.
+
+    Args:
+        h: The hierarchy.
+        title: What it is a hierarchy of; shown in the middle where there is no root.
+    """
     cells = lay_out(h)
     return {
+        "title": drawable(title),
         "caption": caption(h, cells),
+        "warning": NUMBERS if all(name.strip().isdigit() for name in h.names) else "",
+        "classes": leaf_counts(h).tolist(),
         "rooted": h.rooted,
         "levels": None if h.level_names is None else list(map(drawable, h.level_names)),
         "ids": list(map(drawable, h.nodes)),

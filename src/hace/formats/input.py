@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import ConfigError, FormatError, nearest
-from hace.formats.builtin import cifar100_hierarchy
+from hace.formats.builtin import BUILTIN
 from hace.formats.pairs import parse_names
 from hace.formats.registry import FORMATS, check_types, format_of_suffix, reader
 from hace.formats.source import Problems, SourceText, build, read_source
@@ -33,8 +33,8 @@ def read_hierarchy(
     """Reads a hierarchy from a file, a folder, or by its name from the package.
 
     Args:
-        path: A file; a folder of class folders or of a data set; or "cifar100" (the folder of that name is
-            "./cifar100").
+        path: A file; a folder of class folders or of a data set; or "cifar100" or "animals", which come with hace (a folder
+            of that name is "./cifar100").
         format: A name in `FORMATS`. Without it the suffix decides, and for .txt the content, if it is
             unambiguous.
         leaves: Ids of the leaves in label order, instead of what the file says.
@@ -58,13 +58,14 @@ def read_hierarchy(
     """
     shared = {"leaves": leaves, "names": names, "level_names": level_names, "rooted": rooted, "flat": flat}
     check_types(read_hierarchy, {**shared, "root": root, "encoding": encoding})
-    if format is None and isinstance(path, str) and path == "cifar100":
+    if format is None and isinstance(path, str) and path in BUILTIN:
         if options:
-            raise ConfigError(f"'cifar100' has no option {next(iter(options))!r}.")
-        return cifar100_hierarchy(root=bool(root))
+            raise ConfigError(f"{path!r} has no option {next(iter(options))!r}.")
+        return BUILTIN[path](root=bool(root))
     name = os.fspath(path)
-    if not os.path.exists(path) and not os.path.splitext(name)[1] and nearest(str(name), ["cifar100"]):
-        raise FormatError(f"{name}: there is no such file. Did you mean the built-in 'cifar100'?")
+    if not os.path.exists(path) and not os.path.splitext(name)[1] and nearest(str(name), BUILTIN):
+        known = " or ".join(map(repr, sorted(BUILTIN)))
+        raise FormatError(f"{name}: there is no such file. Did you mean the built-in {known}?")
     if names is not None and not isinstance(names, Mapping):
         shared["names"] = parse_names(read_source(names, encoding))
     if os.path.isdir(path):

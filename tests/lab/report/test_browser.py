@@ -111,16 +111,16 @@ def click_node(browser: Any, name: str) -> None:
 def test_it_draws_and_descends(opened: Any) -> None:
     assert opened.title == "A study & its <report>"
     assert len(colours(opened)) == 9
-    assert text(opened, "#details h1") == "animal"
+    assert text(opened, "#details h3") == "animal"
     assert "top-1" in text(opened, "#details")
     click_node(opened, "dog")
-    assert text(opened, "#details h1") == "dog"
+    assert text(opened, "#details h3") == "dog"
     assert text(opened, "#crumbs [aria-current]") == "dog"
     assert len(colours(opened)) == 2
-    assert "% right, mean of 2 seeds" in text(opened, "#details")
+    assert ", 2 seeds" in text(opened, "#details")
     assert "points" in text(opened, "#details")
     one(opened, "#chart .centre").click()
-    assert text(opened, "#details h1") == "animal"
+    assert text(opened, "#details h3") == "animal"
 
 
 def test_keys_move_through_it(opened: Any) -> None:
@@ -129,7 +129,7 @@ def test_keys_move_through_it(opened: Any) -> None:
     chart = one(opened, "#chart svg")
     opened.execute_script("arguments[0].focus()", chart)
     chart.send_keys(Keys.ARROW_DOWN)
-    first = text(opened, "#details h1")
+    first = text(opened, "#details h3")
     assert first in ("dog", "cat", "bird")
     chart.send_keys(Keys.ENTER)
     assert text(opened, "#crumbs [aria-current]") == first
@@ -165,7 +165,7 @@ def test_a_class_is_found_and_its_mistakes_shown(opened: Any) -> None:
     found = opened.find_elements("css selector", "#found button")
     assert [button.find_element("css selector", ".entry").text for button in found] == [HOSTILE]
     found[0].click()
-    assert text(opened, "#details h1") == HOSTILE
+    assert text(opened, "#details h3") == HOSTILE
     assert "mistakes of SCE go to" in text(opened, "#details")
     assert opened.find_elements("css selector", "#sunburst b") == []
 
@@ -174,7 +174,7 @@ def test_lists_of_extremes_lead_to_classes(opened: Any) -> None:
     button = one(opened, "#extremes button")
     name = button.find_element("css selector", "span").text
     button.click()
-    assert text(opened, "#details h1") == name
+    assert text(opened, "#details h3") == name
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -61,7 +61,7 @@ def results(records: list[Record]) -> Results:
 
 def all_tables(results: Results) -> Iterator[ReportTable]:
     for arena, arrays in results.arrays.items():
-        yield methods_table(results, arena)
+        yield methods_table(arena, arrays)
         levels = levels_switch(arena, arrays)
         assert levels is not None
         yield from (table for _, table in levels.options)
@@ -85,7 +85,7 @@ def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
 
 
 def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
-    table = methods_table(results, FAIR)
+    table = methods_table(FAIR, results.arrays[FAIR])
     for method, title in (("sce", "SCE"), ("hace", "HACE")):
         mine = [
             r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
@@ -169,7 +169,7 @@ def test_severity_interval_divides_distances_by_mistakes(records: list[Record], 
         above.append([float(d) if w else 0.0 for d, w in zip(arrays["distance"], wrong, strict=True)])
         below.append([float(w) for w in wrong])
     drawn = interval(np.array(above), np.array(below))
-    entry = row(methods_table(results, FAIR), "SCE")["severity ↓"]
+    entry = row(methods_table(FAIR, results.arrays[FAIR]), "SCE")["severity ↓"]
     assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
 
 
@@ -191,7 +191,7 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
 
 
 def test_what_is_missing_is_said(results: Results) -> None:
-    table = methods_table(results, PAPER)
+    table = methods_table(PAPER, results.arrays[PAPER])
     assert row(table, "HXE α=0.2")["top-1 ↑"] == Entry("diverged", soft=True)
     assert row(table, "SCE, soft labels β=10")["top-1 ↑"].text == "failed"
     assert row(table, "SCE, soft labels β=30")["top-1 ↑"].text == "not run"
@@ -232,7 +232,7 @@ def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
 
 
 def test_best_is_bold_and_second_underlined(results: Results) -> None:
-    table = methods_table(results, FAIR)
+    table = methods_table(FAIR, results.arrays[FAIR])
     for metric in HEADLINES[:4]:
         head = f"{metric.title} {'↑' if metric.higher else '↓'}"
         values = {
@@ -360,7 +360,7 @@ def test_damaged_predictions_cost_the_interval_and_are_listed(tmp_path: Path) ->
     assert broken is not None
     (broken.folder / "predictions.safetensors").write_bytes(b"not a file of tensors")
     results = Results(records)
-    table = methods_table(results, FAIR)
+    table = methods_table(FAIR, results.arrays[FAIR])
     assert row(table, "HACE")["top-1 ↑"].detail == ""
     assert row(table, "SCE")["top-1 ↑"].detail
     assert len(results.problems) == 1

@@ -126,15 +126,15 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
     )
     (verdict,) = verdicts(results)
     assert verdict.use.startswith("HACE (d 0.5, rate 4): best of 3 on held-out samples")
-    assert results.candidates(FAIR, "hace") == 2
+    assert results.choices[FAIR]["hace"].budget == "2"
 
 
 def test_doubts_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
     notes = " ".join(doubts(Results(records), FAIR, ("hace", "sce")))
-    assert "HACE: the search ended at its largest rate, 4 in 3 of 3 seeds" in notes
+    assert "HACE: the search ended at the edge of its grid (3 of 3 at the largest rate)" in notes
     assert "3 seeds" in notes
     assert "fewer than" not in notes
-    fewer = [r for r in records if not (r.stage == "search" and r.key.method == "sce" and r.lr == 0.5)]
+    fewer = [replace(r, candidates=2) if r.stage == "final" and r.key.method == "sce" else r for r in records]
     notes = " ".join(doubts(Results(fewer), FAIR, ("hace", "sce")))
     assert "candidates per seed are HACE 3, SCE 2" in notes
     lost = [

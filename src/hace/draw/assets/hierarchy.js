@@ -3,10 +3,12 @@
 // text (textContent), never markup.
 //
 // haceSunburst(elements, data, options)
-//   data     ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
-//            extra (further parents of a node), levels, rooted, palette, caption
-//   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show
-// gives { refresh() } to call when the colours or details have changed, and { visit(v) }.
+//   data     title, ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
+//            classes (how many are below each node), extra (further parents of a node), levels, rooted, palette, caption, warning
+//   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show;
+//            prefix: what precedes node= in the address; external: whether the caller listens to changes of it
+// gives { refresh() } to call when the colours or details have changed, and { visit(v), open(address) }.
+// The address names the node shown, #node=ID, so that links lead to nodes and Back goes back.
 
 function haceSunburst(elements, data, options = {}) {
   const SVG = "http://www.w3.org/2000/svg";
@@ -15,15 +17,14 @@ function haceSunburst(elements, data, options = {}) {
   const count = data.ids.length;
   const children = Array.from({ length: count + 1 }, () => []); // of v at v + 1
   for (let v = 0; v < count; v++) children[data.parent[v] + 1].push(v);
+  const also = Array.from({ length: count + 1 }, () => []); // children of v that are drawn below another parent, on a DAG
+  for (const [v, parents] of Object.entries(data.extra)) for (const u of parents) also[u + 1].push(Number(v));
   const rows = new Array(count + 1).fill(0);
-  const classes = new Array(count + 1).fill(0); // drawn below each node; on a DAG some rows are no classes
   const height = new Array(count + 1).fill(0);
   for (let v = count - 1; v >= 0; v--) { // children first
     rows[v + 1] = rows[v + 1] || 1;
     const above = data.parent[v] + 1;
     rows[above] += rows[v + 1];
-    classes[v + 1] += data.label[v] >= 0 ? 1 : 0;
-    classes[above] += classes[v + 1];
     height[above] = Math.max(height[above], height[v + 1] + 1);
   }
   const start = data.rooted ? 0 : TOP;
@@ -45,8 +46,12 @@ function haceSunburst(elements, data, options = {}) {
     if (text !== undefined) element.textContent = text;
     return element;
   };
-  const inClasses = (v) => `${classes[v + 1].toLocaleString("en")} ${classes[v + 1] === 1 ? "class" : "classes"}`;
-  const name = (v) => (v === TOP ? "everything" : data.names[v] + (data.extra[v] ? " +" : ""));
+  const total = data.label.filter((label) => label >= 0).length;
+  const inClasses = (v) => {
+    const number = v === TOP ? total : data.classes[v];
+    return `${number.toLocaleString("en")} ${number === 1 ? "class" : "classes"}`;
+  };
+  const name = (v) => (v === TOP ? data.title : data.names[v] + (data.extra[v] ? " +" : ""));
   const isClass = (v) => v !== TOP && data.label[v] >= 0;
   const path = (v) => {
     const nodes = [];
@@ -153,12 +158,21 @@ function haceSunburst(elements, data, options = {}) {
       if (isClass(v)) add("label", String(data.label[v]));
       const above = path(v).slice(0, -1).filter((u) => u !== TOP).map((u) => data.names[u]);
       if (above.length) add("path", above.length > 8 ? [...above.slice(0, 3), "\u2026", ...above.slice(-4)].join(" \u203a ") : above.join(" \u203a "));
-      if (data.extra[v]) add("also below", data.extra[v].map((u) => data.names[u]).join(", "));
+      if (data.extra[v]) {
+        const links = [data.parent[v], ...data.extra[v]].filter((u) => u !== TOP).map((u) => {
+          const button = make("button", data.names[u], { type: "button", class: "parent" });
+          button.addEventListener("click", () => visit(u));
+          return button;
+        });
+        const all = make("dd");
+        all.append(...links);
+        list.append(make("dt", "parents"), all);
+      }
     }
-    const k = children[v + 1].length;
+    const k = children[v + 1].length + also[v + 1].length;
     if (k) add("below", `${k.toLocaleString("en")} ${k === 1 ? "child" : "children"}, ${inClasses(v)}`);
     for (const [term, text] of (options.details ? options.details(v) : [])) add(term, text);
-    elements.details.replaceChildren(make("h1", name(v)), list);
+    elements.details.replaceChildren(make("h3", name(v)), list);
   }
 
   function entry(v, note) {
@@ -173,7 +187,7 @@ function haceSunburst(elements, data, options = {}) {
   }
 
   function list() {
-    const shown = children[focus + 1];
+    const shown = [...children[focus + 1], ...also[focus + 1]];
     elements.belowTitle.textContent = shown.length ? `Below ${name(focus)}` : "";
     const most = 1000; // more entries than anybody reads; the search finds the others
     elements.below.replaceChildren(...shown.slice(0, most).map((v) => entry(v, children[v + 1].length ? inClasses(v) : isClass(v) ? `label ${data.label[v]}` : "")));
@@ -197,8 +211,30 @@ function haceSunburst(elements, data, options = {}) {
     elements.crumbs.replaceChildren(...parts);
   }
 
-  // An inner node goes to the centre; a class is shown among its siblings.
+  // The address of a node, and the node of an address; null where it names none.
+  const prefix = options.prefix || "";
+  const address = (v) => `#${prefix}node=${v === TOP ? "" : encodeURIComponent(data.ids[v])}`;
+  function named(hash) {
+    const found = hash.startsWith(`#${prefix}node=`) ? decodeURIComponent(hash.slice(prefix.length + 6)) : null;
+    if (found === null) return hash === "" || hash === "#" ? start : null;
+    const v = found === "" ? start : data.ids.indexOf(found);
+    return v < 0 && found !== "" ? null : v;
+  }
+
   function visit(v) {
+    const there = address(v);
+    if (location.hash !== there && !(v === start && location.hash === "")) location.hash = there;
+    show(v);
+  }
+
+  function open(hash) {
+    const v = named(hash);
+    if (v !== null && v !== shown) show(v);
+    return v !== null && hash !== "";
+  }
+
+  // An inner node goes to the centre; a class is shown among its siblings.
+  function show(v) {
     const inner = v === TOP || children[v + 1].length > 0;
     focus = inner ? v : data.parent[v] === TOP ? start : data.parent[v];
     hits = inner ? new Set() : new Set([v]);
@@ -271,15 +307,18 @@ function haceSunburst(elements, data, options = {}) {
     if (elements.chart.clientWidth !== width) { width = elements.chart.clientWidth; redraw(); }
   }).observe(elements.chart);
 
-  elements.caption.textContent = data.caption;
-  visit(start);
+  elements.caption.textContent = `${data.title === "everything" ? "" : `${data.title}: `}${data.caption}`;
+  if (elements.warning) { elements.warning.textContent = data.warning; elements.warning.hidden = !data.warning; }
+  const wanted = named(location.hash);
+  show(wanted === null ? start : wanted);
+  if (!options.external) window.addEventListener("hashchange", () => open(location.hash));
   const refresh = () => { redraw(); list(); describe(cursor === null ? shown : cursor); };
-  return { refresh, visit };
+  return { refresh, visit, open };
 }
 
 if (document.getElementById("data")) { // a page of its own; others call the function themselves
   const find = (id) => document.getElementById(id);
   const elements = { chart: find("chart"), details: find("details"), below: find("below"), belowTitle: find("below-title"),
-    crumbs: find("crumbs"), search: find("search"), found: find("found"), caption: find("caption") };
+    crumbs: find("crumbs"), search: find("search"), found: find("found"), caption: find("caption"), warning: find("warning") };
   haceSunburst(elements, JSON.parse(find("data").textContent));
 }

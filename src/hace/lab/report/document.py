@@ -14,7 +14,7 @@ from hace.lab.report.confidence import confidence_table
 from hace.lab.report.doubts import doubts
 from hace.lab.report.forest import Forest, forests
 from hace.lab.report.labels import label_blocks
-from hace.lab.report.nodes import arena_data, level_bars
+from hace.lab.report.nodes import arena_data
 from hace.lab.report.render import ReportTable
 from hace.lab.report.results import Results, tally
 from hace.lab.report.tables import (
@@ -26,8 +26,6 @@ from hace.lab.report.tables import (
 )
 from hace.lab.report.verdict import Verdict, may_be_used, verdicts
 from hace.lab.study.cells import Record
-
-LEVELS_DRAWN = 6
 
 
 @dataclass(frozen=True)
@@ -166,12 +164,14 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
     if held and results.first != results.second:
         findings(arrays, held[0], results.second)
     doubts(results, arena, ())
-    tables = (methods_table(results, arena), levels_switch(arena, arrays), confidence_table(arena, arrays),
+    tables = (methods_table(arena, arrays), levels_switch(arena, arrays), confidence_table(arena, arrays),
               dilutions_table(results, arena))  # fmt: skip
     numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))
     blocks: list[Any] = [forests(results, arena), *(_pictures(results, arena) if draw else []), numbers]
-    if (data := arena_data(arrays)) is not None and arrays.hierarchy is not None:
-        document.arenas.append({"title": arena.title, "hierarchy": arrays.hierarchy, **data})
+    data = arena_data(arrays, list(dict.fromkeys((results.first, results.second))))
+    if data is not None and arrays.hierarchy is not None:
+        about = {"title": arena.title, "dataset": shown(arena.dataset), "hierarchy": arrays.hierarchy}
+        document.arenas.append({**about, **data})
     arrays.store.drop()
     folded = bool(arena.labels)  # one of several states of the labels, which are compared above
     return Section(
@@ -182,25 +182,24 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
 def _pictures(results: Results, arena: Arena) -> list[Any]:
     try:
         from hace.lab.report import figures
-        from hace.lab.report.level_bars import level_picture
+        from hace.lab.report.dumbbells import dumbbell_picture, level_accuracy
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[arena], dict(results.choices[arena])
+    compared = list(dict.fromkeys((results.first, results.second)))
+    rates = figures.rates_picture(arena, results.records, compared)
     if arena.labels:  # one of many states of the labels: the figure over all of them says more
-        return [figures.rates_picture(arena, results.records)]
+        return [rates]
     found: list[Any] = [
-        figures.tradeoff_picture(arena, arrays),
-        figures.rates_picture(arena, results.records),
-        figures.operating_picture(arena, choices),
-        figures.reliability_picture(arena, choices, list(dict.fromkeys((results.first, results.second)))),
+        figures.operating_picture(arena, choices, compared),
+        rates,
+        figures.reliability_picture(arena, choices, compared),
     ]
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
-    if results.first != results.second and len(names) > 1:
-        inner = names[:-1] if len(names) <= LEVELS_DRAWN else names[: LEVELS_DRAWN - 1]
-        for level, name in enumerate(inner):
-            accuracy = level_bars(arrays, results.first, results.second, level, name)
-            if accuracy is not None and len(accuracy.names) > 1:
-                found.append(level_picture(arena, accuracy, results.first, results.second))
+    if len(compared) == 2 and len(names) > 1:
+        accuracy = level_accuracy(arrays, compared[0], compared[1], len(names) - 2, names[-2])
+        if accuracy is not None and len(accuracy.names) > 1:
+            found.append(dumbbell_picture(arena, accuracy, compared[0], compared[1]))
     return found
 
 
@@ -210,6 +209,8 @@ def _together(results: Results) -> list[Any]:
     blocks: list[Any] = []
     for protocol in PROTOCOLS:
         gaps = [g.interval.value for g in results.gaps(first, second, protocol)]
+        if len({(arena.dataset, arena.model) for arena in results.arenas(protocol)}) < 2:
+            continue
         if first != second and (t := tally(gaps)) is not None and t.of > 1:
             blocks.append(
                 f"Over all {t.of} pairs of data set and model, {PROTOCOLS[protocol]}: {method_title(first)} beats "

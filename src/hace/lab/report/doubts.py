@@ -8,7 +8,6 @@ import numpy as np
 
 from hace.lab.report.arenas import Arena, arena_of, method_title
 from hace.lab.report.results import Results
-from hace.lab.study.cells import CellKey, Record
 
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
@@ -26,39 +25,18 @@ def doubts(results: Results, arena: Arena, methods: Sequence[str]) -> list[str]:
     ]
 
 
-def edges(records: Sequence[Record]) -> dict[CellKey, tuple[str, float]]:
-    """The searches of three or more rates that chose the smallest or largest one: which, and the rate."""
-    tried: dict[CellKey, set[float]] = {}
-    for record in records:
-        if record.stage == "search":
-            tried.setdefault(record.key, set()).add(record.lr)
-    found = {}
-    for record in records:
-        rates = tried.get(record.key, set())
-        if record.stage == "final" and record.status == "finished" and len(rates) > 2:
-            if record.lr == max(rates):
-                found[record.key] = "largest", record.lr
-            elif record.lr == min(rates):
-                found[record.key] = "smallest", record.lr
-    return found
-
-
 def _edges(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
-    ends = edges(results.records)
     for method in methods:
         choice = results.choices[arena].get(method)
-        here = [ends[r.key] for r in choice.finished if r.key in ends] if choice else []
-        if choice and here:
-            which, rate = here[0]
-            often = f" in {len(here)} of {len(choice.finished)} seeds" if len(choice.finished) > 1 else ""
+        if choice is not None and choice.edge:
             yield (
-                f"{method_title(method)}: the search ended at its {which} rate, {rate:g}{often}, so another rate may do "
+                f"{method_title(method)}: the search ended at the edge of its grid ({choice.edge}), so another value may do "
                 "better. Widen `--rates`."
             )
 
 
 def _budgets(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
-    tried = {m: results.candidates(arena, m) for m in methods if m in results.choices[arena]}
+    tried = {m: results.choices[arena][m].budget for m in methods if m in results.choices[arena]}
     if len(set(tried.values())) > 1:
         words = ", ".join(f"{method_title(m)} {count}" for m, count in tried.items())
         yield f"Unequal search: candidates per seed are {words}."

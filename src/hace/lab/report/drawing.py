@@ -1,6 +1,6 @@
 """Shared by all figures of a report: sizes, colours of methods, and files.
 
-Colours are those of Okabe and Ito; lines and markers say the same again.
+Two methods have a colour and their name beside their line; the others are grey.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -15,29 +16,32 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from hace.lab.report.arenas import method_title
-from hace.lab.study.methods import METHODS
 
 RC_PARAMS: dict[Any, Any] = {
     "svg.hashsalt": "hace",
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,
-    "hatch.linewidth": 0.8,
     "text.parse_math": False,
+    "text.color": "#1b1f23",
+    "axes.labelcolor": "#1b1f23",
+    "axes.edgecolor": "#59626c",
+    "xtick.color": "#59626c",
+    "ytick.color": "#59626c",
 }
-_COLOURS = {
-    "sce": "#333333", "hace": "#0072b2", "hxe": "#e69f00", "hce": "#009e73", "hace_shuffled": "#cc79a7",
-    "ancestral": "#d55e00", "hace_leaves": "#56b4e9", "conditional": "#8c6d31", "simloss": "#7b4173",
-    "expected_distance": "#637939", "sce_paths": "#999999", "hace_paths": "#3182bd",
-    "sce_paths_0.5": "#999999", "hace_paths_0.5": "#3182bd",
-}  # fmt: skip
-_VARIANTS = {
-    "smooth": ("--", "s"),
-    "soft10": (":", "^"),
-    "soft30": ("-.", "v"),
-    "0.5": ("--", "s"),
-    "paths": ("-", "P"),
-    "paths_0.5": ("--", "P"),
+FIRST, SECOND, GREY, LIGHT = (
+    "#0067ac",
+    "#a34a00",
+    "#8a929a",
+    "#dfe3e6",
+)  # the two compared methods, the others, grids
+_DARK = {
+    "#1b1f23": "#e8ebee",
+    "#59626c": "#a3adb7",
+    FIRST: "#62b5f5",
+    SECOND: "#f0a35e",
+    GREY: "#7d8790",
+    LIGHT: "#343c44",
 }
 WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
 
@@ -53,16 +57,50 @@ class Picture(NamedTuple):
     wide: bool = False
 
 
-def style(method: str) -> dict[str, Any]:
-    """Colour, line and marker of a method: the family gives the colour, the variant the line."""
-    family, _, variant = method.partition("_")
-    colour = _COLOURS.get(method) or _COLOURS.get(family)
-    line, marker = _VARIANTS.get(variant, ("-", "o"))
-    if colour is None:
-        colour = f"C{sum(map(ord, method)) % 10}"
-    if method in METHODS and METHODS[method].control:
-        marker = "D"
-    return {"color": colour, "linestyle": line, "marker": marker, "label": method_title(method)}
+def style(method: str, compared: Sequence[str]) -> dict[str, Any]:
+    """Colour, width and order of a method: the two that are compared stand out, the others are grey."""
+    if method == compared[0]:
+        return {"color": FIRST, "linewidth": 2.0, "zorder": 4}
+    if method in compared:
+        return {"color": SECOND, "linewidth": 2.0, "zorder": 3, "linestyle": (0, (5, 1.5))}
+    return {"color": GREY, "linewidth": 0.9, "zorder": 2, "alpha": 0.75}
+
+
+def name_lines(
+    axes: Any, ends: Mapping[str, tuple[float, float]], compared: Sequence[str], rest: str = "others"
+) -> None:
+    """The names of the compared methods at the right of their lines, apart from each other, and one word for the others.
+
+    Args:
+        axes: Where.
+        ends: The last point of each line, in data units.
+        compared: The methods with a name.
+        rest: What the grey lines are.
+    """
+    low, high = axes.get_ylim()
+    grey = [y for m, (_, y) in ends.items() if m not in compared]
+    wanted = [
+        (y, method_title(m), style(m, compared)["color"]) for m, (_, y) in ends.items() if m in compared
+    ]
+    wanted += [(float(sorted(grey)[len(grey) // 2]), rest, GREY)] if grey else []
+    gap, last = 0.065 * (high - low), -math.inf
+    for y, words, colour in sorted(wanted):
+        last = max(y, last + gap)
+        axes.annotate(
+            words, (1.0, last), xycoords=("axes fraction", "data"), xytext=(5, 0), textcoords="offset points",
+            va="center", color=colour, fontsize=8.5, annotation_clip=False,
+        )  # fmt: skip
+
+
+def adapted(svg: bytes) -> bytes:
+    """The same picture with colours that follow the reader's light or dark scheme."""
+    rules = []
+    for light, dark in _DARK.items():
+        for name in ("fill", "stroke"):
+            rules.append(f'[style*="{name}: {light}"]{{{name}:{dark}!important}}')
+    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    head, end, rest = svg.partition(b"<defs>")
+    return head + style_text.encode() + end + rest if end else svg
 
 
 def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = False) -> Picture:
@@ -76,9 +114,9 @@ def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = Fals
         figure.set_layout_engine("none")
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
             buffer = io.BytesIO()
-            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
+            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata, transparent=kind == "svg")
             files.append(buffer.getvalue())
-    return Picture(name, caption, alt, files[0], files[1], wide)
+    return Picture(name, caption, alt, files[0], adapted(files[1]), wide)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -88,15 +126,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 def finish(axes: Any, grid: str = "both") -> None:
     """A light grid, no frame at the top and at the right."""
-    axes.grid(axis=grid, color="0.9", linewidth=0.8)
+    axes.grid(axis=grid, color=LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
-
-
-def legend(figure: Figure, axes: Any) -> None:
-    """A legend below the axes; the figure grows for it."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, labels), default=0) > 16 or len(labels) <= 4 else 3
-    figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(labels) / columns))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

@@ -1,4 +1,4 @@
-"""The figures of a report: severity, learning rates, operating curves, reliability."""
+"""The figures of a report: learning rates, operating curves, reliability."""
 
 from __future__ import annotations
 
@@ -9,47 +9,46 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, Choice, arena_of, method_title
+from hace.lab.report.arenas import Arena, Choice, arena_of, method_title
 from hace.lab.report.drawing import (
+    GREY,
     RC_PARAMS,
     WIDTH,
     Picture,
     finish,
-    legend,
+    name_lines,
     new_figure,
     picture,
     style,
 )
-from hace.lab.report.scores import ArenaScores
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
 
 
-def rates_picture(arena: Arena, records: Sequence[Record]) -> Picture | None:
+def rates_picture(arena: Arena, records: Sequence[Record], compared: Sequence[str]) -> Picture | None:
     """Accuracy against the learning rate: on held-out samples, or on the test set in the paper's protocol."""
     stage = "search" if arena.protocol == "fair" else "final"
     found = _rate_curves(arena, records, stage)
     if not found:
         return None
     with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.6)
+        figure = new_figure(WIDTH, 3.2)
         axes = figure.add_subplot()
-        for method, (dilution, curve) in found.items():
-            look = style(method)
-            look["label"] += "" if dilution is None else f", d = {dilution:g}"
-            axes.plot(list(curve), [100 * y for y in curve.values()], markersize=4, linewidth=1.3, **look)
+        for method, (_, curve) in found.items():
+            look = style(method, compared)
+            axes.plot(list(curve), [100 * y for y in curve.values()], marker="o", markersize=3, **look)
         axes.set_xscale("log", base=2)
         every = sorted({rate for _, curve in found.values() for rate in curve})
         axes.set_xticks(every if len(every) <= 12 else every[:: math.ceil(len(every) / 12)])
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         split = "held-out samples" if stage == "search" else "test samples"
-        axes.set(xlabel="learning rate", ylabel=f"top-1 on {split}, %")
+        axes.set(xlabel="learning rate", ylabel=f"accuracy on {split}, %")
         finish(axes)
-        legend(figure, axes)
+        name_lines(axes, {m: (0.0, 100 * list(c.values())[-1]) for m, (_, c) in found.items()}, compared)
     alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
-    text = f"Sensitivity to the learning rate, {arena.title}: mean top-1 accuracy on {split}"
-    text += ", at the dilution with the highest point." if any(d for d, _ in found.values()) else "."
+    text = f"How much the learning rate matters: mean accuracy on {split}"
+    text += ", at the dilution with the highest point." if len({d for d, _ in found.values()}) > 2 else "."
     return picture(figure, f"rates-{arena.slug}", text, alt)
 
 
@@ -77,102 +76,52 @@ def _rate_curves(
     return best
 
 
-def tradeoff_picture(arena: Arena, arrays: ArenaScores) -> Picture | None:
-    """Accuracy against the severity of mistakes, with both intervals."""
-    severity = HEADLINES[2].key
-    points = {m: (arrays.score(m, TOP1), arrays.score(m, severity)) for m in arrays.choices}
-    points = {m: p for m, p in points.items() if p[0].value is not None and p[1].value is not None}
-    if not points:
-        return None
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.6)
-        axes = figure.add_subplot()
-        for method, (accuracy, distance) in points.items():
-            look = style(method)
-            bars = []
-            for score, scale in ((accuracy, 100), (distance, 1)):
-                low, high = (
-                    score.value if end is None or end != end else end for end in (score.low, score.high)
-                )
-                bars.append([[scale * (score.value - low)], [scale * (high - score.value)]])  # type: ignore[operator]
-            drawn = axes.errorbar(
-                100 * accuracy.value, distance.value, xerr=np.abs(bars[0]), yerr=np.abs(bars[1]), fmt=look["marker"],  # type: ignore[operator]
-                color=look["color"], elinewidth=0.7, markersize=6, label=look["label"],
-            )  # fmt: skip
-            for line in drawn.lines[2]:
-                line.set_alpha(0.35)  # of many methods the intervals overlap, and the points count
-        axes.set(xlabel="top-1 accuracy, % (right is better)", ylabel="severity of mistakes (down is better)")
-        finish(axes)
-        legend(figure, axes)
-    alt = f"Points of {len(points)} methods: top-1 accuracy and severity of mistakes, with 95 % intervals."
-    text = f"Accuracy against severity of mistakes, {arena.title}. Bars are 95 % intervals."
-    return picture(figure, f"tradeoff-{arena.slug}", text, alt)
-
-
-def operating_picture(arena: Arena, choices: dict[str, Choice]) -> Picture | None:
+def operating_picture(arena: Arena, choices: dict[str, Choice], compared: Sequence[str]) -> Picture | None:
     """Precision against specificity as the threshold moves, averaged over seeds."""
     curves = {m: _mean_curve(c, "operating_curve", ("specificity", "precision")) for m, c in choices.items()}
     curves = {m: c for m, c in curves.items() if c is not None}
     if not curves:
         return None
     with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.6)
+        figure = new_figure(WIDTH, 3.2)
         axes = figure.add_subplot()
         for method, (x, y) in curves.items():
-            axes.plot(x, 100 * y, markevery=max(1, len(x) // 8), markersize=4, linewidth=1.3, **style(method))
-        axes.set(xlabel="specificity: share of the possible information", ylabel="answers that are true, %")
+            axes.plot(100 * x, 100 * y, **style(method, compared))
+        axes.set(
+            xlabel="detail of the answers, % of the possible information", ylabel="answers that are true, %"
+        )
         finish(axes)
-        legend(figure, axes)
+        ends = {m: (0.0, 100 * float(y[np.argmax(x)])) for m, (x, y) in curves.items()}
+        name_lines(axes, ends, compared)
     alt = f"Curves of precision against specificity for {len(curves)} methods."
-    text = f"Operating curves, {arena.title}: the deepest node above a threshold, from sure and vague to exact and risky."
+    text = "What a threshold buys: from sure and vague, left, to exact and risky, right."
     return picture(figure, f"operating-{arena.slug}", text, alt)
 
 
-def reliability_picture(arena: Arena, choices: dict[str, Choice], methods: Sequence[str]) -> Picture | None:
-    """Accuracy against confidence at each level, over the samples of all seeds."""
-    found = {m: _bins(choices[m]) for m in methods if m in choices}
-    found = {m: levels for m, levels in found.items() if levels}
-    warmed = {m: _bins(choices[m], calibrated=True) for m in found}
-    if not found:
+def reliability_picture(arena: Arena, choices: dict[str, Choice], compared: Sequence[str]) -> Picture | None:
+    """Accuracy against confidence of the classes, over the samples of all seeds; calibrated where runs are."""
+    panels = [("raw", {m: _bins(choices[m]) for m in compared if m in choices})]
+    warm = {m: _bins(choices[m], calibrated=True) for m in compared if m in choices}
+    panels += [("after one temperature", warm)] if any(warm.values()) else []
+    if not any(panels[0][1].values()):
         return None
-    titles = list(next(iter(found.values())))
-    titles = titles if len(titles) <= 8 else [*titles[:7], titles[-1]]
-    columns = min(2, len(titles))
-    rows = math.ceil(len(titles) / columns)
     with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 2.5 * rows + 0.5)
-        for i, title in enumerate(titles):
-            axes = figure.add_subplot(rows, columns, i + 1)
-            axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle=(0, (2, 2)))
+        figure = new_figure(WIDTH, 3.2)
+        for i, (title, found) in enumerate(panels):
+            axes = figure.add_subplot(1, len(panels), i + 1)
+            axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (2, 2)))
             for method, levels in found.items():
-                if title in levels:
-                    axes.plot(*levels[title], markersize=3.5, linewidth=1.2, **style(method))
-                if title in warmed[method]:
-                    look = {**style(method), "linestyle": ":", "label": f"{method_title(method)}, calibrated"}
-                    axes.plot(*warmed[method][title], markersize=3.5, linewidth=1.2, **look)
+                for x, y in list(levels.values())[-1:]:
+                    axes.plot(x, y, marker="o", markersize=3, **style(method, compared))
             axes.set_title(title, fontsize=9)
-            axes.set(
-                xlim=(0, 1.03),
-                ylim=(0, 1.03),
-                xlabel="confidence",
-                ylabel="accuracy" if i % columns == 0 else "",
-            )
+            axes.set(xlim=(0, 1.03), ylim=(0, 1.03), xlabel="confidence", ylabel="accuracy" if i == 0 else "")
             finish(axes)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=8
-        )
-    names = " and ".join(method_title(m) for m in found)
-    text = (
-        f"Reliability of each level's most probable node, {arena.title}. Below the diagonal a model is too sure of itself."
-        f"{' Dotted: calibrated.' if any(warmed.values()) else ''}"
-    )
-    return picture(
-        figure,
-        f"reliability-{arena.slug}",
-        text,
-        f"Accuracy against confidence of {names} at {len(titles)} levels.",
-    )
+        for i, method in enumerate(m for m in compared if m in choices):
+            look = {"color": style(method, compared)["color"], "fontsize": 8.5}
+            figure.axes[0].text(0.04, 0.96 - 0.08 * i, method_title(method), va="top", **look)
+    names = " and ".join(method_title(m) for m in compared if m in choices)
+    text = "How far to trust the confidence in classes: below the diagonal a model is too sure of itself, above not enough."
+    return picture(figure, f"reliability-{arena.slug}", text, f"Accuracy against confidence of {names}.")
 
 
 def _mean_curve(choice: Choice, name: str, columns: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:

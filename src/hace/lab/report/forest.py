@@ -28,7 +28,7 @@ class ForestRow:
 
     method: str
     finding: Finding
-    candidates: int
+    candidates: str
     settings: str
 
 
@@ -68,7 +68,7 @@ class Forest:
                 Entry(self.aspect.gap(r.finding.gap.value), r.finding.interval),
                 Entry(self.aspect.value(r.finding.ours)),
                 Entry(r.finding.word),
-                Entry(str(r.candidates)),
+                Entry(r.candidates),
                 Entry(r.settings or "-"),
             )
             for r in self.rows
@@ -121,7 +121,7 @@ def _rows(results: Results, arena: Arena, aspect: Aspect) -> tuple[ForestRow, ..
     for method, (ours, gap, _) in sorted(gaps.items(), key=lambda item: sign * item[1][1].value):
         finding = Finding(aspect, ours, theirs, gap, sure[method])
         rows.append(
-            ForestRow(method, finding, results.candidates(arena, method), arrays.choices[method].settings)
+            ForestRow(method, finding, arrays.choices[method].budget, arrays.choices[method].settings)
         )
     return tuple(rows)
 

@@ -7,9 +7,18 @@ from collections.abc import Sequence
 import matplotlib
 
 from hace.lab.report.arenas import Arena, method_title
-from hace.lab.report.drawing import RC_PARAMS, WIDTH, Picture, finish, legend, new_figure, picture, style
+from hace.lab.report.drawing import (
+    GREY,
+    RC_PARAMS,
+    WIDTH,
+    Picture,
+    finish,
+    name_lines,
+    new_figure,
+    picture,
+    style,
+)
 from hace.lab.report.labels import LabelQuestion
-from hace.lab.study.methods import METHODS
 
 
 def curves_picture(
@@ -24,24 +33,28 @@ def curves_picture(
     methods = [
         m for m in question.results.methods if any(m in question.results.choices[a] for a in question.arenas)
     ]
+    answers = [answer for answer in question.answers if answer.arena != question.whole]
+    drops = [answer.dropping[0] for answer in answers if answer.dropping is not None]
+    compared = [answers[-1].best if answers else methods[0], *drops[-1:]]
     with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.6)
+        figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.2)
         first = None
         for i, (title, axis, points) in enumerate(panels):
             axes = figure.add_subplot(1, len(panels), i + 1, sharey=first)
             first = first or axes
+            ends = {}
             for method in methods:
                 values = [(x, question.scores(arena).get(method)) for x, arena in points]
                 line = [(x, 100 * y) for x, y in values if y is not None]
                 if line:
-                    drops = method in METHODS and METHODS[method].drops
-                    look = {**style(method), **({"linestyle": "--", "color": "0.6"} if drops else {})}
                     xs, ys = zip(*line, strict=True)
-                    axes.plot(xs, ys, markersize=4, linewidth=1.3, **look)
+                    axes.plot(xs, ys, marker="o", markersize=3, **style(method, compared))
+                    ends[method] = (xs[-1], ys[-1])
             if question.whole is not None and (best := question.scores(question.whole)):
                 name, value = next(iter(best.items()))
-                label = f"all labels, {method_title(name)}" if i == 0 else None
-                axes.axhline(100 * value, color="0.3", linewidth=0.8, linestyle=(0, (1, 2)), label=label)
+                axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+                axes.annotate(f"all labels, {method_title(name)}", (0.02, 100 * value), xycoords=("axes fraction", "data"),
+                              xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
             if axis == "known labels per class":
                 axes.set_xscale("log")
                 axes.minorticks_off()
@@ -49,7 +62,10 @@ def curves_picture(
             axes.set_title(title, fontsize=9)
             axes.set(xlabel=axis, ylabel="top-1 on test samples, %" if i == 0 else "")
             finish(axes)
-        legend(figure, first)
-    caption = f"Accuracy by what is known of the training labels, {question.title}. Dashed grey: coarse labels dropped."
+            if i == len(panels) - 1:
+                name_lines(axes, ends, compared)
+    caption = (
+        f"Accuracy by what is known of the training labels, {question.title}. Dashed: coarse labels dropped."
+    )
     alt = f"Lines of top-1 accuracy for {len(methods)} methods as fewer training labels are known."
     return picture(figure, f"labels-{question.slug}", caption, alt, wide=len(panels) > 1)

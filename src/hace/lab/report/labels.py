@@ -152,10 +152,10 @@ def label_questions(results: Results) -> list[LabelQuestion]:
 
 
 def label_blocks(results: Results, draw: bool) -> list[Any]:
-    """Answers, table and figure of every question; none in other studies."""
+    """Table and figure of every question; none in other studies."""
     blocks: list[Any] = []
     for question in label_questions(results):
-        blocks += [headline(question), list(answer_lines(question)), labels_table(question)]
+        blocks.append(labels_table(question))
         if draw and (drawn := _picture(question)) is not None:
             blocks.append(drawn)
     return [*blocks, HOW_CHOSEN] if blocks else []
@@ -220,9 +220,15 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
         entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
         columns.append(with_marks(entries, [s.value for s in scores], metric))
-    tried = {m: max(results.candidates(arena, m) for arena in question.arenas) for m in methods}
+    tried = {
+        m: [c[m].budget for arena in question.arenas if m in (c := results.choices[arena])] for m in methods
+    }
     rows = tuple(
-        (Entry(method_title(m)), *(column[i] for column in columns), Entry(str(tried[m])))
+        (
+            Entry(method_title(m)),
+            *(column[i] for column in columns),
+            Entry(" or ".join(dict.fromkeys(tried[m]))),
+        )
         for i, m in enumerate(methods)
     )
     heads = ("method", *map(question.state, question.arenas), "candidates")

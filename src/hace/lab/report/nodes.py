@@ -1,17 +1,22 @@
-"""Accuracy of methods at every node of a hierarchy, for the interactive drawing and the bars of a level."""
+"""Accuracy of methods at every node of a hierarchy, and where sure answers stop, for the interactive drawing."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hace.draw import drawable, lay_out
+from hace.draw import lay_out
+from hace.errors import HaceError
+from hace.hierarchy import Hierarchy
 from hace.lab.report.scores import ArenaScores
+from hace.lab.report.sure_answers import detail, ladder_of, sure_places
 
 DESTINATIONS = 5
+PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,54 +98,33 @@ def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
     return own if k == 0 else own & (table[:, k - 1] != np.arange(len(table)))
 
 
-@dataclass(frozen=True, eq=False)
-class LevelBars:
-    """Accuracy of two methods at the nodes of a level."""
-
-    level: str
-    names: list[str]
-    samples: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-
-    @property
-    def gain(self) -> np.ndarray:
-        """First minus second."""
-        return self.first - self.second
-
-
-def level_bars(arrays: ArenaScores, first: str, second: str, level: int, name: str) -> LevelBars | None:
-    """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
+def below(h: Hierarchy, truth: np.ndarray, answer: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """(N,) sums of `count` over the pairs whose truth and answer are both at or below a node, by any way; for DAGs.
 
     Args:
-        arrays: The scores of an arena.
-        first: A method.
-        second: The method it is compared with.
-        level: From 0, the top.
-        name: Of the level.
-
-    Returns:
-        Nodes in descending order of the second method's accuracy; None where predictions are missing.
+        h: The hierarchy.
+        truth: (P,) nodes.
+        answer: (P,) nodes; -1: no answer.
+        count: (P,) how often.
     """
-    h = arrays.hierarchy
-    runs = [list(arrays.predictions(method).values()) for method in (first, second)]
-    if h is None or not all(runs):
-        return None
-    carried = h.level_nodes(level + 1)
-    node = carried[runs[0][0]["truth"]]
-    samples = np.bincount(node, minlength=h.num_nodes)
-    seen = np.flatnonzero(samples)
-    share = []
-    for kept in runs:
-        right = np.stack([carried[run["answer"]] == node for run in kept]).mean(axis=0)
-        share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
-    order = np.lexsort((seen, -share[1]))
-    names = [drawable(h.names[v]) for v in seen[order]]
-    return LevelBars(name, names, samples[seen][order], share[0][order], share[1][order])
+    node, under = h.reachability()  # every node is under itself
+    order = np.argsort(under, kind="stable")
+    first = np.searchsorted(under[order], np.arange(h.num_nodes + 1))
+    above = [node[order[a:b]] for a, b in itertools.pairwise(first.tolist())]
+    total = np.zeros(h.num_nodes, dtype=np.int64)
+    for t, a, c in zip(truth.tolist(), answer.tolist(), count.tolist(), strict=True):
+        if a >= 0:
+            total[np.intersect1d(above[t], above[a], assume_unique=True)] += c
+    return total
 
 
-def arena_data(arrays: ArenaScores) -> dict[str, Any] | None:
-    """What the interactive drawing shows of an arena: samples at each node, and the sums of each method."""
+def arena_data(arrays: ArenaScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
+    """What the interactive drawing shows of an arena: samples at each node, and the sums of each method.
+
+    Args:
+        arrays: The scores of the arena.
+        compared: The methods whose answers under promises are shown.
+    """
     h = arrays.hierarchy
     if h is None:
         return None
@@ -153,9 +137,65 @@ def arena_data(arrays: ArenaScores) -> dict[str, Any] | None:
             continue
         truth = next(iter(read.values()))["truth"].astype(np.int64)
         if samples is None:
-            samples = samples_at(table, truth)
-        counts = node_counts(table, truth, [run["answer"] for run in read.values()])
-        went = [[number for pair in pairs for number in pair] for pairs in counts.went]
+            samples = samples_at(table, truth) if h.is_tree else below(h, *_counted(truth, [truth]))
+        answers = [run["answer"] for run in read.values()]
+        counts = node_counts(table, truth, answers)
+        right = counts.right if h.is_tree else below(h, *_counted(truth, answers))
+        # Where a node has several parents, its mistakes have no one level to go to; those of classes are clear.
+        shown = [pairs if h.is_tree or h.labels[v] >= 0 else () for v, pairs in enumerate(counts.went)]
+        went = [[number for pair in pairs for number in pair] for pairs in shown]
         top1 = float(np.mean([(run["answer"] == truth).mean() for run in read.values()]))
-        methods[method] = {"seeds": counts.seeds, "top1": top1, "right": counts.right.tolist(), "went": went}
-    return None if samples is None else {"samples": samples.tolist(), "methods": methods}
+        methods[method] = {"seeds": counts.seeds, "top1": top1, "right": right.tolist(), "went": went}
+    if samples is None:
+        return None
+    sure = {m: found for m in compared if (found := sure_data(arrays, m)) is not None}
+    return {"samples": samples.tolist(), "methods": methods, "sure": sure, "promises": list(PROMISES)}
+
+
+def _counted(truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of truth and answer of all seeds, each once, and how often there are."""
+    both = np.concatenate([np.stack([truth, a.astype(np.int64)]) for a in answers], axis=1)
+    pairs, count = np.unique(both, axis=1, return_counts=True)
+    return pairs[0], pairs[1], count
+
+
+def sure_data(arrays: ArenaScores, method: str) -> list[dict[str, Any]] | None:
+    """For each promise where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, and the detail.
+
+    None where a run kept too little, or on a DAG.
+    """
+    h, choice = arrays.hierarchy, arrays.choices.get(method)
+    if h is None or choice is None or not choice.finished:
+        return None
+    try:
+        ladders = [
+            ladder_of(record.run.predictions(), h) for record in choice.finished if record.run is not None
+        ]
+    except HaceError:  # the scores have said so
+        return None
+    share, found = detail(h), []
+    for promise in PROMISES:
+        stops, wrong, told = np.zeros(h.num_nodes + 1, dtype=np.int64), 0, 0.0
+        for ladder in ladders:
+            if ladder is None:
+                return None
+            place = sure_places(ladder, promise)[:, None]
+            nodes = np.take_along_axis(ladder.nodes, place, axis=1)[:, 0]
+            wrong += int((~np.take_along_axis(ladder.true, place, axis=1)).sum())
+            stops += np.bincount(
+                nodes % (h.num_nodes + 1), minlength=h.num_nodes + 1
+            )  # no answer, -1, is last
+            told += float(share[nodes].mean()) / len(ladders)
+        there = np.flatnonzero(stops[:-1])
+        pairs = np.stack([there, stops[there]], axis=1).ravel().tolist()
+        total = int(stops.sum())
+        found.append(
+            {
+                "stops": pairs,
+                "silent": int(stops[-1]),
+                "total": total,
+                "wrong": wrong,
+                "detail": round(told, 4),
+            }
+        )
+    return found

@@ -19,6 +19,7 @@ from hace.lab.report.latex import to_latex
 from hace.lab.report.render import ReportTable, code, markdown, to_csv, to_html, to_markdown
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
+SCRIPTS = ("explore.js", "sure.js", "report.js")
 
 
 def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
@@ -40,7 +41,7 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
         "footer": e(document.footer.format(version=version)),
         "data": json_for_page(drawing_data(document, compared)),
         "sunburst-script": asset("hierarchy.js"),
-        "script": asset("report.js", "hace.lab.report"),
+        "script": "\n".join(asset(name, "hace.lab.report") for name in SCRIPTS),
     }
     # In one pass, so inserted text is never searched.
     return re.sub(
@@ -55,7 +56,7 @@ def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any
     for arena in document.arenas:
         h = arena["hierarchy"]
         if h.fingerprint not in trees:
-            trees[h.fingerprint] = page_data(h)
+            trees[h.fingerprint] = page_data(h, arena["dataset"])
         arenas.append({**{k: v for k, v in arena.items() if k != "hierarchy"}, "tree": h.fingerprint})
     methods = dict.fromkeys(method for arena in arenas for method in arena["methods"])
     titles = {method: method_title(method) for method in methods}

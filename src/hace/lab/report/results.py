@@ -86,10 +86,6 @@ class Results:
                 by_seed.setdefault(record.key.seed, []).append(record.top1 or 0.0)
         return found
 
-    def candidates(self, arena: Arena, method: str) -> int:
-        """How many candidates a method has for each seed: rates times its own tuned parameters; 1 if nothing is searched."""
-        return max(map(len, self._searched.get(arena, {}).get(method, {}).values()), default=1)
-
     def held_out(self, arena: Arena) -> dict[str, float]:
         """Methods with a result by their accuracy on held-out samples, the best first: mean over seeds of the best candidate.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from hace.files.tables import write_rows
@@ -59,10 +59,8 @@ def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric:
     return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
 
 
-def methods_table(results: Results, arena: Arena) -> ReportTable:
+def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
     """All methods of an arena with the headline metrics."""
-    arrays = results.arrays[arena]
-    tried = {m: results.candidates(arena, m) for m in arrays.choices}
     deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
     shown_metrics = [
@@ -78,9 +76,7 @@ def methods_table(results: Results, arena: Arena) -> ReportTable:
     if controls:
         remarks.append("Controls. " + " ".join(controls))
     title = f"{arena.title}: all methods"
-    return metric_table(
-        f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True, tried=tried
-    )
+    return metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
 def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
@@ -121,7 +117,6 @@ def metric_table(
     remarks: tuple[str, ...],
     settings: bool = False,
     arrows: bool = True,
-    tried: Mapping[str, int] | None = None,
 ) -> ReportTable:
     """Methods as rows and metrics as columns, best and second marked.
 
@@ -131,9 +126,8 @@ def metric_table(
         arrays: The methods' scores.
         metrics: The columns.
         remarks: Below the table.
-        settings: Whether to show the chosen settings.
+        settings: Whether to show the chosen settings, and from how many candidates.
         arrows: Whether headings say which way is better.
-        tried: The number of candidates of each method's search, shown beside its settings.
     """
     columns = []
     for metric in metrics:
@@ -148,14 +142,13 @@ def metric_table(
     rows = []
     for i, (method, choice) in enumerate(arrays.choices.items()):
         seeds = Entry(str(len(choice.finished)), choice.state if choice.finished else "")
-        extra = [Entry(str(tried[method]))] if tried else []
-        extra += [Entry(choice.settings or "-")] if settings else []
+        extra = [Entry(choice.budget or "-"), Entry(choice.settings or "-")] if settings else []
         rows.append((Entry(method_title(method)), *(column[i] for column in columns), seeds, *extra))
     heads = [f"{m.title} {'↑' if m.higher else '↓'}" if arrows else m.title for m in metrics]
     return ReportTable(
         name,
         title,
-        (("method", *heads, "seeds", *(["candidates"] if tried else []), *(["chosen"] if settings else [])),),
+        (("method", *heads, "seeds", *(["candidates", "chosen"] if settings else [])),),
         tuple(rows),
         remarks=remarks,
     )

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, method_title, shown
-from hace.lab.report.aspects import Finding, findings
+from hace.lab.report.aspects import Certainty, Finding, certainties, findings
 from hace.lab.report.doubts import doubts
-from hace.lab.report.labels import LabelQuestion, answer_lines, headline, label_questions
+from hace.lab.report.labels import AS_THEY_ARE, Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
 from hace.lab.study.methods import METHODS
+from hace.metrics.intervals import Interval
 
 Tone = Literal["yes", "part", "no", "open"]
 
@@ -141,40 +142,73 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
     gap = None if best == reference else results.gap(arena, best, reference, TOP1)
     if gap is None:
         return said
-    points = f"{100 * gap.interval.value:+.1f} points"
-    if gap.interval.low == gap.interval.low:
-        points += f" [{100 * gap.interval.low:+.1f}, {100 * gap.interval.high:+.1f}]"
-    said += f" On test samples {points} against {method_title(reference)}"
-    return (
-        said
-        + (
-            ". " if gap.interval.excludes_zero else f": level, and {method_title(reference)} is simpler."
-        ).rstrip()
+    said += f" On test samples {_points(gap.interval)} against {method_title(reference)}"
+    return said + (
+        "." if gap.interval.excludes_zero else f": level, and {method_title(reference)} is simpler."
     )
 
 
 def label_verdict(question: LabelQuestion) -> Verdict:
     """The verdict of a question about labels."""
-    results = question.results
-    gains = [answer.dropping[1] for answer in question.answers if answer.dropping is not None]
-    tone: Tone = "open"
-    if gains and all(gain.excludes_zero for gain in gains):
-        tone = (
-            "yes" if all(g.value > 0 for g in gains) else "no" if all(g.value < 0 for g in gains) else "part"
-        )
-    elif any(gain.excludes_zero for gain in gains):
-        tone = "part"
+    results, where = question.results, question.title.replace(", ", " · ")
+    poor = [answer for answer in question.answers if answer.arena != question.whole]
+    gains = {a.arena: a.dropping[1] for a in poor if a.dropping is not None}
+    seeds = {a: min(len(c.finished) for c in results.choices[a].values() if c.finished) for a in gains}
+    sure = certainties({arena: (gain, seeds[arena]) for arena, gain in gains.items()})
     notes: dict[str, None] = {}
-    for answer in question.answers:
+    for answer in poor:
         spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
-        if answer.arena != question.whole:
-            notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
-    words = headline(question).removeprefix(f"{question.title}: ")
+        notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
+    lines = tuple(_label_line(answer, sure.get(answer.arena)) for answer in poor)
+    if not gains:
+        answer, tone = "See the best method for each state of the labels.", "open"
+        return Verdict(
+            where, answer, tone, lines=lines, doubts=tuple(notes), question="which method for poor labels?"
+        )
+    answer, tone = _use_or_drop(poor, list(gains.values()))
     return Verdict(
-        question.title.replace(", ", " · "),
-        words[0].upper() + words[1:],
-        tone,
-        lines=tuple(answer_lines(question)),
-        doubts=tuple(notes),
-        question="are coarse labels worth using?" if gains else "which method stands poor labels best?",
+        where, answer, tone, lines=lines, doubts=tuple(notes), question="are coarse labels worth using?"
     )
+
+
+def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
+    shown = [gain for gain in gains if gain.excludes_zero]
+    if not shown:
+        return (
+            "Not shown. Using or dropping the coarse labels makes no difference that this study shows.",
+            "open",
+        )
+    if len(shown) < len(gains) or len({gain.value > 0 for gain in shown}) > 1:
+        return "In part. Whether to use the coarse labels depends on how many there are.", "part"
+    if shown[0].value < 0:
+        return "No. Drop the coarse labels.", "no"
+    best = dict.fromkeys(method_title(answer.best) for answer in poor if answer.dropping is not None)
+    return f"Yes. Use the coarse labels, with {' or '.join(best)}.", "yes"
+
+
+def _label_line(answer: Answer, sure: Certainty | None) -> str:
+    """What a state of the labels says: the best method, its gain over dropping, and how much of the gap it closes."""
+    said = f"{answer.arena.labels or AS_THEY_ARE}: {method_title(answer.best)}, {100 * answer.accuracy:.1f} %"
+    if answer.dropping is not None and sure is not None:
+        _, gain = answer.dropping
+        word = "not shown" if sure == "open" else f"{sure} {'gain' if gain.value > 0 else 'loss'}"
+        said += f", is {_points(gain)} against dropping them ({word})"
+    if answer.closed is not None:
+        said += f" and closes {100 * answer.closed:.0f} % of the gap to knowing all labels"
+    said += "."
+    if answer.second is not None:
+        name, gap = answer.second
+        place = (
+            "Level with"
+            if not gap.excludes_zero
+            else "Ahead of"
+            if gap.value > 0
+            else "On test samples behind"
+        )
+        said += f" {place} the next on held-out samples, {method_title(name)}, {_points(gap)}."
+    return said
+
+
+def _points(gap: Interval) -> str:
+    ends = "" if gap.low != gap.low else f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    return f"{100 * gap.value:+.1f} points{ends}"
