@@ -56,8 +56,9 @@ def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any
     for arena in document.arenas:
         h = arena["hierarchy"]
         if h.fingerprint not in trees:
-            trees[h.fingerprint] = page_data(h, arena["dataset"])
-        arenas.append({**{k: v for k, v in arena.items() if k != "hierarchy"}, "tree": h.fingerprint})
+            trees[h.fingerprint] = page_data(h, arena.get("dataset", "everything"))
+        known = {k: v for k, v in arena.items() if k != "hierarchy"}
+        arenas.append({"sure": {}, "promises": [], **known, "tree": h.fingerprint})
     methods = dict.fromkeys(method for arena in arenas for method in arena["methods"])
     titles = {method: method_title(method) for method in methods}
     data = {"trees": trees, "places": arenas, "titles": titles, "first": compared[0], "second": compared[1]}
