@@ -17,7 +17,7 @@ from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.report import PAGE, write_report
 from hace.lab.report.document import build_document
-from hace.lab.report.dumbbells import level_accuracy
+from hace.lab.report.dumbbells import node_accuracies
 from hace.lab.report.nodes import ancestors_at, below, node_counts, samples_at
 from hace.lab.report.page import drawing_data, thinned, to_page
 from hace.lab.report.results import Results
@@ -294,7 +294,7 @@ def test_level_accuracy_by_loops(study: Path) -> None:
     records = read_study(study).records()
     results = Results(records)
     arena = next(p for p in results.choices if p.protocol == "fair")
-    found = level_accuracy(results.arrays[arena], "hace", "sce", 0, "level 1")
+    found = node_accuracies(results.arrays[arena], "hace", "sce", 0, "level 1")
     assert found is not None
     h = animals()
     for method, share in (("hace", found.first), ("sce", found.second)):

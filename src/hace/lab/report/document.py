@@ -182,7 +182,7 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
 def _pictures(results: Results, arena: Arena) -> list[Any]:
     try:
         from hace.lab.report import figures
-        from hace.lab.report.dumbbells import dumbbell_picture, level_accuracy
+        from hace.lab.report.dumbbells import dumbbell_picture, node_accuracies
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
     arrays, choices = results.arrays[arena], dict(results.choices[arena])
@@ -197,7 +197,7 @@ def _pictures(results: Results, arena: Arena) -> list[Any]:
     ]
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(compared) == 2 and len(names) > 1:
-        accuracy = level_accuracy(arrays, compared[0], compared[1], len(names) - 2, names[-2])
+        accuracy = node_accuracies(arrays, compared[0], compared[1], len(names) - 2, names[-2])
         if accuracy is not None and len(accuracy.names) > 1:
             found.append(dumbbell_picture(arena, accuracy, compared[0], compared[1]))
     return found

@@ -29,7 +29,7 @@ _Z = 1.959964
 
 
 @dataclass(frozen=True, eq=False)
-class LevelAccuracy:
+class NodeAccuracies:
     """Accuracy of two methods at the nodes of a level."""
 
     level: str
@@ -44,9 +44,9 @@ class LevelAccuracy:
         return self.first - self.second
 
 
-def level_accuracy(
+def node_accuracies(
     arrays: ArenaScores, first: str, second: str, level: int, name: str
-) -> LevelAccuracy | None:
+) -> NodeAccuracies | None:
     """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
 
     Args:
@@ -71,14 +71,14 @@ def level_accuracy(
     for kept in runs:
         right = np.stack([carried[run["answer"]] == node for run in kept]).mean(axis=0)
         share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
-    return LevelAccuracy(name, [drawable(h.names[v]) for v in seen], samples[seen], share[0], share[1])
+    return NodeAccuracies(name, [drawable(h.names[v]) for v in seen], samples[seen], share[0], share[1])
 
 
-def wilson(share: float, samples: float) -> tuple[float, float]:
+def _wilson(share: float, samples: float) -> tuple[float, float]:
     """The 95 % interval of a share of samples (Wilson 1927).
 
     Example:
-        >>> [round(end, 3) for end in wilson(0.5, 10)]
+        >>> [round(end, 3) for end in _wilson(0.5, 10)]
         [0.237, 0.763]
     """
     z = _Z**2 / samples
@@ -97,13 +97,13 @@ def newcombe(first: float, second: float, samples: float) -> Interval:
         >>> round(found.value, 2), round(found.low, 3), round(found.high, 3)
         (0.2, 0.02, 0.362)
     """
-    (low_a, high_a), (low_b, high_b) = wilson(first, samples), wilson(second, samples)
+    (low_a, high_a), (low_b, high_b) = _wilson(first, samples), _wilson(second, samples)
     gap = first - second
     low = gap - math.hypot(first - low_a, high_b - second)
     return Interval(gap, low, gap + math.hypot(high_a - first, second - low_b))
 
 
-def dumbbell_picture(arena: Arena, found: LevelAccuracy, first: str, second: str) -> Picture:
+def dumbbell_picture(arena: Arena, found: NodeAccuracies, first: str, second: str) -> Picture:
     """A line from the second method's accuracy to the first's, for the nodes where they differ most."""
     largest = np.argsort(-np.abs(found.gain), kind="stable")[:MOST]
     order = largest[np.argsort(found.gain[largest], kind="stable")].tolist()

@@ -16,7 +16,7 @@ from hace.lab.report.scores import ArenaScores
 from hace.lab.report.sure_answers import detail, ladder_of, sure_places
 
 DESTINATIONS = 5
-PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
+SHOWN_PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def arena_data(arrays: ArenaScores, compared: Sequence[str] = ()) -> dict[str, A
     if samples is None:
         return None
     sure = {m: found for m in compared if (found := sure_data(arrays, m)) is not None}
-    return {"samples": samples.tolist(), "methods": methods, "sure": sure, "promises": list(PROMISES)}
+    return {"samples": samples.tolist(), "methods": methods, "sure": sure, "promises": list(SHOWN_PROMISES)}
 
 
 def _counted(truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -174,7 +174,7 @@ def sure_data(arrays: ArenaScores, method: str) -> list[dict[str, Any]] | None:
     except HaceError:  # the scores have said so
         return None
     share, found = detail(h), []
-    for promise in PROMISES:
+    for promise in SHOWN_PROMISES:
         stops, wrong, told = np.zeros(h.num_nodes + 1, dtype=np.int64), 0, 0.0
         for ladder in ladders:
             if ladder is None:
