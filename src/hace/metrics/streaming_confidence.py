@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,8 @@ class GuaranteedAnswers(RatioMetric):
         **forms: Unpack[MetricOptions],
     ) -> None:
         measure = measures.promise_measure(hierarchy, promise)
-        super().__init__(hierarchy, measure, hash(str(promise)), keys=measure.names, value=value, **forms)
+        tag = zlib.crc32(str(promise).encode())  # the same in every process, unlike hash()
+        super().__init__(hierarchy, measure, tag, keys=measure.names, value=value, **forms)
 
 
 class LevelCalibration(HierarchicalMetric):
