@@ -63,9 +63,8 @@ def read_hierarchy(
             raise ConfigError(f"{path!r} has no option {next(iter(options))!r}.")
         return BUILTIN[path](root=bool(root))
     name = os.fspath(path)
-    if not os.path.exists(path) and not os.path.splitext(name)[1] and nearest(str(name), BUILTIN):
-        known = " or ".join(map(repr, sorted(BUILTIN)))
-        raise FormatError(f"{name}: there is no such file. Did you mean the built-in {known}?")
+    if not os.path.exists(path) and not os.path.splitext(name)[1] and (meant := nearest(str(name), BUILTIN)):
+        raise FormatError(f"{name}: there is no such file.{meant.replace('mean', 'mean the built-in', 1)}")
     if names is not None and not isinstance(names, Mapping):
         shared["names"] = parse_names(read_source(names, encoding))
     if os.path.isdir(path):

@@ -95,7 +95,7 @@ def newcombe(first: float, second: float, samples: float) -> Interval:
     Example:
         >>> found = newcombe(0.8, 0.6, 50)
         >>> round(found.value, 2), round(found.low, 3), round(found.high, 3)
-        (0.2, 0.02, 0.362)
+        (0.2, 0.02, 0.364)
     """
     (low_a, high_a), (low_b, high_b) = _wilson(first, samples), _wilson(second, samples)
     gap = first - second

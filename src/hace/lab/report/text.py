@@ -104,7 +104,7 @@ def summary_table(
     """
     methods = list(arrays.choices)
     columns = [("method", [Entry(name(m)) for m in methods])]
-    for metric in HEADLINES[:4]:
+    for metric in HEADLINES[:3]:
         columns.append((metric.title, _scores(arrays, metric, intervals=metric is HEADLINES[0])))
         if metric in gaps:
             columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))

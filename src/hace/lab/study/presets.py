@@ -160,11 +160,10 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "profiles": replace(
         _DEMO,
-        title="HACE's mass along the path: geometric at three dilutions, uniform and linear",
-        methods=("sce", *PROFILES),
+        title="HACE's mass along the path: geometric (d = 0.5, and d tuned), uniform and linear",
+        methods=("sce", *PROFILES, "hace_tuned"),
         seeds=5,
         brief=True,
-        dilutions=(0.2, 0.5, 0.7),
         epochs=30,
     ),
     "mixed-labels": replace(

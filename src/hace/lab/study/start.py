@@ -104,7 +104,7 @@ class Survey:
             cells.append(cell)
         left = {cell.key.dataset for cell in cells}
         for cell in plan.cells:
-            if cell.key.dataset not in left:
+            if cell.key.dataset not in left and self._mixed(cell):
                 raise ConfigError(
                     f"--shares must hold 0, the labels as they are: some training samples of {cell.key.dataset} are labelled "
                     f"above the leaves already, and the study asks whether to use or drop those. Got no 0."
