@@ -104,7 +104,7 @@ def keep(folder: Path, target: Path, command: str, inputs: dict[str, Any]) -> No
 def kept_tables(results: Results) -> Iterator[ReportTable]:
     """The report's tables of methods and of confidence, and those of questions about labels."""
     for arena, arrays in results.arrays.items():
-        found = (methods_table(results, arena), confidence_table(arena, arrays))
+        found = (methods_table(arena, arrays), confidence_table(arena, arrays))
         yield from (table for table in found if table is not None)
     yield from (labels_table(question) for question in label_questions(results))
 

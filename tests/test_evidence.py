@@ -1,5 +1,6 @@
 """The tables and numbers in README and docs are those of the kept results."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_the_picture_has_a_mark_for_every_situation() -> None:
         for _, study, labels in panel.situations:
             marks = [draw.effect(panel, study, labels, method) for method in panel.methods]
             assert sum(mark is not None for mark in marks) > 1, (study, labels)
+
+
+def test_a_study_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "evidence")  # as for a script
+    run = importlib.import_module("run")
+    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}))
+    kept = [table.id for table in run.kept_tables(results)]
+    assert any(name.startswith("methods-") for name in kept), kept
 
 
 def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
