@@ -101,9 +101,8 @@ class Heads:
         self._steps += 1
         if self._scratch.shape[1] > LARGE or self._options.ball is not None:
             return self._single_steps(x, target, weight, factor)
-        z = torch.stack(
-            [torch.addmm(b, x, w) for b, w in zip(self.bias, self.weight, strict=True)]
-        )  # (H, B, C)
+        logits = [torch.addmm(b, x, w) for b, w in zip(self.bias, self.weight, strict=True)]
+        z = torch.stack(logits)  # (H, B, C)
         grad, sums, masses = self._loss_gradient(z, target, weight)
         self._sums += sums
         self._masses += masses
@@ -180,12 +179,10 @@ class Heads:
         """From the gradient of B times the loss with respect to the logits to the next weights."""
         inverse = 1 / grad.shape[1]
         for h, own in enumerate(grad):
-            own = (
-                own if own.data_ptr() % _ALIGNMENT == 0 else own.clone()
-            )  # products of other alignments have other bits
-            if (
-                self._options.optimizer == "sgd"
-            ):  # the product adds to the momentum in place: no gradient is stored
+            # Products of other alignments have other bits.
+            own = own if own.data_ptr() % _ALIGNMENT == 0 else own.clone()
+            if self._options.optimizer == "sgd":
+                # The product adds to the momentum in place: no gradient is stored.
                 gradient = self._moments[0][h].addmm_(x.T, own, beta=self._options.momentum, alpha=inverse)
             else:
                 gradient = torch.addmm(self._scratch, x.T, own, beta=0, alpha=inverse, out=self._scratch)

@@ -46,9 +46,8 @@ def trainer_metrics(
     def compute_metrics(prediction: Any) -> dict[str, float]:
         scores, truth = prediction.predictions, torch.as_tensor(prediction.label_ids)
         kept = truth != loss.ignore_index
-        scores = torch.as_tensor(
-            scores[0] if isinstance(scores, tuple) else scores
-        )  # others follow the logits
+        logits = scores[0] if isinstance(scores, tuple) else scores  # hidden states may follow
+        scores = torch.as_tensor(logits)
         answers, truth = loss.leaf_logits(scores[kept]).argmax(dim=1), truth[kept]
         if loss.labels == "nodes":
             answers = torch.as_tensor(h.leaf_nodes)[answers]

@@ -208,7 +208,7 @@ def test_command_line_of_a_study() -> None:
     birds = {
         "kind": "train",
         "config": {"name": "nabirds"},
-        "also": {"kind": "probe", "config": {"name": "features", "hierarchy": "/home/me/birds.csv"}},
+        "also": {"kind": "probe", "config": {"name": "features", "hierarchy": "/anywhere/birds.csv"}},
     }
     data = {"birds": birds, "synthetic": {"kind": "probe", "config": {"name": "synthetic-features"}}}
     choices |= {"settings": {"batch_size": 64}}
