@@ -28,10 +28,14 @@ FEW = (
 COARSE = (
     ("CUB-200, 5 per class, the rest coarse", "cub200-low-shot", "5 a class + parent"),
     ("CUB-200, 1 per class, the rest coarse", "cub200-low-shot", "1 a class + parent"),
+    ("CIFAR-100, 5 per class, the rest coarse", "cifar100-low-shot", "5 a class + parent"),
+    ("CIFAR-100, 1 per class, the rest coarse", "cifar100-low-shot", "1 a class + parent"),
 )
 WRONG = (
     ("CUB-200, 40 % wrong, same genus", "cub200-noisy-labels", "40 % wrong within parent"),
     ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
+    ("CIFAR-100, 40 % wrong, same group", "cifar100-noisy-labels", "40 % wrong within parent"),
+    ("CIFAR-100, 40 % wrong, anywhere", "cifar100-noisy-labels", "40 % wrong anywhere"),
 )
 
 
