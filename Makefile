@@ -13,10 +13,10 @@ export OMP_NUM_THREADS := 1
 
 help:
 	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
-	@echo "make check      formatting, style, types and the fast tests, in about two minutes"
+	@echo "make check      formatting, style, spelling, types and the fast tests, in about two minutes"
 	@echo "make test       all tests, slow ones and the examples in docstrings included"
 	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
-	@echo "make lint       formatting, style and types"
+	@echo "make lint       formatting, style, spelling and types"
 	@echo "make docs       build the documentation into site/"
 	@echo "make results    rewrite the tables, numbers and figure in README and docs from the results in evidence/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
@@ -72,6 +72,7 @@ sanitize: $(READY)
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/pyright
 
 bench: $(READY)

@@ -26,7 +26,7 @@ The symbols mean the same in the code, in the documentation and in the papers:
 with it torch, numpy or whatever that needs, when it is first used. The public names are listed once, in `__init__.pyi`.
 """
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 import ast
 import importlib
