@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LogisticRegression
 
-from hace import ConfigError, CrossEntropyLoss, DataError, Hierarchy, build_loss
+from hace import ConfigError, CrossEntropyLoss, DataError, HACEClassifier, Hierarchy, build_loss
 from hace.linear import FittedHead, Optimization, Trial, fit_heads, head_scores, heads, lbfgs
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall, PoincareHead
@@ -446,3 +446,23 @@ def test_steps_flush_denormals_and_leave_the_thread_as_it_was() -> None:
     fit_heads(x, y, [Trial(Watching(Hierarchy.flat(["a", "b"])), 1.0)], Optimization(epochs=1))
     assert seen == [True]
     assert not flushes()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["cross_entropy", "cross_entropy_paths", "hace", "hace_paths"])
+def test_lbfgs_ends_where_the_gradient_vanishes(name: str, dtype: type) -> None:
+    """By a gradient of its own, through all outputs and in double precision."""
+    rng = np.random.default_rng(0)
+    h = Hierarchy.from_paths([("a", "x", "1"), ("a", "x", "2"), ("a", "3"), ("b", "4"), ("b", "5")])
+    x, y = rng.standard_normal((200, 6)).astype(dtype), rng.integers(5, size=200)
+    decay, tolerance = 1e-2, 1e-5
+    clf = HACEClassifier(h, loss=name, weight_decay=decay, tol=tolerance)
+    clf.fit(x, np.array(h.leaves)[y])
+    weight = torch.from_numpy(clf.coef_).requires_grad_()
+    bias = torch.from_numpy(clf.intercept_).requires_grad_()
+    loss = build_loss(name, h)(torch.from_numpy(x).double() @ weight.T + bias, torch.from_numpy(y))
+    (loss + decay / 2 * weight.square().sum()).backward()
+    assert weight.grad is not None
+    assert bias.grad is not None
+    assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 1.1 * tolerance
+    assert clf.history_[0]["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)

@@ -204,17 +204,19 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
 def as_nodes(
     labels: Any, hierarchy: Hierarchy, what: str, *, of: str = "leaves", abstain: bool = False
 ) -> Tensor:
-    """Check integers and turn them into node indices on the CPU.
+    """Check labels and turn them into node indices on the CPU.
 
     Args:
-        labels: integers of any shape: labels of leaves, or node indices.
+        labels: integers of any shape: labels of leaves, or node indices; or ids of nodes.
         hierarchy: the hierarchy.
         what: the name of the argument, for messages.
-        of: ``"leaves"`` or ``"nodes"``.
-        abstain: whether the node index -1, no answer, is allowed.
+        of: ``"leaves"`` or ``"nodes"``: what integers are.
+        abstain: whether the node index -1 or the id None, no answer, is allowed.
     """
     if of not in ("leaves", "nodes"):
         raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r}.")
+    if holds_ids(labels):
+        return _id_nodes(np.asarray(labels, dtype=object), hierarchy, what, abstain)
     y = _tensor(labels).cpu()
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise DataError(f"{what} must hold integers. Got {y.dtype}.")
@@ -229,6 +231,39 @@ def as_nodes(
             f"{place[0] if len(place) == 1 else tuple(place)}."
         )
     return layout(hierarchy).leaf_nodes[y] if of == "leaves" else y
+
+
+def holds_ids(labels: Any) -> bool:
+    """Whether labels are ids of nodes: strings, and None for no answer.
+
+    Example:
+        >>> holds_ids(["husky", None]), holds_ids(np.array([1, 2]))
+        (True, False)
+    """
+    if isinstance(labels, Tensor):
+        return False
+    if not isinstance(labels, (list, tuple)):
+        values = np.asarray(labels)
+        if values.dtype != object:
+            return values.dtype.kind in "UT"
+        labels = values.ravel()
+    return any(isinstance(label, str) for label in labels)
+
+
+def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -> Tensor:
+    """Node indices of ids."""
+    index: dict[Any, int] = {node: i for i, node in enumerate(hierarchy.nodes)}
+    if abstain:
+        index[None] = -1
+    found = np.array([index.get(value, -2) for value in ids.flat], dtype=np.int64).reshape(ids.shape)
+    bad = np.flatnonzero(found == -2)
+    if len(bad):
+        first = ids.flat[bad[0]]
+        raise DataError(
+            f"{what} must hold ids of the hierarchy, {hierarchy!r}. {len(bad):,} of {ids.size:,} are not; the first is "
+            f"{first!r} at position {bad[0]}.{nearest(str(first), hierarchy.nodes)}"
+        )
+    return torch.from_numpy(found)
 
 
 def row_blocks(rows: int, width: int) -> Iterator[slice]:

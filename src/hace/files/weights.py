@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hace.errors import FormatError
+from hace.errors import ConfigError, FormatError
 from hace.files.optional import optional
 from hace.files.reading import open_regular
 from hace.files.torch_files import read_torch
+from hace.files.writing import write_whole
 
 SHOWN_KEYS = 3
 _MAX_HEADER = (
@@ -79,6 +80,23 @@ def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], di
         }, metadata
     except TypeError as error:
         raise FormatError(f"{path} must hold arrays of numbers: {first_line(error)}") from error
+
+
+def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
+    """Write arrays and metadata as a .safetensors file, whole or not at all.
+
+    Raises:
+        ConfigError: the metadata are longer than is ever read, or safetensors is not installed.
+        HaceError: the file cannot be written.
+    """
+    save = optional("safetensors.numpy", "Writing .safetensors").save
+    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
+    header = int.from_bytes(content[:8], "little")
+    if header > _MAX_HEADER:
+        raise ConfigError(
+            f"The metadata of a .safetensors file must have at most {_MAX_HEADER:,} bytes. Got {header:,}."
+        )
+    write_whole(Path(path), content)
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from hace.hierarchy import Hierarchy
 from hace.linear.class_labels import LabelReading
 from hace.losses.base import HierarchicalLoss
 
-Kept = tuple[np.ndarray, np.ndarray]  # and node indices
+Kept = tuple[np.ndarray, np.ndarray]  # log q* of held-out samples and their node indices
 
 
 class Answers:
@@ -31,6 +31,8 @@ class Answers:
     coef_: np.ndarray
     intercept_: np.ndarray
     temperature_: float
+    n_features_in_: int
+    feature_names_in_: np.ndarray
     subset: str | Iterable[Any] | None
     _reading: LabelReading
     _promised_on: Kept | None
@@ -38,12 +40,15 @@ class Answers:
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) outputs of the head, in double precision."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        X = validate_data(self, X, dtype=(np.float64, np.float32), accept_sparse="csr", reset=False)
+        return self._linear(X)
+
+    def _linear(self, X: Any) -> Tensor:
+        """The same for features that were checked."""
         return torch.from_numpy(X @ self.coef_.T + self.intercept_)
 
-    def _scores(self, X: Any) -> Tensor:
+    def _scores(self, z: Tensor) -> Tensor:
         """(samples, N) or (samples, n) logits whose softmax gives the probabilities, at temperature 1."""
-        z = self._outputs(X)
         return z if self.loss_.score_outputs == "nodes" else self.loss_.leaf_logits(z)
 
     def _leaf_logits(self, X: Any) -> Tensor:
@@ -84,7 +89,7 @@ class Answers:
         z = self._outputs(X)
         if self.subset is None and self.temperature_ == 1:
             return self.loss_.node_log_probs(z).numpy()
-        scores = self._scores(X) / self.temperature_
+        scores = self._scores(z) / self.temperature_
         found = log_q(scores, self.hierarchy_, outputs=self.loss_.score_outputs, subset=self.subset)
         return found.numpy()
 
@@ -149,20 +154,24 @@ class Answers:
             DataError: the samples determine no temperature: too few, all answered truly, or scores that say nothing.
         """
         check_is_fitted(self)
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C", reset=False)
+        X, y = validate_data(
+            self, X, y, dtype=(np.float64, np.float32), order="C", accept_sparse="csr", reset=False
+        )
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
         nodes = self._reading(y)
         mixed = np.random.default_rng(0).permutation(len(y))
         fits, keeps = np.sort(mixed[: len(y) // 2]), np.sort(mixed[len(y) // 2 :])
         self.temperature_ = fit_temperature(
-            self._scores(X[fits]),
+            self._scores(self._linear(X[fits])),
             nodes[fits],
             self.hierarchy_,
             labels="nodes",
             outputs=self.loss_.score_outputs,
         )
-        self._promised_on = X[keeps], nodes[keeps]
+        scores = self._scores(self._linear(X[keeps])) / self.temperature_
+        sure = log_q(scores, self.hierarchy_, outputs=self.loss_.score_outputs)
+        self._promised_on = sure.numpy(), nodes[keeps]
         return self
 
     def guarantee(
@@ -192,9 +201,9 @@ class Answers:
             raise ConfigError(
                 "accuracy must come without a subset: the calibration samples are of all classes."
             )
-        X, nodes = self._promised_on
+        sure, nodes = self._promised_on
         return guaranteed_threshold(
-            torch.from_numpy(self.predict_node_log_proba(X)),
+            torch.from_numpy(sure),
             nodes,
             self.hierarchy_,
             accuracy,

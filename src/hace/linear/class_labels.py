@@ -98,31 +98,41 @@ def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any]
     else:
         chosen, mode = _listed(labels, hierarchy), "list"
     if not _holds_integers(y):
-        return _ids(hierarchy, chosen, object if y.dtype == object else str)
+        return reading_of(hierarchy, chosen, object if y.dtype == object else str)
     values = np.unique(y).tolist()
     if mode == "auto":
         mode = "ids" if _are_ids(values, hierarchy) else "positions"
     elif mode == "list":
         mode = "ids" if _are_listed_ids(values, hierarchy, chosen) else "list"
     if mode == "ids":
-        return _ids(hierarchy, chosen, int)
+        return reading_of(hierarchy, chosen, int)
     if mode == "positions" and not _sorted_either_way(hierarchy):
         raise DataError(
             "y must not hold positions if hierarchy.leaves is not sorted: they could follow label order, or the sorted "
             "order in which scikit-learn encodes labels. Pass labels=hierarchy.leaves for the first; labels=np.unique(y), "
             "with y as it was before, for the second."
         )
-    nodes = dict(enumerate(hierarchy.leaf_nodes[chosen].tolist()))
-    what = f"positions from 0 to {len(chosen) - 1} among the leaves"
-    return LabelReading(hierarchy, np.arange(len(chosen)), chosen, nodes, what)
+    return reading_of(hierarchy, chosen, int, positions=True)
 
 
-def _ids(hierarchy: Hierarchy, chosen: IntArray, type_: type) -> LabelReading:
-    """Ids as labels, of a type; ``chosen`` are the classes' labels.
+def reading_of(
+    hierarchy: Hierarchy, chosen: IntArray, type_: type, *, positions: bool = False
+) -> LabelReading:
+    """Positions, or ids of a type, as labels.
 
     The classes are sorted: scikit-learn's scores (log loss, ROC) take the columns of ``predict_proba`` to be in sorted order,
     whatever ``classes_`` says.
+
+    Args:
+        hierarchy: the hierarchy.
+        chosen: (C,) the classes' labels.
+        type_: type of ids: str, int or object.
+        positions: labels are positions in ``chosen``.
     """
+    if positions:
+        nodes = dict(enumerate(hierarchy.leaf_nodes[chosen].tolist()))
+        what = f"positions from 0 to {len(chosen) - 1} among the leaves"
+        return LabelReading(hierarchy, np.arange(len(chosen)), chosen, nodes, what)
     leaves: list[Any] = [hierarchy.leaves[label] for label in chosen.tolist()]
     if type_ is int:
         words = [leaf for leaf in leaves if not _is_integer(leaf)]

@@ -59,15 +59,15 @@ class EpochLoop:
         columns, width = self._rows.shape_of(self._losses[0])
         if start is not None:
             bias = start.bias if start.bias is not None and self._options.bias else torch.zeros(columns)
-            return start.weight.T.contiguous().to(self._rows.x), bias.to(self._rows.x)
+            return start.weight.T.contiguous().to(self._rows.like), bias.to(self._rows.like)
         if self._options.start == "zeros":
-            return self._rows.x.new_zeros(width, columns), self._rows.x.new_zeros(columns)
+            return self._rows.like.new_zeros(width, columns), self._rows.like.new_zeros(columns)
         generator = torch.Generator().manual_seed(self._seed)
         bound = width**-0.5
         weight = torch.empty(columns, width).uniform_(-bound, bound, generator=generator)
         bias = torch.empty(columns).uniform_(-bound, bound, generator=generator)
         bias = bias if self._options.bias else torch.zeros_like(bias)
-        return weight.T.contiguous().to(self._rows.x), bias.to(self._rows.x)
+        return weight.T.contiguous().to(self._rows.like), bias.to(self._rows.like)
 
     def run(self, on_epoch: OnEpoch | None) -> list[FittedHead]:
         """Train to the end, or until no head is left."""
@@ -90,7 +90,7 @@ class EpochLoop:
         order = torch.from_numpy(np.random.default_rng([self._seed, epoch - 1]).permutation(len(self._rows)))
         for block in self._blocks:
             block.restart()
-        for i, rows in enumerate(order.to(self._rows.x.device).split(self._options.batch_size)):
+        for i, rows in enumerate(order.to(self._rows.like.device).split(self._options.batch_size)):
             step = (epoch - 1) * self._steps + i
             factor = self._factor(step)
             batch = self._rows.batch(rows)

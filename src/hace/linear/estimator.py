@@ -12,9 +12,11 @@ import torch
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.linear import class_labels
+from hace.linear.class_weights import class_weighted
 from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
 from hace.linear.fit import converged_head, fit_heads
 from hace.linear.labelled_features import LabelledFeatures, as_weights
+from hace.linear.saved_classifier import SavedClassifier
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.checks import check_choice
@@ -35,6 +37,7 @@ except ImportError as error:
     ) from error
 
 COARSE_LABELS = ("balanced", "plain", "drop")
+_SINGLE = 1e-6  # the smallest tol that single precision can tell
 _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
 
 
@@ -44,7 +47,7 @@ def _has_epochs(estimator: HACEClassifier) -> bool:
     raise AttributeError("partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once.")
 
 
-class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
+class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
     """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
 
     Without a hierarchy it is multinomial logistic regression, whatever the loss's parameters. With one, a class's logit is the
@@ -65,9 +68,11 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         coarse_labels: what to make of coarse labels. "balanced": they count no more in all than fine ones, and are not compared
             with classes whose samples they could hide (:mod:`hace.linear.coarse_labels`). "plain": as any sample. "drop":
             train without them.
+        class_weight: a weight for each label, as a dict (1 for those not named), or "balanced": inversely proportional to how
+            often a class occurs. A coarse label that is not named has the mean weight of the classes below it.
         subset: restrict answers to these classes: ids of leaves, or of inner nodes for all classes below. It acts on answers
             alone: change it with ``set_params(subset=...)``, without training again.
-        optimizer: "lbfgs" (to convergence, in double precision), "sgd" or "adamw" (in mini-batches).
+        optimizer: "lbfgs" (to convergence, in the precision of X), "sgd" or "adamw" (in mini-batches).
         weight_decay: strength of the penalty weight_decay / 2 ||W||^2 added to the mean loss; the intercept has none.
             scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays weights apart from the gradient.
         fit_intercept: whether to have an intercept.
@@ -115,6 +120,7 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         label_smoothing: float = 0.0,
         loss_params: Mapping[str, Any] | None = None,
         coarse_labels: str = "balanced",
+        class_weight: Mapping[Any, float] | str | None = None,
         subset: str | Sequence[Any] | None = None,
         optimizer: str = "lbfgs",
         weight_decay: float = 1e-4,
@@ -135,6 +141,7 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         self.label_smoothing = label_smoothing
         self.loss_params = loss_params
         self.coarse_labels = coarse_labels
+        self.class_weight = class_weight
         self.subset = subset
         self.optimizer = optimizer
         self.weight_decay = weight_decay
@@ -152,7 +159,7 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         """Train from scratch.
 
         Args:
-            X: (samples, features).
+            X: (samples, features); a sparse matrix stays sparse.
             y: labels; see ``labels`` above.
             sample_weight: a weight per sample; 2 counts the sample twice (for mini-batches, see
                 :func:`hace.linear.fit_heads`).
@@ -165,7 +172,10 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         self._calls = 0
         X, target, weight, trial = self._lesson(X, y, sample_weight)
         if self.optimizer == "lbfgs":
-            rows = LabelledFeatures(X, target, self.loss_, weight, dtype=torch.float64)
+            single = X.dtype == np.float32 and self.tol >= _SINGLE
+            rows = LabelledFeatures(
+                X, target, self.loss_, weight, dtype=torch.float32 if single else torch.float64
+            )
             return self._take(converged_head(rows, trial, options, dtype=torch.float64), y)
         (head,) = fit_heads(X, target, [trial], options, seed=self._seed(), sample_weight=weight)
         return self._take(head, y)
@@ -183,6 +193,11 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
             sample_weight: a weight per sample.
         """
         options = self._options(1, "constant")
+        if isinstance(self.class_weight, str):
+            raise ConfigError(
+                "class_weight must be a dict or None for partial_fit: no call sees all classes. Got "
+                f"{self.class_weight!r}. Give the weights of sklearn.utils.class_weight.compute_class_weight."
+            )
         first = not hasattr(self, "coef_")
         if first and self.hierarchy is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -209,7 +224,9 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), order="C", reset=reset)
+        X, y = validate_data(
+            self, X, y, dtype=(np.float64, np.float32), order="C", accept_sparse="csr", reset=reset
+        )
         check_classification_targets(y)
         return X, y
 
@@ -233,6 +250,7 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
         nodes = self._reading(y)
         weight = None if weight is None else as_weights(weight, len(y)).numpy()
+        weight = class_weighted(self.class_weight, self._reading.nodes, nodes, self.hierarchy_, weight)
         labels = self.hierarchy_.labels[nodes]
         coarse = labels < 0
         if coarse.any() and self.coarse_labels == "drop":
@@ -302,6 +320,11 @@ class HACEClassifier(Answers, ClassifierMixin, BaseEstimator):
         self._seen = np.unique(y)
         self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -59,7 +59,7 @@ def fit_heads(
     seed and epoch only). The global random states of torch and numpy stay untouched.
 
     Args:
-        x: (M, d) features, float32.
+        x: (M, d) features, float32; a sparse matrix of scipy stays sparse.
         target: (M,) labels as the losses take them: leaf labels, or node indices with ``labels="nodes"``.
         trials: the heads, all with the same number of outputs.
         optimization: what they share.

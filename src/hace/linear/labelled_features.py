@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError
+from hace.linear.sparse_features import SparseFeatures, is_sparse
 from hace.losses.base import HierarchicalLoss
 
 _CHUNK = 8192  # rows checked or scored at once
@@ -18,7 +21,7 @@ class LabelledFeatures:
     """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
 
     Args:
-        x: features, a tensor or an array.
+        x: features: a tensor, an array or a sparse matrix of scipy, which stays sparse.
         target: labels as ``loss`` takes them.
         loss: any loss of the heads.
         weight: weight of each sample.
@@ -35,11 +38,17 @@ class LabelledFeatures:
         what: str = "",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.x = as_features(x, what + "x", dtype)
+        self.x: Tensor | SparseFeatures
+        self.x = (
+            SparseFeatures.of(x, what + "x", dtype) if is_sparse(x) else as_features(x, what + "x", dtype)
+        )
+        self.like = torch.empty(
+            0, dtype=self.x.dtype, device=self.x.device
+        )  # what tensors of this training are like
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)}.")
         self.target = _targets(target, self.x, loss, what + "target")
-        self.weight = None if weight is None else as_weights(weight, len(self.x)).to(self.x)
+        self.weight = None if weight is None else as_weights(weight, len(self.x)).to(self.like)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -53,9 +62,28 @@ class LabelledFeatures:
         weight = None if self.weight is None else self.weight[rows]
         return self.x.index_select(0, rows), self.target[rows], weight
 
-    def chunks(self) -> list[tuple[Tensor, Tensor]]:
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows in order, in pieces: features and targets."""
-        return list(zip(self.x.split(_CHUNK), self.target.split(_CHUNK), strict=True))
+        for first in range(0, len(self), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            yield (self.x[part] if isinstance(self.x, Tensor) else self.x[part].dense()), self.target[part]
+
+    def logits(self, part: slice, weight: Tensor, bias: Tensor) -> Tensor:
+        """(B, C) logits of some rows, from weights (d, C) and a bias (C,)."""
+        if isinstance(self.x, SparseFeatures):
+            return self.x[part] @ weight + bias
+        return torch.addmm(bias, self.x[part], weight)
+
+    def slope(self, part: slice, gradient: Tensor) -> Tensor:
+        """(d, C) gradient of the weights, from that of the logits (B, C) of some rows."""
+        return self.x[part].T @ gradient
+
+    def to(self, dtype: torch.dtype) -> LabelledFeatures:
+        """The same data with features and weights of another type."""
+        other = copy.copy(self)
+        other.x, other.like = self.x.to(dtype), self.like.to(dtype)
+        other.weight = None if self.weight is None else self.weight.to(dtype)
+        return other
 
 
 def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
@@ -91,7 +119,7 @@ def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
         return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map is read-only
 
 
-def _targets(target: Any, x: Tensor, loss: HierarchicalLoss, what: str) -> Tensor:
+def _targets(target: Any, x: Tensor | SparseFeatures, loss: HierarchicalLoss, what: str) -> Tensor:
     tensor = target.detach() if isinstance(target, Tensor) else torch.from_numpy(np.array(target))
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
         raise DataError(

@@ -1,7 +1,8 @@
-"""A linear head trained to convergence: L-BFGS on all samples at once, in double precision."""
+"""A linear head trained to convergence: L-BFGS on all samples at once."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from hace.linear.heads import LARGE, sample_shares
 from hace.linear.labelled_features import LabelledFeatures
 from hace.linear.trials import FittedHead, Optimization
 from hace.losses.base import HierarchicalLoss
+from hace.losses.head import Head
 
 _ENTRIES = 1 << 22  # logits held at once
 _SAMPLES = 4096  # samples at once where the logits of a batch are never held whole
@@ -39,6 +41,9 @@ def converge(
 ) -> Converged:
     """The minimum of mean loss + weight_decay / 2 ||W||^2; the bias is not penalised.
 
+    Logits and their gradients have the precision of the features; sums, and what L-BFGS keeps, are double. Where single
+    precision is too coarse for the last steps, double precision takes them.
+
     Args:
         rows: the data.
         loss: with ``reduction="none"``.
@@ -48,66 +53,103 @@ def converge(
     """
     from scipy.optimize import minimize
 
-    x, (columns, width) = rows.x.double(), rows.shape_of(loss)
-    share = sample_shares(loss, rows.target, rows.weight)
-    mass = float(len(rows)) if share is None else share.mass
-    large = columns > LARGE
-    few = _SAMPLES if large else max(1, _ENTRIES // columns)
-
-    def mean_loss(each: Tensor, part: slice) -> Tensor:
-        return (each if share is None else each * share.weight[part].double()).sum() / mass
-
-    def part_gradient(head: Tensor, part: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """The share of some samples: value, gradient of the weights, gradient of the bias."""
-        if large:
-            layer = (head[:-1].detach().requires_grad_(), head[-1].detach().requires_grad_())
-            with torch.enable_grad():
-                value = mean_loss(loss.linear(x[part], layer[0].t(), layer[1], rows.target[part]), part)
-            slope, bias_slope = torch.autograd.grad(value, layer)
-            return value.detach(), slope, bias_slope
-        z = torch.addmm(head[-1], x[part], head[:-1]).requires_grad_()
-        with torch.enable_grad():
-            value = mean_loss(loss(z, rows.target[part]), part)
-        (grad,) = torch.autograd.grad(value, z)
-        return value.detach(), x[part].T @ grad, grad.sum(dim=0)
-
-    def evaluated(flat: np.ndarray) -> tuple[float, float, np.ndarray]:
-        """The mean loss, the objective and its gradient."""
-        head = torch.from_numpy(flat).view(width + 1, columns)
-        weight, gradient, total = head[:-1], torch.zeros_like(head), 0.0
-        for first in range(0, len(rows), few):
-            value, slope, bias_slope = part_gradient(head, slice(first, first + few))
-            gradient[:-1] += slope
-            gradient[-1] += bias_slope if options.bias else 0.0
-            total += float(value)
-        penalty = weight_decay / 2 * float((weight * weight).sum())
-        gradient[:-1] += weight_decay * weight
-        return total, total + penalty, gradient.numpy().ravel()
-
-    found = minimize(
-        lambda flat: evaluated(flat)[1:],
-        _initial(start, width, columns, options.bias),
-        method="L-BFGS-B",
-        jac=True,
-        # The gradient decides; differences of the objective only once they drown in rounding.
-        options={
-            "maxiter": options.max_iter,
-            "maxfun": 20 * options.max_iter,
-            "gtol": options.tolerance,
-            "ftol": 64 * np.finfo(float).eps,
-        },
-    )
-    last_loss, value, gradient = evaluated(found.x)
+    columns, width = rows.shape_of(loss)
+    flat, steps, found = _initial(start, width, columns, options.bias), 0, None
+    single = rows.like.dtype is torch.float32
+    for data in (rows, rows.to(torch.float64)) if single else (rows,):
+        found = minimize(
+            _Objective(data, loss, weight_decay, options.bias),
+            flat,
+            method="L-BFGS-B",
+            jac=True,
+            # The gradient decides; differences of the objective only once they drown in rounding.
+            options={
+                "maxiter": max(1, options.max_iter - steps),
+                "maxfun": 20 * options.max_iter,
+                "gtol": options.tolerance,
+                "ftol": 64 * np.finfo(float).eps,
+            },
+        )
+        flat, steps = found.x, steps + int(found.nit)
+        if float(np.abs(found.jac).max()) <= options.tolerance or steps >= options.max_iter:
+            break
+    assert found is not None
     head = torch.from_numpy(found.x).view(width + 1, columns)
     return Converged(
         weight=head[:-1],
         bias=head[-1],
-        loss=last_loss,
-        steepest=float(np.abs(gradient).max()),
-        iterations=int(found.nit),
+        loss=float(found.fun) - weight_decay / 2 * float((head[:-1] * head[:-1]).sum()),
+        steepest=float(np.abs(found.jac).max()),
+        iterations=steps,
         converged=found.status == 0,
-        finite=bool(np.isfinite(value) and np.isfinite(found.x).all()),
+        finite=bool(np.isfinite(found.fun) and np.isfinite(found.x).all()),
     )
+
+
+class _Objective:
+    """Mean loss + penalty, and its gradient, as scipy asks for them: from and to one row of numbers, the bias last.
+
+    Outputs of path sums are summed in the weights, (d + 1, N) to (d + 1, n), before any sample is seen: the logits of the
+    samples, and products with the features, have one column per class.
+    """
+
+    def __init__(
+        self, rows: LabelledFeatures, loss: HierarchicalLoss, weight_decay: float, bias: bool
+    ) -> None:
+        self._rows, self._decay, self._bias = rows, weight_decay, bias
+        self._sums = loss if loss.head.outputs == "paths" else None
+        self._loss = loss if self._sums is None else _behind_path_sums(loss)
+        self._columns, self._width = rows.shape_of(loss)
+        share = sample_shares(loss, rows.target, rows.weight)
+        self._mass = float(len(rows)) if share is None else share.mass
+        self._weight = None if share is None else share.weight.to(rows.like)
+        columns = self._loss.num_outputs
+        self._large = columns > LARGE and isinstance(rows.x, Tensor)
+        few = _SAMPLES if self._large else max(1, _ENTRIES // columns)
+        self._parts = [slice(first, first + few) for first in range(0, len(rows), few)]
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        head = torch.from_numpy(flat).view(self._width + 1, self._columns)
+        with torch.enable_grad():
+            source = head.detach().requires_grad_()
+            layer = source if self._sums is None else self._sums.head.leaf_logits(source)  # (d + 1, C)
+        used = layer.detach().to(self._rows.like)
+        value, slope = 0.0, torch.zeros_like(layer)
+        for part in self._parts:
+            each, weight_slope, bias_slope = self._part(used, part)
+            value += each
+            slope[:-1] += weight_slope
+            slope[-1] += bias_slope if self._bias else 0.0
+        gradient = slope if self._sums is None else torch.autograd.grad(layer, source, slope)[0]
+        gradient[:-1] += self._decay * head[:-1]
+        penalty = self._decay / 2 * float((head[:-1] * head[:-1]).sum())
+        return value + penalty, gradient.numpy().ravel()
+
+    def _part(self, layer: Tensor, part: slice) -> tuple[float, Tensor, Tensor]:
+        """The share of some samples: value, gradient of the weights, gradient of the bias."""
+        rows, target, x = self._rows, self._rows.target[part], self._rows.x
+        if self._large and isinstance(x, Tensor):
+            leaves = (layer[:-1].detach().requires_grad_(), layer[-1].detach().requires_grad_())
+            with torch.enable_grad():
+                each = self._loss.linear(x[part], leaves[0].t(), leaves[1], target)
+                each = self._weighted(each, part)
+                slope, bias_slope = torch.autograd.grad(each.sum() / self._mass, leaves)
+            return float(each.detach().double().sum()) / self._mass, slope, bias_slope
+        z = rows.logits(part, layer[:-1], layer[-1]).requires_grad_()
+        with torch.enable_grad():
+            each = self._weighted(self._loss(z, target), part)
+            (grad,) = torch.autograd.grad(each.sum() / self._mass, z)
+        return float(each.detach().double().sum()) / self._mass, rows.slope(part, grad), grad.sum(dim=0)
+
+    def _weighted(self, each: Tensor, part: slice) -> Tensor:
+        return each if self._weight is None else each * self._weight[part]
+
+
+def _behind_path_sums(loss: HierarchicalLoss) -> HierarchicalLoss:
+    """The same loss as a function of the classes' logits."""
+    other = copy.copy(loss)
+    other._modules = {**loss._modules, "head": Head(loss.hierarchy, "leaves")}
+    return other
 
 
 def _initial(start: FittedHead | None, width: int, columns: int, bias: bool) -> np.ndarray:

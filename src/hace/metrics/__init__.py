@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from hace.metrics.answer_metric import ID_METRICS, AnswerMetric
 from hace.metrics.calibration import (
     Reliability,
     expected_calibration_error,
@@ -98,7 +99,9 @@ _LAZY = {
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 
 __all__ = [
+    "ID_METRICS",
     "PRF",
+    "AnswerMetric",
     "BrierScore",
     "ClassAccuracy",
     "ClassTable",

@@ -25,7 +25,8 @@ class ScoreForms(TypedDict, total=False):
     """What ``preds`` and ``target`` hold: three keywords that every metric takes.
 
     ``preds`` are scores (floating point, (B, n) over the leaves in label order or (B, N) over the nodes in node order) or
-    answers (integers, or :class:`hace.decisions.Decisions`). ``target`` are integers (B,).
+    answers (integers, ids of nodes with None for no answer, or :class:`hace.decisions.Decisions`). ``target`` are integers or
+    ids (B,).
 
     Attributes:
         labels: what integers in ``preds`` and ``target`` are: ``"leaves"``, labels of leaves (the default), or ``"nodes"``,
@@ -82,7 +83,7 @@ class MetricBatch:
         """(B, N) log q* of the nodes."""
         if self._log_q is None:
             raise DataError(
-                "preds must be scores over leaves or nodes for this metric. Got answers (integers or Decisions)."
+                "preds must be scores over leaves or nodes for this metric. Got answers (integers, ids or Decisions)."
             )
         return self._log_q
 
@@ -211,6 +212,9 @@ def as_metric_batch(
             )
         answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
         batch = MetricBatch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
+    elif _scores.holds_ids(preds):
+        answers = _scores.as_nodes(preds, hierarchy, "preds", abstain=True)
+        batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
     else:
         values = torch.as_tensor(preds).detach()
         if values.is_floating_point():

@@ -1,0 +1,143 @@
+"""Classifiers in files: what is written comes back, and what is not a classifier is an error that says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+
+from hace import ConfigError, FormatError, HACEClassifier, Hierarchy
+
+IRIS = load_iris()
+X: np.ndarray = IRIS.data
+NAMES: np.ndarray = IRIS.target_names[IRIS.target]
+TREE = Hierarchy.from_paths(
+    [("small", "setosa"), ("large", "virginica"), ("large", "versicolor")],
+    leaves=["virginica", "setosa", "versicolor"],
+)
+NUMBERED = Hierarchy.from_paths([("a", "5"), ("b", "6"), ("b", "7"), ("b", "8")])
+
+CASES: dict[str, tuple[HACEClassifier, Any]] = {
+    "names": (HACEClassifier(TREE), NAMES),
+    "objects, other loss": (HACEClassifier(TREE, loss="hace", dilution=0.7), NAMES.astype(object)),
+    "coarse": (
+        HACEClassifier(TREE, class_weight={"large": 2.0}),
+        np.where(np.arange(150) % 3, NAMES, np.where(IRIS.target, "large", "small")),
+    ),
+    "ids as integers": (HACEClassifier(NUMBERED), IRIS.target + 5),
+    "positions": (HACEClassifier(TREE, labels=TREE.leaves), np.array([1, 2, 0])[IRIS.target]),
+    "flat names": (HACEClassifier(), NAMES),
+    "flat floats": (HACEClassifier(), IRIS.target + 1.0),
+    "flat booleans": (HACEClassifier(class_weight={True: 2.0}), IRIS.target == 1),
+    "loss_params": (HACEClassifier(TREE, loss="hxe", loss_params={"alpha": 0.3}, subset=["large"]), NAMES),
+    "batches": (HACEClassifier(TREE, optimizer="sgd", epochs=2, random_state=0), NAMES),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_saved_comes_back(case: str, tmp_path: Path) -> None:
+    clf, y = CASES[case]
+    clf.fit(X, y)
+    clf.save(tmp_path / "clf.safetensors")
+    back = HACEClassifier.load(tmp_path / "clf.safetensors")
+    np.testing.assert_array_equal(back.predict_proba(X), clf.predict_proba(X))
+    np.testing.assert_array_equal(back.predict(X), clf.predict(X))
+    assert back.predict(X).dtype == clf.predict(X).dtype
+    assert back.classes_.dtype.kind == clf.classes_.dtype.kind
+    assert back.hierarchy == clf.hierarchy
+    assert back.score(X, y) == clf.score(X, y)
+    assert back.unseen_classes_.tolist() == clf.unseen_classes_.tolist()
+    assert back.history_ == clf.history_
+    for name in ("loss", "weight_decay", "class_weight", "loss_params", "dilution", "random_state"):
+        assert back.get_params()[name] == clf.get_params()[name]
+    back.fit(X, y)  # it is an estimator like any other
+    np.testing.assert_allclose(back.predict_proba(X), clf.predict_proba(X), atol=1e-12)
+
+
+def test_calibration_names_of_features_and_batches_come_back(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=IRIS.feature_names)
+    rows = np.random.default_rng(0).permutation(150)
+    clf = HACEClassifier(TREE, optimizer="sgd", lr=0.01, random_state=0)
+    clf.partial_fit(frame.iloc[rows[:50]], NAMES[rows[:50]])
+    clf.calibrate(frame.iloc[rows[50:]], NAMES[rows[50:]])
+    clf.save(tmp_path / "clf.safetensors")
+    back = HACEClassifier.load(tmp_path / "clf.safetensors")
+    assert back.feature_names_in_.tolist() == IRIS.feature_names
+    assert back.temperature_ == clf.temperature_ != 1
+    assert back.guarantee(0.9) == clf.guarantee(0.9)
+    assert back.predict_node(frame, accuracy=0.9).tolist() == clf.predict_node(frame, accuracy=0.9).tolist()
+    np.testing.assert_array_equal(back.partial_fit(frame, NAMES).coef_, clf.partial_fit(frame, NAMES).coef_)
+
+
+def test_only_a_fitted_classifier_of_plain_parameters_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        HACEClassifier(TREE).save(tmp_path / "clf.safetensors")
+    clf = HACEClassifier(TREE, random_state=np.random.RandomState(0)).fit(X, NAMES)
+    clf.save(tmp_path / "clf.safetensors")
+    assert HACEClassifier.load(tmp_path / "clf.safetensors").random_state is None
+    clf.set_params(loss_params={"alpha": object()})
+    with pytest.raises(ConfigError, match="loss_params must hold numbers, strings, lists and dicts"):
+        clf.save(tmp_path / "other.safetensors")
+    assert [file.name for file in tmp_path.iterdir()] == ["clf.safetensors"]
+
+
+def changed(path: Path, document: Any = None, **arrays: np.ndarray | None) -> Path:
+    """The file with some entries of its document, or some arrays, replaced; None removes."""
+    with safe_open(path, "numpy") as file:
+        told = json.loads(file.metadata()["hace"])
+    told |= document or {}
+    told = {key: value for key, value in told.items() if value != "gone"}
+    kept = {name: a for name, a in (load_file(path) | arrays).items() if a is not None}
+    other = path.with_name("changed.safetensors")
+    save_file(kept, other, {"hace": json.dumps(told)})
+    return other
+
+
+def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "clf.safetensors"
+    HACEClassifier(TREE).fit(X, NAMES).save(path)
+    bad = np.full((5, 4), np.nan)
+    cases: list[tuple[Path, str]] = []
+    for i, (document, arrays, words) in enumerate(
+        [
+            ({"format": "other"}, {}, "must be written by HACEClassifier.save"),
+            ({"hierarchy": "gone"}, {}, "is damaged: 'hierarchy' is missing"),
+            ({"hierarchy": {"nodes": 3}}, {}, "is damaged"),
+            ({"params": {"loss": "__import__('os')"}}, {}, "loss must be one of"),
+            ({"params": {"no_such": 1}}, {}, "no_such"),
+            ({"params": [1]}, {}, "is damaged"),
+            ({"labels": "roots"}, {}, "labels must be 'leaves' or 'nodes'. Got 'roots'"),
+            ({"features": 9}, {}, r"coef must be float64 of shape \(5, 9\)"),
+            ({"temperature": -1}, {}, "temperature must be a number above 0"),
+            ({"classes": {"kind": "V", "are": "ids", "values": None}}, {}, "'V' is missing"),
+            ({"feature_names": ["a"]}, {}, "feature_names must be 4 names"),
+            ({}, {"coef": None}, "'coef' is missing"),
+            ({}, {"coef": bad}, "coef must be finite"),
+            ({}, {"coef": bad.astype(np.float32)}, "coef must be float64"),
+            ({}, {"order": np.array([0, 1, 7])}, "order must hold labels from 0 to 2"),
+            ({}, {"promised_nodes": np.array([9])}, "promised_nodes must be from 0 to 4"),
+            ({}, {"promised_nodes": np.array([1])}, "'promised_log_probs' is missing"),
+        ]
+    ):
+        other = changed(path, document, **arrays)
+        cases.append((other.rename(tmp_path / f"{i}.safetensors"), words))
+    (tmp_path / "text.safetensors").write_text("no such thing")
+    (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:-9])
+    save_file({"a": np.zeros(2)}, tmp_path / "plain.safetensors")
+    cases += [
+        (tmp_path / "text.safetensors", "is not a .safetensors file, or is damaged"),
+        (tmp_path / "cut.safetensors", "is not a .safetensors file, or is damaged"),
+        (tmp_path / "plain.safetensors", "must be written by HACEClassifier.save"),
+        (tmp_path / "missing.safetensors", "missing.safetensors"),
+    ]
+    for file, words in cases:
+        with pytest.raises(FormatError, match=words):
+            HACEClassifier.load(file)
