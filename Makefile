@@ -12,7 +12,7 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test test-lowest check fuzz sanitize lint bench docs results mutations clean help
 
 help:
-	@echo "make demo       a small fair comparison of 14 methods, with a report, in hace-demo/"
+	@echo "make demo       does the hierarchy help? two questions, five seeds, a page in hace-demo/, in two minutes"
 	@echo "make check      formatting, style, spelling, types and the fast tests, in about two minutes"
 	@echo "make test       all tests, slow ones and the examples in docstrings included"
 	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"

@@ -13,6 +13,7 @@ import torch
 from hace import Hierarchy, build_loss
 from hace.lab.report.render import Entry, ReportTable, head_line
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run
 from hace.lab.runs.writer import start_run
@@ -87,15 +88,18 @@ def fair_records(
     rates: Sequence[float] = (1.0, 4.0),
     samples: int = 40,
     temperature: float | None = None,
+    labels: LabelsConfig | None = None,
 ) -> list[Record]:
-    """The fair protocol: a search over rates, and the final run at the second of them."""
+    """The fair protocol: a search over rates, and the final run at the last of them."""
+    labels = labels or LabelsConfig()
     records = []
     for method, skill in skills.items():
         dilution = 0.5 if METHODS[method].diluted else None
         for seed in seeds:
-            key = CellKey("fair", dataset, model, method, dilution, None, seed)
+            key = CellKey("fair", dataset, model, method, dilution, None, seed, labels.text)
             base = config_of(method, dilution, seed, rates[-1], METHODS[method].shuffled)
-            base = replace(base, temperature=temperature)
+            known = replace(labels, drop=labels.drop or METHODS[method].drops)
+            base = replace(base, temperature=temperature, data=replace(base.data, labels=known))
             for lr in rates:
                 config = replace(base, lr=lr, validation=0.1, evaluate="val", keep=False)
                 run = make_run(

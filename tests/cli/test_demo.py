@@ -27,12 +27,20 @@ def test_the_demo(tmp_path: Path) -> None:
     finals = [record for record in read_study(study).records() if record.stage == "final"]
     assert all(record.status == "finished" for record in finals)
     keys = [record.key for record in finals]
-    assert {key.seed for key in keys} == {0, 1, 2}
-    assert len({key.method for key in keys}) >= 8
-    assert {"hace", "sce", "hace_shuffled"} <= {key.method for key in keys}
-    assert all(0.6 < (record.top1 or 0) < 0.8 for record in finals)  # neither too hard nor too easy
+    assert {key.seed for key in keys} == {0, 1, 2, 3, 4}
+    assert {key.labels for key in keys} == {"", "80 % parent"}
+    assert {key.method for key in keys if not key.labels} >= {"hace", "sce", "hace_shuffled"}
+    assert {key.method for key in keys if key.labels} >= {"hace", "sce", "sce_drop"}
+    assert all(0.5 < (record.top1 or 0) < 0.9 for record in finals)  # neither too hard nor too easy
+    errors = [record.metric("calibration error (ECE) by level", "animal") for record in finals]
+    assert (
+        sum(error or 1 for error in errors) / len(errors) < 0.15
+    )  # trained long enough to know what they know
 
+    assert "animals · features: does the hierarchy help?" in said
+    assert "animals · features: are coarse labels worth using?\n  Yes. Use the coarse labels, with" in said
     assert "HACE, shuffled tree" in said
+    assert max(map(len, said.splitlines())) <= 100 or str(study) in max(said.splitlines(), key=len)
     page = re.search(r"The page: (.*)\n", said)
     assert page is not None
     assert Path(page[1]) == (study / "report" / "report.html").resolve()
@@ -53,5 +61,5 @@ def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_the_demo_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--dry-run"]) == 0
-    assert "42 cells, 378 runs, 0 done" in capsys.readouterr().out
+    assert "50 cells, 200 runs, 0 done" in capsys.readouterr().out
     assert not (tmp_path / "demo").exists()

@@ -124,11 +124,11 @@ def test_other_data_than_a_configurations_bring_their_own_options(tmp_path: Path
 def test_a_run_of_a_search_shows_its_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--validation", "0.2", "--lr", "4", "2"]
     assert probe(*QUICK, *words, "--protocol", "fair", "--seeds", "1", "--out", str(tmp_path)) == 0
-    assert "intervals over seeds and test samples" in capsys.readouterr().out
+    assert "[95 % intervals] over seeds and test samples" in capsys.readouterr().out
     search = next(run for run in scan_runs(tmp_path)[0] if run.config.evaluate == "val")
     assert probe("--config", str(search.folder / "config.json"), "--out", str(tmp_path)) == 0
     assert search.id in (shown := capsys.readouterr().out)
-    assert "intervals over seeds and val samples" in shown
+    assert "[95 % intervals] over seeds and val samples" in shown
 
 
 def test_a_rate_given_twice_is_one_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,19 @@ def test_features_are_seeded_and_signal_decides() -> None:
     assert accuracy[2] > 0.95
 
 
+def test_a_nuisance_adds_variance_in_a_quarter_of_the_directions() -> None:
+    plain, varied = (synthetic_features(classes=5, dim=8, train=400, nuisance=n) for n in (0.0, 6.0))
+    residuals = []
+    for data in (plain, varied):
+        x = data["train"].x.reshape(5, 400, 8)
+        residuals.append(np.linalg.eigvalsh(np.cov((x - x.mean(axis=1, keepdims=True)).reshape(-1, 8).T)) * 8)
+    assert np.allclose(residuals[0], 1, atol=0.2)
+    assert np.allclose(residuals[1][:6], 1, atol=0.2)
+    assert np.allclose(residuals[1][6:], 37, rtol=0.2)
+    with pytest.raises(ConfigError, match=r"nuisance must be 0 or more\. Got -1\."):
+        synthetic_features(nuisance=-1)
+
+
 def test_neighbours_in_the_tree_are_neighbours_in_space() -> None:
     data = synthetic_features(classes=60, dim=256, train=5, test=1)
     h = data.hierarchy

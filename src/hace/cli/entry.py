@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hace import __version__
+from hace.cli.options_styles import Parser, both_styles
 from hace.errors import ConfigError, HaceError, printable, shorten
 from hace.files.limits import out_of_memory
 from hace.files.reading import reason
@@ -31,6 +32,8 @@ examples:
   hace evaluate --hierarchy taxonomy.csv --scores logits.npy --labels y.npy
                                                  all metrics of any model
   hace COMMAND --help                            what a command does, with examples
+
+Options have two styles, which mean the same in every command: --epochs 2 and epochs=2.
 
 exit codes: 0 done, 1 a training diverged or a run failed, 2 the input, the options, the disk or the memory do not suffice,
 70 a bug in hace, 130 stopped by Ctrl-C, 143 by SIGTERM
@@ -96,7 +99,7 @@ COMMANDS = (
         "hace.cli.evaluate",
         "--replicates, or the rows per file",
     ),
-    Command("demo", "a study of synthetic features, in two minutes", "hace.cli.demo", "--workers"),
+    Command("demo", "does the hierarchy help? a study in two minutes", "hace.cli.demo", "--workers"),
 )
 
 
@@ -117,6 +120,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not argv:
             parser.print_help(sys.stderr)
             return 2
+        if argv[0] in parser.commands:
+            argv = [argv[0], *both_styles(argv[1:], parser.commands[argv[0]])]
         args = parser.parse_args(argv)
         memory = args.to_lower
         if getattr(args, "out", None) == "":
@@ -178,18 +183,19 @@ def from_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+def build_parser(only: str | None = None) -> Parser:
     """The parser of the command and its subcommands.
 
     Args:
         only: The subcommand that is called: the modules of the others are not imported. None imports all.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hace",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.commands = {}
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
@@ -206,4 +212,5 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         )
         module.add_arguments(subparser)
         subparser.set_defaults(run=module.run, to_lower=command.memory)
+        parser.commands[command.name] = subparser
     return parser

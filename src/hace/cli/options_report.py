@@ -20,20 +20,23 @@ def show_report(
     """
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.document import failures, shortened
-    from hace.lab.report.text import results_text
+    from hace.lab.report.text import results_text, verdicts_text
+    from hace.lab.report.verdict import verdicts
     from hace.lab.study.study import read_study
     from hace.paper import report_sections
 
     opened = read_study(study)
     about = about_study(opened)
-    results = Results(opened.records(), compare)
+    records = list(opened.records())
+    print(f"hace: writing the report of {len(records):,} runs", file=sys.stderr, flush=True)
+    results = Results(records, compare)
     page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
         print(f"skipped: {line}", file=sys.stderr)
     for line in shortened(failures(results.records), 20):
         print(f"no result: {line}", file=sys.stderr)
     if not quiet:
-        print(results_text(results), end="\n\n")
+        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
     print(page if quiet else f"The page: {page.resolve()}")
 
 

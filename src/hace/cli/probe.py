@@ -35,7 +35,7 @@ examples:
   hace probe --features F --loss cross_entropy hace hxe --dilution 0.2 0.5 --protocol fair
   hace probe --features F --loss cross_entropy hace --protocol paper --lr 8
   hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
-  hace probe --config runs/4cd033b43672ca23/config.json
+  hace probe --config runs/4cd033b43672ca23/config.json epochs=60    epochs=60 is --epochs 60, in every command
 
 F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
 classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored.
@@ -243,7 +243,7 @@ def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence
     """The table, how its runs were chosen, and where they are."""
     from hace.lab.report.arenas import HEADLINES
     from hace.lab.report.render import to_text
-    from hace.lab.report.text import summary_table
+    from hace.lab.report.text import MARKS, summary_table
     from hace.lab.study.cells import chosen_on
 
     reference = reference_of(arrays)
@@ -255,7 +255,7 @@ def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence
     print(to_text(summary_table(title, arrays, reference, gaps=(top1, severity), name=str)))
     final = [record for choice in arrays.choices.values() for record in choice.records]
     split = next((r.run.config.evaluate for r in final if r.status == "finished" and r.run), "test")
-    print(f"\n* best, + second; 95 % intervals over seeds and {split} samples; differences are paired.")
+    print(f"\n[95 % intervals] over seeds and {split} samples; differences are paired.\n{MARKS}.")
     print(f"Rates: {RATES[args.protocol].format(chosen_on(records))}. Runs are in {args.out}:")
     for record in final:
         if record.run is not None:

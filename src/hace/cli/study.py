@@ -21,7 +21,7 @@ are never repeated: stopped or killed at any point, the same command resumes whe
 EXAMPLES = """\
 examples:
   hace study --list                                      the studies
-  hace study demo --out demo --workers 2                 synthetic features, in two minutes
+  hace study demo --out demo --workers 2                 two questions about animals, in two minutes
   hace study paper-probe fair-probe controls --features cifar100=F --out S
                                                          several in one report
   hace study fair-probe --features cifar100=F --out S    F: a folder of `hace features`

@@ -24,6 +24,7 @@ command line. Killed at any moment, the same command resumes from its last check
 EXAMPLES = """\
 examples:
   hace train model=test_vit epochs=2 --out runs/first             a tiny model on synthetic images: seconds
+  hace train --model test_vit --epochs 2 --out runs/first         the same: both styles work in every command
   hace train --preset cifar100/resnet18/hace data.root=data --out runs/hace
   hace train --preset cifar100/resnet18/sce data.root=data seed=1 --out runs/sce
   hace train --config mine.yaml lr=0.05 loss.options.dilution=0.2 --out runs/mine
@@ -36,7 +37,9 @@ examples:
 Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 """
 
-SETTINGS_TITLE = "\nsettings, as NAME=VALUE or in the file of --config (dots separate levels):\n"
+SETTINGS_TITLE = (
+    "\nsettings, as NAME=VALUE, as --NAME VALUE, or in the file of --config (dots separate levels):\n"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -62,12 +62,14 @@ def synthetic_features(
     train: int = 50,
     test: int = 20,
     coarse: float = 0.0,
+    nuisance: float = 0.0,
     seed: int = 0,
 ) -> Dataset[Features]:
     """Features by diffusion down a tree.
 
     A node's mean is its parent's plus a normal step of length about 3 `signal`; a sample is its class's mean plus standard
-    normal noise in each of `dim` directions, all divided by the square root of `dim`.
+    normal noise in each of `dim` directions, all divided by the square root of `dim`. Such classes are told apart by their
+    means alone; with a nuisance, as in features of photos, a head has to learn which directions say nothing.
 
     Args:
         hierarchy: The classes; by default `synthetic_hierarchy(classes, seed)`.
@@ -78,6 +80,7 @@ def synthetic_features(
         train: Training samples per class.
         test: Test samples per class.
         coarse: The share of training samples labelled with the parent of their class.
+        nuisance: How much all classes vary, like photos by pose and light, in a quarter of the directions.
         seed: Seed of everything.
 
     Example:
@@ -88,12 +91,17 @@ def synthetic_features(
     h = _checked(
         hierarchy, root_node, classes, signal, {"dim": dim, "train": train, "test": test}, coarse, seed
     )
+    if not (0 <= nuisance < np.inf):
+        raise ConfigError(f"nuisance must be 0 or more. Got {nuisance}.")
     rng = np.random.default_rng([seed, 2])
     means = diffuse(h, rng.standard_normal((h.num_nodes, dim)) * (3 * signal / np.sqrt(dim)))[h.leaf_nodes]
+    directions = np.linalg.qr(np.random.default_rng([seed, 4]).standard_normal((dim, -(-dim // 4))))[0].T
     splits = {}
     for split, count in (("train", train), ("test", test)):
         labels = np.repeat(np.arange(h.num_leaves), count)
         x = means[labels] + rng.standard_normal((len(labels), dim))
+        if nuisance:
+            x += (nuisance * rng.standard_normal((len(labels), len(directions)))) @ directions
         nodes = _coarsened(h, labels, coarse if split == "train" else 0.0, rng)
         names = [f"{split}/{i:06d}" for i in range(len(labels))]
         splits[split] = Features(h, nodes, names, (x / np.sqrt(dim)).astype(np.float32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hace.lab.report.document import Section
-from hace.lab.report.render import Entry, ReportTable
+from hace.lab.report.render import HOME, Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.paper.assumptions import ASSUMPTIONS
 from hace.paper.claims import paper_claims
@@ -14,8 +14,8 @@ from hace.paper.report_tables import comparable, paper_table, touched
 from hace.paper.text import claims_summary
 
 ELSEWHERE = (
-    "This study has no runs on the paper's data sets with the paper's models. The paper's tables, claims and errata are in the "
-    "guide, `docs/paper.md`, and in Python, `hace.paper`."
+    "This study has no runs on the paper's data sets with the paper's models. Its tables, claims and errata are in the guide: "
+    f"<{HOME}/blob/main/docs/paper.md>; in Python they are in `hace.paper`."
 )
 
 

@@ -219,6 +219,10 @@ def test_command_line_of_a_study() -> None:
     )
     birds["also"]["config"]["hierarchy"] = "cifar100"  # type: ignore[index]
     assert " --hierarchy birds=cifar100 " in command_of("demo", {}, data)
+    birds["also"]["config"]["hierarchy"] = "my birds.csv"  # type: ignore[index]
+    said = command_of("fair-probe controls", {"coarse_to": "the genus"}, data)
+    assert said.startswith("hace study fair-probe controls --data-root")
+    assert " --hierarchy 'birds=my birds.csv' --coarse-to 'the genus' " in said
 
 
 def test_the_drawings_data_are_thinned_to_fit() -> None:

@@ -66,6 +66,10 @@ def test_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = side_by_side(*map(read_side, folders))
     assert results.question == "is HACE d=0.5, lr 8 better than HACE d=0.5, lr 4?"
     assert (results.first, results.second) == ("HACE d=0.5, lr 8", "HACE d=0.5, lr 4")
+    assert main(["report", *map(str, folders), "--out", str(tmp_path / "both")]) == 0
+    page = (tmp_path / "both" / "report.html").read_text()
+    assert page.index('id="verdict"') < page.index("is HACE d=0.5, lr 8 better than HACE d=0.5, lr 4?")
+    assert str(tmp_path / "both" / "report.html") in capsys.readouterr().out
     assert main(["report", *map(str, folders), "--compare", "a,b"]) == 2
     assert "--compare must be left out with two folders" in capsys.readouterr().err
     with pytest.raises(FormatError, match="must be a study or a run"):

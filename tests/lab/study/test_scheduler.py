@@ -66,7 +66,7 @@ class Told:
 def probes(folder: Path, retries: int = 1) -> Scheduler:
     """A study of one method at two rates: two searches that share a pass, and the final run."""
     choices = Choices(only={"method": "sce"}, rates=(1.0, 8.0), seeds=1, epochs_scale=0.04)
-    plan = make_plan(find_presets("demo"), choices)
+    plan = make_plan(find_presets("methods"), choices)
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / "study", plan, choices, survey), survey.sources, retries=retries)
 

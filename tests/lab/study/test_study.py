@@ -476,7 +476,7 @@ def test_a_damaged_run_is_reported_and_made_again(tmp_path: Path) -> None:
 
 def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
     (cell,) = make_plan(
-        find_presets("demo"), Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)
+        find_presets("methods"), Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)
     ).cells
     searched = []
     for config in cell.search():

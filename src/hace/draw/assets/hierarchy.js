@@ -6,9 +6,15 @@
 //   data     title, ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
 //            classes (how many are below each node), extra (further parents of a node), levels, rooted, palette, caption, warning
 //   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show;
-//            prefix: what precedes node= in the address; external: whether the caller listens to changes of it
-// gives { refresh() } to call when the colours or details have changed, and { visit(v), open(address) }.
+//            prefix(): what precedes node= in the address; external: whether the caller listens to changes of it
+// gives { refresh() } to call when the colours or details have changed, { visit(v), open(address) }, and { address() } of the
+// node shown.
 // The address names the node shown, #node=ID, so that links lead to nodes and Back goes back.
+
+// What an address says; one that somebody mistyped says itself.
+function haceDecoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
 
 function haceSunburst(elements, data, options = {}) {
   const SVG = "http://www.w3.org/2000/svg";
@@ -212,10 +218,10 @@ function haceSunburst(elements, data, options = {}) {
   }
 
   // The address of a node, and the node of an address; null where it names none.
-  const prefix = options.prefix || "";
-  const address = (v) => `#${prefix}node=${v === TOP ? "" : encodeURIComponent(data.ids[v])}`;
+  const prefix = options.prefix || (() => "");
+  const address = (v) => `#${prefix()}node=${v === TOP ? "" : encodeURIComponent(data.ids[v])}`;
   function named(hash) {
-    const found = hash.startsWith(`#${prefix}node=`) ? decodeURIComponent(hash.slice(prefix.length + 6)) : null;
+    const found = hash.startsWith(`#${prefix()}node=`) ? haceDecoded(hash.slice(prefix().length + 6)) : null;
     if (found === null) return hash === "" || hash === "#" ? start : null;
     const v = found === "" ? start : data.ids.indexOf(found);
     return v < 0 && found !== "" ? null : v;
@@ -313,7 +319,7 @@ function haceSunburst(elements, data, options = {}) {
   show(wanted === null ? start : wanted);
   if (!options.external) window.addEventListener("hashchange", () => open(location.hash));
   const refresh = () => { redraw(); list(); describe(cursor === null ? shown : cursor); };
-  return { refresh, visit, open };
+  return { refresh, visit, open, address: () => address(shown) };
 }
 
 if (document.getElementById("data")) { // a page of its own; others call the function themselves

@@ -229,6 +229,12 @@ def method_title(key: str) -> str:
     return METHODS[key].title if key in METHODS else key
 
 
+def may_be_used(method: str) -> bool:
+    """Whether a verdict may recommend a method: controls and methods that drop labels are there to compare with."""
+    known = METHODS.get(method)
+    return known is None or not (known.control or known.drops)
+
+
 def shown(key: str) -> str:
     """The title of a data set or model."""
     if key in ARCHITECTURES:

@@ -15,12 +15,15 @@ LEGEND = (
     "excludes 0, as one in twenty does by chance. Clear: it remains after Holm's correction for all aspects of a card."
 )
 
+SCE = " SCE is softmax cross-entropy."
+
 
 def verdict_html(verdicts: Sequence[Verdict], caution: str = "") -> str:
     """A card for each verdict."""
     cards = "".join(map(_card, verdicts))
     note = f'<p class="doubt">{code(caution)}</p>' if caution else ""
-    legend = f'<p class="legend-line">{html.escape(LEGEND)}</p>' if any(v.findings for v in verdicts) else ""
+    words = LEGEND + (SCE if any("sce" in v.pair for v in verdicts) else "")
+    legend = f'<p class="legend-line">{html.escape(words)}</p>' if any(v.findings for v in verdicts) else ""
     count = "one" if len(verdicts) == 1 else "several"
     return f'<section id="verdict" aria-label="Verdict"><div class="cards {count}">{cards}</div>{note}{legend}</section>'
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hace.errors import ConfigError
-from hace.lab.report.arenas import HEADLINES, PROTOCOLS, TOP1, TOP5, Arena, level_names, method_title, shown
+from hace.lab.report.arenas import (
+    HEADLINES,
+    PROTOCOLS,
+    TOP1,
+    TOP5,
+    Arena,
+    level_names,
+    may_be_used,
+    method_title,
+    shown,
+)
 from hace.lab.report.aspects import findings
 from hace.lab.report.blocks import Folded, leaves_of
 from hace.lab.report.confidence import confidence_table
@@ -24,7 +34,7 @@ from hace.lab.report.tables import (
     methods_table,
     pair_table,
 )
-from hace.lab.report.verdict import Verdict, may_be_used, verdicts
+from hace.lab.report.verdict import Verdict, verdicts
 from hace.lab.study.cells import Record
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hace.errors import ConfigError
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, method_title, shown
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, may_be_used, method_title, shown
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
     Attributes:
         arena: Where.
-        best: The method that was best on held-out samples, of those that use all labels they are given.
+        best: The method that was best on held-out samples, of those that use all labels they are given; controls do not count.
         accuracy: Its mean top-1 on test samples.
         second: The next one, and how far the best is ahead of it on test samples.
         dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
@@ -101,7 +101,7 @@ class LabelQuestion:
     def _answer(self, arena: Arena) -> Answer | None:
         drops = self._droppers(arena)
         scores = self.scores(arena)
-        using = [m for m in scores if m not in drops]
+        using = [m for m in scores if may_be_used(m)] or [m for m in scores if m not in drops]
         if not using:
             return None
         best, ours = using[0], self.results.arrays[arena]

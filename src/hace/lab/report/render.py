@@ -6,6 +6,7 @@ import html
 import io
 import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from typing import Literal
 from hace.files.tables import write_rows
 
 Mark = Literal["", "best", "second"]
+HOME = "https://github.com/hace-taxonomy/hace"
 
 
 @dataclass(frozen=True)
@@ -131,23 +133,50 @@ def to_csv(table: ReportTable) -> str:
     return out.getvalue()
 
 
-def to_text(table: ReportTable) -> str:
-    """For the terminal: * marks the best, + the second."""
-    heads = head_line(table)
+def to_text(table: ReportTable, width: int = 100) -> str:
+    """For the terminal: columns that do not fit beside the others come below, with the rows' names again.
+
+    The marks are those of the page: 1st and 2nd are its bold and underlined, * its intervals without 0.
+
+    Args:
+        table: What to show.
+        width: The most characters of a line.
+    """
+    heads, stub = head_line(table), table.stub
     cells = [[_plain(e) for e in row] for row in table.rows]
     widths = [max([len(h), *(len(row[c]) for row in cells)]) for c, h in enumerate(heads)]
-    lines = [table.title, ""]
-    for row in [heads, *cells]:
-        parts = [
-            t.ljust(w) if c < table.stub else t.rjust(w)
-            for c, (t, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join([*lines, *(["", *table.remarks] if table.remarks else [])])
+    room = width // 3 // stub  # of a name, if not all columns fit
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        widths[:stub] = [min(w, room) for w in widths[:stub]]
+    names = sum(widths[:stub]) + 2 * stub
+    parts: list[list[int]] = [[]]
+    for c in range(stub, len(heads)):
+        if parts[-1] and names + sum(widths[i] + 2 for i in (*parts[-1], c)) - 2 > width:
+            parts.append([])
+        parts[-1].append(c)
+    lines = textwrap.wrap(table.title, width)
+    for part in parts:
+        lines.append("")
+        for row in [heads, *cells]:
+            lines += _text_lines(row, [*range(stub), *part], widths, stub)
+    remarks = [line for remark in table.remarks for line in textwrap.wrap(remark, width)]
+    return "\n".join([*lines, *(["", *remarks] if remarks else [])])
+
+
+def _text_lines(
+    row: Sequence[str], columns: Sequence[int], widths: Sequence[int], stub: int
+) -> Iterator[str]:
+    """Some columns of a row; names that are too long go on in further lines."""
+    wrapped = [textwrap.wrap(row[c], widths[c]) or [""] if c < stub else [row[c]] for c in columns]
+    for texts in itertools.zip_longest(*wrapped, fillvalue=""):
+        yield "  ".join(
+            t.ljust(widths[c]) if c < stub else t.rjust(widths[c])
+            for c, t in zip(columns, texts, strict=True)
+        ).rstrip()
 
 
 def _plain(entry: Entry) -> str:
-    mark = {"best": " *", "second": " +"}.get(entry.mark, "")
+    mark = {"best": " 1st", "second": " 2nd"}.get(entry.mark, "")
     return entry.text + (f" {entry.detail}" if entry.detail else "") + mark
 
 
@@ -197,13 +226,16 @@ def to_html(table: ReportTable) -> str:
 
 
 def code(text: str) -> str:
-    """Text as HTML; text between backticks becomes code.
+    """Text as HTML; text between backticks becomes code, and an address of the project between angle brackets a link.
 
     Example:
-        >>> code("`hace report` & <b>")
-        '<code>hace report</code> &amp; &lt;b&gt;'
+        >>> code("`hace report` & <b>, <https://example.org>")
+        '<code>hace report</code> &amp; &lt;b&gt;, &lt;https://example.org&gt;'
+        >>> code(f"<{HOME}/a>")
+        '<a href="https://github.com/hace-taxonomy/hace/a">https://github.com/hace-taxonomy/hace/a</a>'
     """
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+    plain = re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text))
+    return re.sub(rf"&lt;({re.escape(HOME)}[\w./#-]*)&gt;", r'<a href="\1">\1</a>', plain)
 
 
 def _html_cell(entry: Entry, stub: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,9 +12,11 @@ from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
+from hace.lab.report.verdict import Verdict
 from hace.lab.study.cells import NO_RESULT, Record, chosen_on
 
-_REMARK = "* best, + second; [95 % intervals] over seeds and test samples"
+MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
+_WIDTH = 100  # of lines
 _NAMES = 5  # of classes, in a note
 
 
@@ -32,14 +35,33 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 
 def results_text(results: Results) -> str:
     """The summary of results: of a study about labels its answers, of others one table per arena."""
-    tables = [f"{lines}\n\n{to_text(table)}" for lines, table in labels_text(results)] or [
-        to_text(summary_table(arena.title, arrays, results.second))
+    tables = [f"{_wrapped(lines)}\n\n{to_text(table, _WIDTH)}" for lines, table in labels_text(results)] or [
+        to_text(summary_table(arena.title, arrays, results.second), _WIDTH)
         for arena, arrays in results.arrays.items()
     ]
     chosen = selection_text(results.records)
-    lines = [f"{_REMARK}.", *([f"Rates chosen on {chosen}."] if chosen else [])]
+    lines = ["[95 % intervals] over seeds and test samples.", f"{MARKS}."]
+    lines += [f"Rates chosen on {chosen}."] if chosen else []
     lines += [*notes(results.records), counts_text(results.records)]
-    return "\n\n".join([*tables, "\n".join(lines)])
+    return "\n\n".join([*tables, _wrapped("\n".join(lines))])
+
+
+def verdicts_text(found: Iterable[Verdict]) -> str:
+    """The answers of the page's first screen."""
+    lines = []
+    for verdict in found:
+        lines.append(f"{verdict.where}: {verdict.question}")
+        more = [*verdict.lines, *([f"Use {verdict.use}"] if verdict.use else [])]
+        lines += [f"  {part}" for part in (verdict.answer, *more)]
+    return _wrapped("\n".join(lines))
+
+
+def _wrapped(text: str) -> str:
+    """Text whose lines fit; what goes on in the next line is indented."""
+    return "\n".join(
+        textwrap.fill(line, _WIDTH, subsequent_indent="  " + " " * (len(line) - len(line.lstrip())))
+        for line in text.splitlines()
+    )
 
 
 def counts_text(records: Sequence[Record]) -> str:
@@ -137,7 +159,8 @@ def _gaps(arrays: ArenaScores, metric: Metric, reference: str) -> list[Entry]:
             found.append(Entry(""))
         else:
             by = gap[0]
-            detail = "" if by.low != by.low else bracket(by.low, by.high, metric, sign=True)
+            star = "*" if by.excludes_zero else ""
+            detail = "" if by.low != by.low else bracket(by.low, by.high, metric, sign=True) + star
             found.append(Entry(metric.text(by.value, sign=True), detail))
     return found
 

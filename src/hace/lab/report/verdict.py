@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, method_title, shown
+from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, may_be_used, method_title, shown
 from hace.lab.report.aspects import Certainty, Finding, certainties, findings
 from hace.lab.report.doubts import doubts
 from hace.lab.report.labels import AS_THEY_ARE, Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
-from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
 
 Tone = Literal["yes", "part", "no", "open"]
@@ -94,12 +93,6 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
     )
 
 
-def may_be_used(method: str) -> bool:
-    """Whether a verdict may recommend a method: controls and methods that drop labels are there to compare with."""
-    known = METHODS.get(method)
-    return known is None or not (known.control or known.drops)
-
-
 def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str | None) -> tuple[str, Tone]:
     """The headline. Where the two methods are level, a better method that was chosen on held-out samples is named."""
     ours, theirs = method_title(results.first), method_title(results.second)
@@ -142,9 +135,12 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
     gap = None if best == reference else results.gap(arena, best, reference, TOP1)
     if gap is None:
         return said
-    said += f" On test samples {_points(gap.interval)} against {method_title(reference)}"
-    return said + (
-        "." if gap.interval.excludes_zero else f": level, and {method_title(reference)} is simpler."
+    if gap.interval.excludes_zero:
+        return f"{said} On test samples {_points(gap.interval)} against {method_title(reference)}."
+    known = results.choices[arena][reference].settings
+    return (
+        f"{method_title(reference)}{f' ({known})' if known else ''}: no method is shown to be better. The best of {len(held)} "
+        f"on held-out samples, {title}, has {_points(gap.interval)} on test samples."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,38 +130,38 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
         >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
         'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
     """
-    words = ["hace study", preset]
+    words = ["hace", "study", *preset.split()]
     for name, known in data.items():
         hierarchy = None
         for part in (known, known.get("also") or {}):
             config = part.get("config") or {}
             option = OPTIONS.get(part.get("kind", ""))
             if option is not None and not str(config.get("name")).startswith("synthetic"):
-                words.append(f"{option} {name}=PATH")
+                words += [option, f"{name}=PATH"]
                 hierarchy = config.get("hierarchy") or hierarchy
         if hierarchy:  # a name that comes with hace, or a file
-            words.append(f"--hierarchy {name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}")
+            words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
     for name in ("methods", "rates", "decays", "fine"):
         if choices.get(name):
-            words.append(
-                f"--{name} {','.join(f'{x:g}' if isinstance(x, float) else str(x) for x in choices[name])}"
-            )
+            words += [
+                f"--{name}",
+                ",".join(f"{x:g}" if isinstance(x, float) else str(x) for x in choices[name]),
+            ]
     if choices.get("widen") is not None:
-        words.append(f"--widen {choices['widen']}")
+        words += ["--widen", str(choices["widen"])]
     if choices.get("shares"):
-        words.append(f"--shares {','.join(f'{100 * share:g}' for share in choices['shares'])}")
-    if choices.get("coarse_to"):
-        words.append(f"--coarse-to {choices['coarse_to']}")
-    if choices.get("seeds"):
-        words.append(f"--seeds {choices['seeds']}")
+        words += ["--shares", ",".join(f"{100 * share:g}" for share in choices["shares"])]
+    for name in ("coarse_to", "seeds"):
+        if choices.get(name):
+            words += [f"--{name.replace('_', '-')}", str(choices[name])]
     if choices.get("epochs_scale", 1.0) != 1.0:
-        words.append(f"--epochs-scale {choices['epochs_scale']:g}")
+        words += ["--epochs-scale", f"{choices['epochs_scale']:g}"]
     if choices.get("only"):
         said = {k: v if isinstance(v, str) else ",".join(map(str, v)) for k, v in choices["only"].items()}
-        words.append("--only " + " ".join(f"{k}={v}" for k, v in said.items()))
+        words += ["--only", *(f"{k}={v}" for k, v in said.items())]
     if choices.get("settings"):
-        words.append("--set " + " ".join(f"{k}={v}" for k, v in choices["settings"].items()))
-    return " ".join([*words, "--out STUDY"])
+        words += ["--set", *(f"{k}={v}" for k, v in choices["settings"].items())]
+    return shlex.join([*words, "--out", "STUDY"])
 
 
 def foreign(folder: Path) -> list[str]:

@@ -23,7 +23,7 @@ def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
         >>> document
         {'lr': 0.001, 'loss': {'name': 'hxe', 'options': {'alpha': 0.2}}, 'keep': True}
         >>> problems
-        ["'fast' is not a setting. Use name=value, such as lr=0.1 or loss.name=hace."]
+        ["'fast' is not a setting. Use name=value or --name value, such as lr=0.1 or --lr 0.1."]
     """
     document: dict[str, Any] = {}
     problems: list[str] = []
@@ -31,7 +31,9 @@ def overrides(pairs: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
         key, equals, text = pair.partition("=")
         parts = key.split(".")
         if not equals or not all(parts):
-            problems.append(f"{pair!r} is not a setting. Use name=value, such as lr=0.1 or loss.name=hace.")
+            problems.append(
+                f"{pair!r} is not a setting. Use name=value or --name value, such as lr=0.1 or --lr 0.1."
+            )
             continue
         try:
             value = _number(parse_yaml(text, pair))

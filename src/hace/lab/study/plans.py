@@ -183,7 +183,7 @@ def make_plan(
         >>> from hace.lab.study.presets import find_presets
         >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
         >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
-        (4, 'sce', 8)
+        (8, 'sce', 3)
     """
     choices = choices or Choices()
     if choices.rates is not None and all(preset.fixed is not None for preset in presets.values()):

@@ -81,7 +81,7 @@ class Survey:
         """The plan with the questions that its data leave open.
 
         Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
-        nothing to drop while all labels are known.
+        nothing to drop while all labels are known, and another tree, shuffled or induced, has no place for coarse labels.
 
         Raises:
             ConfigError: The data have no such level, or coarse labels of their own in place of those of `--shares`.
@@ -99,7 +99,10 @@ class Survey:
         for cell in plan.cells:
             labels = cell.config.data.labels
             known = not (labels.coarse or labels.fine is not None)
+            other = cell.config.data.shuffle is not None or cell.config.data.induce is not None
             if labels.coarse if self._mixed(cell) else known and labels.drop:
+                continue
+            if other and not (known or labels.drop):
                 continue
             cells.append(cell)
         left = {cell.key.dataset for cell in cells}

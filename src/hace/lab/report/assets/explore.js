@@ -158,6 +158,9 @@ function haceExplore(data) {
     if (drawing) drawing.refresh();
   }
 
+  // #place=1&node=ID leads to a node of the second place.
+  const prefix = () => (place === data.places[0] ? "" : `place=${data.places.indexOf(place)}&`);
+
   function choosePlace(index) {
     place = data.places[index];
     const fresh = tree !== data.trees[place.tree];
@@ -175,14 +178,13 @@ function haceExplore(data) {
       const elements = { chart: find("chart"), details: find("details"), below: find("below"), belowTitle: find("below-title"),
         crumbs: find("crumbs"), search: find("search"), found: find("found"), caption: find("caption"), warning: find("warning") };
       sure.show(place, tree, [first(), second()]);
-      drawing = haceSunburst(elements, tree, { color, details, prefix: index ? `place=${index}&` : "", external: true });
+      drawing = haceSunburst(elements, tree, { color, details, prefix, external: true });
     }
     recolour();
   }
 
   const sure = haceSure(title, () => { legend(); if (drawing) drawing.refresh(); });
   controls.stops.addEventListener("change", () => { legend(); drawing.refresh(); });
-  // #place=1&node=ID leads to a node of the second drawing.
   function follow() {
     const found = /^#(?:place=(\d+)&)?node=/.exec(location.hash);
     if (!found && location.hash !== "") return;
@@ -195,7 +197,10 @@ function haceExplore(data) {
   }
   window.addEventListener("hashchange", follow);
   controls.place.replaceChildren(...data.places.map((p, i) => option(String(i), p.title)));
-  controls.place.addEventListener("change", () => choosePlace(Number(controls.place.value)));
+  controls.place.addEventListener("change", () => {
+    choosePlace(Number(controls.place.value));
+    if (location.hash.includes("node=")) history.replaceState(null, "", drawing.address()); // the node is in another place now
+  });
   controls.first.addEventListener("change", recolour);
   controls.second.addEventListener("change", recolour);
   controls.swap.addEventListener("click", () => {

@@ -8,7 +8,7 @@ for (const box of document.querySelectorAll(".switch")) {
 }
 // A link into something folded opens it.
 function unfold() {
-  const target = location.hash.startsWith("#") && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = location.hash.startsWith("#") && document.getElementById(haceDecoded(location.hash.slice(1)));
   for (let box = target && target.closest("details"); box; box = box.parentElement && box.parentElement.closest("details")) box.open = true;
 }
 window.addEventListener("hashchange", unfold);

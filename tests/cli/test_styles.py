@@ -1,0 +1,58 @@
+"""Options as flags and as NAME=VALUE, in every command."""
+
+from __future__ import annotations
+
+import pytest
+
+from hace.cli import main
+from hace.cli.entry import build_parser
+from hace.cli.options_styles import both_styles
+
+
+def read(line: str) -> list[str]:
+    name, *words = line.split()
+    return both_styles(words, build_parser(name).commands[name])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("probe features=f.npz epochs=2 batch_size=64", "--features f.npz --epochs 2 --batch-size 64"),
+        ("probe lr=[4,8] dilution=0.2,0.5 seeds=2", "--lr 4 8 --dilution 0.2 0.5 --seeds 2"),
+        ("probe loss.name=hxe loss.options.alpha=0.2", "--loss hxe --alpha 0.2"),
+        (
+            "probe loss.options.normalize=tree data.options.classes=6",
+            "--loss-option normalize=tree --option classes=6",
+        ),
+        ("probe bias=false json=true", "--no-bias --json"),
+        ("probe -o classes=6 --loss-option seed=1", "-o classes=6 --loss-option seed=1"),
+        ("train --epochs 2 --loss hace --dilution 0.5", "epochs=2 loss.name=hace loss.options.dilution=0.5"),
+        (
+            "train --data.root data --batch-size=8 lr=0.1 --out x",
+            "data.root=data batch_size=8 lr=0.1 --out x",
+        ),
+        ("train --tensorboard --no-channels-last --lr -1", "tensorboard=true channels_last=false lr=-1"),
+        ("train out=x preset=cifar100/resnet18", "--out x --preset cifar100/resnet18"),
+        ("study demo seeds=2 batch_size=64", "demo --seeds 2 --set batch_size=64"),
+        ("study demo --only method=hace seed=0 --seeds 1", "demo --only method=hace seed=0 --seeds 1"),
+        ("hierarchy taxonomy.csv plot=tree.html", "taxonomy.csv --plot tree.html"),
+        ("report A B out=both -- x=1", "A B --out both -- x=1"),
+    ],
+)
+def test_both_styles_mean_the_same(line: str, words: str) -> None:
+    assert read(line) == words.split()
+
+
+def test_a_training_takes_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "model=test_vit", "epochs=2", "loss.name=hxe", "--print_config"]) == 0
+    first = capsys.readouterr().out
+    assert main(["train", "--model", "test_vit", "--epochs", "2", "--loss", "hxe", "--print_config"]) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize("word", ["--epoch_count=3", "epoch_count=3"])
+def test_an_unknown_option_names_both_styles(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["probe", word])
+    said = capsys.readouterr().err
+    assert "Options are written as --name value or name=value" in said

@@ -1,0 +1,195 @@
+"""A study's page in a real browser: the answer on the first screen, links and Back, the keyboard alone, and paper."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hace.formats.builtin import animals_hierarchy
+from hace.lab.report import About, write_records
+from hace.lab.report.results import Results
+from hace.lab.runs.labels import LabelsConfig
+from tests.report_studies import fair_records
+
+pytestmark = pytest.mark.slow
+
+SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
+USABLE = "a[href], button, select, input, summary, [tabindex='0']"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two questions about one taxonomy, as in the demo: all labels, and most of them coarse."""
+    folder, h = tmp_path_factory.mktemp("study"), animals_hierarchy()
+    few = {"seeds": (0, 1), "rates": (1.0, 2.0, 4.0), "samples": 610, "dataset": "animals"}
+    skills = {"sce": 3.0, "hace": 3.2, "hxe_0.2": 2.8, "sce_paths": 3.1, "hace_shuffled": 2.9}
+    records = fair_records(folder / "runs", h, skills, **few)  # type: ignore[arg-type]
+    coarse = {"sce": 2.2, "hace": 2.4, "hxe_0.2": 2.0, "sce_paths": 2.6, "sce_drop": 1.5}
+    records += fair_records(folder / "coarse", h, coarse, labels=LabelsConfig(0.8), **few)  # type: ignore[arg-type]
+    return write_records(Results(records), About("hace study: demo", "hace study demo"), folder / "report")
+
+
+@pytest.fixture
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.set_window_size(1280, 900)
+    browser.get("about:blank")
+    browser.get(page.as_uri())
+    yield browser
+    assert browser.get_log("browser") == []
+
+
+def shown(browser: Any) -> str:
+    """The node that the page shows."""
+    return browser.find_element("css selector", "#details h3").get_attribute("textContent")
+
+
+def place(browser: Any) -> str:
+    return browser.find_element("css selector", "#choose-place").get_attribute("value")
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_both_answers_are_on_the_first_screen(opened: Any, screen: str) -> None:
+    width, height = SCREENS[screen]
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": screen == "phone"}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    opened.refresh()
+    answers = opened.execute_script(
+        "const found = [...document.querySelectorAll('#verdict .answer')];"
+        "return found.map((e) => [e.textContent, e.getBoundingClientRect().bottom])"
+    )
+    assert len(answers) == 2
+    assert "Use the coarse labels, with SCE, path sums." in answers[1][0]
+    assert max(bottom for _, bottom in answers) < height
+    assert opened.execute_script("return scrollY") == 0
+
+
+def test_a_link_leads_to_a_node_and_back_goes_back(opened: Any, page: Path) -> None:
+    opened.get("about:blank")
+    opened.get(f"{page.as_uri()}#node=cat")
+    assert shown(opened) == "cat"
+    opened.find_element("css selector", "#below button").click()
+    first = shown(opened)
+    assert first != "cat"
+    assert opened.current_url.endswith(f"#node={first}")
+    opened.back()
+    assert shown(opened) == "cat"
+    opened.forward()
+    assert shown(opened) == first
+
+
+def test_a_link_leads_to_a_place_with_the_same_tree(opened: Any, page: Path) -> None:
+    opened.get("about:blank")
+    opened.get(f"{page.as_uri()}#place=1&node=owl")
+    assert (shown(opened), place(opened)) == ("owl", "1")
+    opened.find_element("css selector", "#below button").click()
+    owl = shown(opened)
+    assert (owl, place(opened)) != ("owl", "1")
+    assert place(opened) == "1"
+    assert "#place=1&node=" in opened.current_url
+    opened.back()
+    assert (shown(opened), place(opened)) == ("owl", "1")
+    opened.execute_script(
+        "const s = document.getElementById('choose-place'); s.value = '0'; s.dispatchEvent(new Event('change'))"
+    )
+    assert (shown(opened), opened.current_url.endswith("#node=owl")) == ("owl", True)
+
+
+@pytest.mark.parametrize("address", ["#node=nobody", "#place=9&node=cat", "#node=%", "#%", "#nothing"])
+def test_a_bad_link_shows_everything(opened: Any, page: Path, address: str) -> None:
+    opened.get("about:blank")
+    opened.get(page.as_uri() + address)
+    assert shown(opened) == "animals"
+
+
+def test_every_switch_and_every_option(opened: Any) -> None:
+    tried = opened.execute_script(
+        """
+        let tried = 0;
+        for (const box of document.querySelectorAll("details")) box.open = true;
+        for (const chooser of document.querySelectorAll("select")) {
+          const values = [...chooser.options].map((option) => option.value);
+          for (const value of [...values, values[0]]) {
+            chooser.value = value;
+            chooser.dispatchEvent(new Event("change"));
+            tried += 1;
+            const parts = [...(chooser.closest(".switch") || { children: [] }).children];
+            const options = parts.filter((part) => part.dataset.option !== undefined);
+            if (options.length && options.filter((part) => !part.hidden).length !== 1) return -1;
+          }
+        }
+        const slider = document.getElementById("promise");
+        for (let i = 0; i <= Number(slider.max); i++) {
+          slider.value = i;
+          slider.dispatchEvent(new Event("input"));
+          tried += 1;
+        }
+        document.getElementById("show-stops").click();
+        return tried;
+        """
+    )
+    assert tried > 40
+    assert "not wrong" in opened.find_element("css selector", "#sure-bars").text
+    assert "answers stop here" in opened.find_element("css selector", "#legend").text
+
+
+def test_a_search_finds_a_family_and_its_animals(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    field = opened.find_element("css selector", "#search")
+    field.send_keys("lyn")
+    assert [e.text for e in opened.find_elements("css selector", "#found .entry")] == ["lynx"]
+    field.send_keys(Keys.ENTER)
+    assert shown(opened) == "lynx"
+
+
+def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    wanted = opened.execute_script(
+        "window.reached = new Set(); document.addEventListener('focusin', (e) => window.reached.add(e.target));"
+        f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled).length'
+    )
+    body = opened.find_element("css selector", "body")
+    for _ in range(wanted + 5):
+        body = opened.switch_to.active_element
+        body.send_keys(Keys.TAB)
+    missed = opened.execute_script(
+        f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled && '
+        "!window.reached.has(e)).map((e) => e.outerHTML.slice(0, 90))"
+    )
+    assert wanted > 20
+    assert missed == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_barrier(opened: Any, scheme: str) -> None:
+    axe = pytest.importorskip("axe_core_python", reason="needs axe-core: pip install axe-core-python")
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    opened.refresh()
+    opened.execute_script("for (const box of document.querySelectorAll('details')) box.open = true")
+    opened.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = opened.execute_async_script(
+        "const done = arguments[arguments.length - 1]; axe.run().then((r) => done(r.violations))"
+    )
+    serious = [
+        f"{v['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+    assert serious == []
+
+
+def test_it_is_small_and_prints_on_few_pages(opened: Any, page: Path, tmp_path: Path) -> None:
+    assert page.stat().st_size < 2e6
+    made = opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    pages = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
+    assert 1 <= pages <= 8
