@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tutorial import run_page, steps
+
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,6 +24,34 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for match in BLOCK.finditer(text):
         line = text[: match.start()].count("\n") + 1
         exec(compile("\n" * line + match[1], page.name, "exec"), names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "tutorials").glob("*.md")), ids=lambda page: page.stem
+)
+def test_tutorials_print_what_they_show(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert [(step.command, step.shown, step.printed) for step in run_page(page)] == []
+
+
+def test_a_tutorial_that_shows_something_else_is_noticed(tmp_path: Path) -> None:
+    page = """
+```text title="a/words.txt"
+one two
+```
+
+```console
+$ cat a/words.txt
+one ...
+$ cat a/words.txt \\
+    | tr o O
+nothing
+```
+"""
+    assert [step.agrees for step in steps(page, tmp_path)] == [True, False]
+    with pytest.raises(AssertionError, match="exit code 1"):
+        list(steps("```console\n$ false\n```\n", tmp_path))
 
 
 def test_the_readme_has_an_example() -> None:

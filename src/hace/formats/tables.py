@@ -123,9 +123,11 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
     asked = sorted({*wanted.values()} - set(names))
     remedies = [f"columns={{'id': {names[0]!r}, 'parent': ...}} names columns of ids"]
     if len(names) > 1:
-        levels = ",".join(names[:_SHOWN_LEVELS]) + (",..." if len(names) > _SHOWN_LEVELS else "")
+        found = [name for name in names if name != "label"]
+        levels = ",".join(found[:_SHOWN_LEVELS]) + (",..." if len(found) > _SHOWN_LEVELS else "")
+        labels = " -o label=label" if "label" in names else ""
         remedies.append(
-            f"columns=[...] lists level columns from the top down (on the command line: -o columns={levels})"
+            f"columns=[...] lists level columns from the top down (on the command line: -o columns={levels}{labels})"
         )
     if len(names) == 2:
         remedies.append(
