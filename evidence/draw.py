@@ -20,10 +20,15 @@ METHODS = {  # title in results: title in the picture, colour, marker
     "conditional softmax": ("conditional softmax", "#8a7bb0", "^"),
     "SCE": ("cross-entropy", "#555555", "v"),
 }
-CLEAN = (("CUB-200, all labels", "cub200-clean", "all labels"),)
+CLEAN = (
+    ("CUB-200, all labels", "cub200-clean", "all labels"),
+    ("CIFAR-100, all labels", "cifar100-clean", "all labels"),
+)
 FEW = (
     ("CUB-200, 5 labels per class", "cub200-low-shot", "5 a class"),
     ("CUB-200, 1 label per class", "cub200-low-shot", "1 a class"),
+    ("CIFAR-100, 5 labels per class", "cifar100-low-shot", "5 a class"),
+    ("CIFAR-100, 1 label per class", "cifar100-low-shot", "1 a class"),
 )
 COARSE = (
     ("CUB-200, 5 per class, the rest coarse", "cub200-low-shot", "5 a class + parent"),

@@ -21,6 +21,7 @@ from scipy.stats import t as student
 from hace.lab.report.arenas import BY_LEVEL, ECE_BY_LEVEL, HEADLINES, Arena, Metric, level_names, method_title
 from hace.lab.report.confidence import calibrated
 from hace.lab.report.results import Results
+from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.intervals import Interval
 from hace.metrics.sample_statistics import MetricKey
 from hace.metrics.several import Compared, compared_together
@@ -52,11 +53,12 @@ def write_effects(results: Results, target: Path) -> None:
 
 
 def metrics(results: Results) -> list[Metric]:
-    """The metrics to compare: headlines, accuracy by level, calibration."""
+    """The metrics to compare: headlines, accuracy by level, how specific promised answers are, calibration."""
     hierarchy = next((a.hierarchy for a in results.arrays.values() if a.hierarchy is not None), None)
     names = () if hierarchy is None else level_names(hierarchy)
     found = [m for m in HEADLINES if m.title not in ("HD@20", "iF1", "full path", "AURC")]
     found += [Metric((BY_LEVEL, name), f"accuracy, {name}") for name in names[:-1]]
+    found += [Metric(SURE_DETAIL, "detail at 95 %")] if names else []
     raw = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in names[-1:]]
     return [*found, *raw, *(calibrated(m) for m in raw)]
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from effects import write_effects
 
-from hace import environment
+from hace import Hierarchy, environment, read_hierarchy, write_hierarchy
 from hace.lab.report.confidence import confidence_table
 from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.render import ReportTable, to_csv
@@ -112,10 +112,21 @@ def kept_tables(results: Results) -> Iterator[ReportTable]:
 def _input(word: str, listed: dict[str, Any], args: argparse.Namespace) -> Path:
     if word in listed["inputs"]:
         return args.data / listed["inputs"][word]
+    if word in listed["rooted"]:
+        return _rooted(listed["rooted"][word], args.work / f"{word}.csv")
     path = args.work / f"{word}.npz"
     if not path.exists():
         source, *options = listed["reduced"][word].split()
         _python(str(HERE / "reduce.py"), str(args.data / listed["inputs"][source]), str(path), *options)
+    return path
+
+
+def _rooted(name: str, path: Path) -> Path:
+    """A built-in hierarchy below one root."""
+    h = read_hierarchy(name)
+    edges = [(h.nodes[parent], h.nodes[child]) for parent, child in h.edges.tolist()]
+    edges += [("root", top) for top in h.tops]
+    write_hierarchy(Hierarchy.from_edges(edges, leaves=h.leaves), path)
     return path
 
 

@@ -6,8 +6,9 @@ A page asks for a table with a pair of comments, and everything between them is 
     <!-- end of evidence -->
 
 `columns` chooses and orders columns, by default all; `rows` does the same by the first column, `where="metric=top-1;
-labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. A number in a sentence has a name, and
-quotes.toml says which row it comes from:
+labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. `metrics="top-1; severity"` turns an
+effects.csv into a row per method: the first metric's value, then the difference in each with its interval, bold where it
+remains after Holm's correction. A number in a sentence has a name, and quotes.toml says which row it comes from:
 
     Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
 
@@ -82,6 +83,8 @@ def table(request: str) -> str:
     rows = [row for row in _rows(path) if all(row.get(column) == value for column, value in where.items())]
     if not rows:
         raise SystemExit(f"{path} must have rows{f' where {where}' if where else ''}. Got none.")
+    if "metrics" in options:
+        rows = _by_method(rows, _listed(options["metrics"], ";"))
     details = options.get("intervals", "yes") != "no"
     columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
     by_name = {row[columns[0]]: row for row in rows}
@@ -125,6 +128,22 @@ def unquoted(page: str) -> list[str]:
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def _by_method(effects: list[dict[str, str]], metrics: list[str]) -> list[dict[str, str]]:
+    """The effects of each method side by side."""
+    found: dict[str, dict[str, str]] = {}
+    for effect in effects:
+        row = found.setdefault(effect["method"], {"method": effect["method"]})
+        if effect["metric"] == metrics[0]:
+            row[metrics[0]] = effect["first"]
+        if effect["metric"] in metrics:
+            text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
+            row[f"Δ {effect['metric']}"] = f"**{text}**" if float(effect["holm"] or 1) < 0.05 else text
+    return [
+        {name: row[name] for name in ("method", metrics[0], *(f"Δ {m}" for m in metrics))}
+        for row in found.values()
+    ]
 
 
 def _listed(text: str | None, separator: str) -> list[str]:

@@ -29,7 +29,9 @@ def test_pages_show_the_kept_results() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/labels.md", "docs/probing.md", "docs/when-it-helps.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/labels.md", "docs/probing.md", "docs/results.md", "docs/when-it-helps.md"]
+)
 def test_every_measured_number_comes_from_a_result(page: str) -> None:
     parts = RESULTS_PART.findall((ROOT / page).read_text(encoding="utf-8"))
     assert parts, "the part of the page about results is marked"
@@ -119,6 +121,17 @@ def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.
     )
     with pytest.raises(SystemExit, match="'HACE'"):
         write.table('t.csv rows="HACE"')
+
+
+def test_effects_are_shown_by_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    (tmp_path / "e.csv").write_text(
+        "method,metric,first,difference,low,high,holm\nA,top-1,70.0,+1.0,+0.5,+1.5,0.01\nA,hF1,80.0,-0.1,-0.3,+0.1,1\n",
+        encoding="utf-8",
+    )
+    assert write.table('e.csv metrics="top-1; hF1"').splitlines()[-1] == (
+        "| A | 70.0 | **+1.0 [+0.5, +1.5]** | -0.1 [-0.3, +0.1] |"
+    )
 
 
 def test_the_first_samples_of_each_class_are_kept() -> None:

@@ -107,8 +107,9 @@ METHODS: dict[str, Method] = {
         Method("hace_induced", "HACE, induced tree", _loss("hace"), diluted=True, induced=2),
         Method("sce_paths_induced", "SCE, path sums, induced tree", _loss("cross_entropy_paths"), induced=2),
         Method("soft_margin_induced", "soft margin τ=1, induced tree", _loss("soft_margin"), induced=2),
-        # The dilution chosen with the rate, among as many candidates as every other method has.
+        # The dilution chosen with the rate, among as many candidates as every other method has; and one near cross-entropy.
         Method("hace_tuned", "HACE, tuned d", _loss("hace"), tuned=(0.2, 0.5, 0.7)),
+        Method("hace_0.9", "HACE d=0.9", _loss("hace", dilution=0.9)),
         # Other profiles of HACE's mass along the path, and its soft labels read literally.
         Method("hace_uniform", "HACE, uniform profile", _loss("hace", level_weights="uniform")),
         Method("hace_linear", "HACE, linear profile", _loss("hace", level_weights="linear")),
@@ -143,10 +144,17 @@ METHODS: dict[str, Method] = {
         Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths", sharing=1.0)),
         Method("hace_paths", "HACE, path sums", _loss("hace_paths", sharing=1.0), diluted=True),
         Method("sce_paths_0.5", "SCE, path sums s=0.5", _loss("cross_entropy_paths", sharing=0.5)),
+        Method(
+            "sce_paths_shuffled",
+            "SCE, path sums, shuffled tree",
+            _loss("cross_entropy_paths", sharing=1.0),
+            shuffled=True,
+        ),
         Method("hace_paths_0.5", "HACE, path sums s=0.5", _loss("hace_paths", sharing=0.5), diluted=True),
         # Other baselines.
         Method("conditional", "conditional softmax", _loss("conditional_softmax")),
-        Method("simloss", "SimLoss", _loss("simloss")),
+        Method("simloss_0.1", "SimLoss r=0.1", _loss("simloss", reduction_factor=0.1)),
+        Method("simloss", "SimLoss r=0.5", _loss("simloss")),
         Method("expected_distance", "expected distance", _loss("expected_distance")),
         Method("soft_margin", "soft margin τ=1", _loss("soft_margin")),
         Method("soft_margin_5", "soft margin τ=5", _loss("soft_margin", margin=5.0)),
