@@ -11,7 +11,12 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-NEEDS = {"hf_trainer": "transformers", "lightning_module": "lightning", "timm_model": "timm"}
+NEEDS = {
+    "folder_to_report": "timm",
+    "hf_trainer": "transformers",
+    "lightning_module": "lightning",
+    "timm_model": "timm",
+}
 
 
 @pytest.mark.slow
@@ -26,3 +31,17 @@ def test_the_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
     assert list(tmp_path.iterdir()) == [], "an example cleans up"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a kernel of this environment, where its first cell finds hace installed."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(path, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert all(
+        cell.outputs for cell in notebook.cells[3:] if cell.cell_type == "code" and "print" in cell.source
+    )
