@@ -202,6 +202,30 @@ def test_small_chunks(
             assert found[heading] == pytest.approx(values), heading
 
 
+def test_metrics_of_the_leaves_alone(
+    folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = hace_evaluate("--subset", "dog")
+    found = hace_evaluate("--subset", "dog", "--metrics", "leaves", "--out", "found")
+    assert found["metrics"] == {"leaves": whole["metrics"]["leaves"]}
+    assert whole.keys() - found.keys() == {"operating_curve", "risk_coverage", "reliability"}
+    assert {key: whole[key] for key in found if key != "metrics"} == {
+        key: found[key] for key in found if key != "metrics"
+    }
+    written = {path.name for path in (folder / "found").iterdir()}
+    assert written == {"report.json", "decisions.csv", "classes.csv", "mistakes.csv"}
+    header = (folder / "found" / "decisions.csv").read_text().splitlines()[0]
+    assert header == "sample,truth,truth_name,leaf,leaf_name,distance"
+    given = ["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]
+    assert cli.main([*given, "--metrics", "leaves", "--compare", "z.npy"]) == 0
+    text = capsys.readouterr().out
+    assert "HD@1" in text
+    assert not any(word in text for word in ("Confidence", "Brier", "nan", "AURC"))
+    assert "--metrics leaves must come without --threshold" in refused(
+        capsys, "--metrics", "leaves", "--threshold", "0.9"
+    )
+
+
 def test_subset_and_compare(
     folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

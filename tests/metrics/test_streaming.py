@@ -104,7 +104,7 @@ def promised(h: Hierarchy) -> GuaranteedThreshold:
 
 
 def aurc(z: torch.Tensor, y: torch.Tensor, h: Hierarchy, distance: str | None) -> float:
-    confidence, best = z.softmax(1).max(1)
+    confidence, best = z.double().softmax(1).float().max(1)  # the same for the same numbers in another order
     risk = best != y if distance is None else metrics.distances(best, y, h, distance=distance)
     return metrics.risk_coverage(confidence, risk).area
 

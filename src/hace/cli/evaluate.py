@@ -46,6 +46,7 @@ examples:
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --threshold 0.9 --level family
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --subset species_of_bavaria.txt
   hace evaluate --hierarchy tree.csv --scores a.npy --compare b.npy --labels y.npy
+  hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --metrics leaves    top-k, severity and HD@k alone
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
   hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
   hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
@@ -133,11 +134,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the bootstrap of --compare (default: 1000)",
     )
     add("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
+    add(
+        "--metrics",
+        choices=("all", "leaves"),
+        default="all",
+        help="leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes "
+        "(with --scores; default: all)",
+    )
     add("--bins", type=int, default=15, help="of the calibration (default: 15)")
     add(
         "--out",
         metavar="FOLDER",
-        help="write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures there",
+        help="write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures there; with "
+        "--metrics leaves neither page nor pictures",
     )
     add_raw_cells(parser)
     add("--json", action="store_true", help="print the report as JSON instead of a table")
@@ -148,6 +157,7 @@ def run(args: argparse.Namespace) -> None:
     for option, (least, most) in BOUNDS.items():
         if not least <= getattr(args, option) <= most:
             raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
+    check_metrics(args)
     if args.out is not None:
         check_out(args.out)
     from hace.metrics.summary_lines import summary_lines
@@ -222,9 +232,28 @@ def run(args: argparse.Namespace) -> None:
             ("hierarchy", repr(h)),
             ("distance", args.distance),
         ]
-        print("drawing the page and the pictures", file=sys.stderr)
+        if args.metrics == "all":
+            print("drawing the page and the pictures", file=sys.stderr)
         write_results(out, models, document, level, facts=facts, differences=differences, raw=args.raw_cells)
-        print(f"The page: {(out / EVALUATION_PAGE).resolve()}", file=sys.stderr if args.json else sys.stdout)
+        if args.metrics == "all":
+            print(
+                f"The page: {(out / EVALUATION_PAGE).resolve()}", file=sys.stderr if args.json else sys.stdout
+            )
+
+
+def check_metrics(args: argparse.Namespace) -> None:
+    """Refuse options of probabilities and further decisions beside --metrics leaves."""
+    given = {
+        "--run": args.run_folder,
+        "--threshold": args.threshold,
+        "--level": args.level,
+        "--price": args.price,
+        "--accuracy": args.accuracy,
+        "--calibration": args.calibration,
+    }
+    wrong = [option for option, value in given.items() if value is not None]
+    if args.metrics == "leaves" and wrong:
+        raise ConfigError(f"--metrics leaves must come without {wrong[0]}. Leave one of them out.")
 
 
 def within(subset: list[str], truth: np.ndarray, h: Hierarchy) -> np.ndarray:

@@ -50,6 +50,8 @@ def write_results(
 ) -> None:
     """Write the page, the report as JSON, the tables and the pictures: all of them, or none.
 
+    Where only the metrics of the leaves were computed, there is neither page nor picture.
+
     Args:
         folder: Where to.
         models: Name and metrics of a model, and of the one it is compared with.
@@ -64,18 +66,25 @@ def write_results(
 
     name, report = models[0]
     other_name, other = models[1] if len(models) > 1 else ("", None)
-    figures = evaluation_figures(report, other, (name, other_name))
-    tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
-    if report.hierarchy.is_tree:
-        tables["classes.csv"] = report.class_table(level).columns()
+    leaves = report.samples.only_leaves
+    figures = {} if leaves else evaluation_figures(report, other, (name, other_name))
     with atomic_folder(folder) as temporary:
-        (temporary / "report.json").write_text(document + "\n", encoding="utf-8")
-        for name, table in tables.items():
-            with (temporary / name).open("w", newline="", encoding="utf-8") as file:
-                write_table(file, table, raw=raw)
+        _write_tables(temporary, report, document, level, raw)
+        if leaves:
+            return
         draw_evaluation(figures, temporary)
         page = evaluation_page(models, figures, facts, differences)
         (temporary / EVALUATION_PAGE).write_text(page, encoding="utf-8", newline="\n")
+
+
+def _write_tables(folder: Path, report: Evaluation, document: str, level: int, raw: bool) -> None:
+    tables = {"decisions.csv": decision_columns(report), "mistakes.csv": report.confusion.pair_columns()}
+    if report.hierarchy.is_tree:
+        tables["classes.csv"] = report.class_table(level).columns()
+    (folder / "report.json").write_text(document + "\n", encoding="utf-8")
+    for name, table in tables.items():
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            write_table(file, table, raw=raw)
 
 
 def decision_columns(report: Evaluation) -> dict[str, list]:
@@ -94,6 +103,8 @@ def decision_columns(report: Evaluation) -> dict[str, list]:
         "leaf_probability": s.confidence.tolist(),
         "distance": s.distance.tolist(),
     }
+    if s.only_leaves:
+        del table["leaf_probability"]
     for title, (nodes, probabilities) in s.decided.items():
         decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities))
         columns = decided.columns()

@@ -146,7 +146,7 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
     """A model by its scores; the file is opened now and read later."""
     sharing = path_sharing(args)
     scores = scores_of(path, len(truth), labels, h, args)
-    kind = {"kind": args.kind, "labels": "nodes"}
+    kind = {"kind": args.kind, "labels": "nodes", "metrics": args.metrics}
     return Model(
         path,
         Path(path).stem,

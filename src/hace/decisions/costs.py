@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
-from hace.decisions.search import TIE, LeafMasses, Worth, best_answers, places
+from hace.decisions.search import TIE, Worth, best_answers, places
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
@@ -36,7 +36,6 @@ def least_cost(
     candidates: str = "leaves",
     distance: str = "lca_height",
     price: float = 0.5,
-    masses: LeafMasses | None = None,
 ) -> Decisions:
     """The answer of least expected cost under the leaf probabilities.
 
@@ -50,7 +49,6 @@ def least_cost(
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         price: from 0 (vagueness is free: the root always wins) to 1 (plain distance). With ``lca_height``, a leaf beats its
             parent when its share of the parent's mass is above 1 - price.
-        masses: on a tree, :func:`hace.decisions.search.leaf_masses` of the same log_q, where several decisions share them.
 
     Returns:
         Decisions with ``costs``; of equal costs the most probable answer, then the first.
@@ -63,7 +61,7 @@ def least_cost(
         measure = cost_measure(
             hierarchy, distance, 1.0 if candidates == "leaves" else float(price), log_q.device
         )
-        answers, values = best_answers(log_q, hierarchy, measure, candidates, masses)
+        answers, values = best_answers(log_q, hierarchy, measure, candidates)
         return Decisions(hierarchy, answers.nodes, answers.probabilities, -values)
     p = leaf_log_probs(log_q.double(), hierarchy).exp()
     costs, probabilities = _dag_costs(p, hierarchy, candidates, distance, price)

@@ -68,21 +68,24 @@ def families(
         yield walking, row, value, choice == there[walking][row]
 
 
-def path_to_best_leaf(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
+def path_to_best_leaf(
+    log_q: Tensor, hierarchy: Hierarchy, best: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The path from the root down to the most probable leaf: (B, H + 1) nodes, and their log q*. Trees and forests only.
 
-    The root, or -1 with log-mass 0, repeats in front of a leaf that is not deep.
+    The root, or -1 with log-mass 0, repeats in front of a leaf that is not deep. ``best``: these leaves, if known.
     """
     if not hierarchy.is_tree:
         raise HierarchyError(
             "The climb from the best leaf needs a tree or forest: on a DAG a leaf has several ways up. Use the walk down."
         )
     place = layout(hierarchy, log_q.device)
-    best = place.leaf_nodes[rank_leaves(leaf_log_probs(log_q, hierarchy), 1).squeeze(1)]
+    if best is None:
+        best = place.leaf_nodes[rank_leaves(leaf_log_probs(log_q, hierarchy), 1).squeeze(1)]
     up = torch.from_numpy(np.append(hierarchy.parent_nodes, -1)).to(log_q.device)
     if hierarchy.rooted:
         up[0] = 0
-    nodes = [best]
+    nodes = [best.to(log_q.device)]
     for _ in range(hierarchy.max_depth):
         nodes.append(up[nodes[-1]])
     path = torch.stack(nodes[::-1], dim=1)

@@ -30,6 +30,7 @@ from hace.decisions.literature import hedge, most_probable_informative, pluralit
 from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, rank_leaves, row_blocks
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import derived
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
 
@@ -76,12 +77,14 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
-    masses = node_masses(log_q, hierarchy, mass)
+    level_numbers(hierarchy)
+    order, sizes = _by_level(hierarchy, log_q.device)
+    parts = node_masses(log_q, hierarchy, mass).index_select(1, order).split(sizes, dim=1)
+    nodes = order.split(sizes)
     above, found = None, []  # the best leaf so far, and the best node of each level
-    for level in level_numbers(hierarchy):
-        at_depth = hierarchy.depths == level
-        inner = _best_of(masses, np.flatnonzero(at_depth & (hierarchy.labels < 0)), None)
-        above = _best_of(masses, np.flatnonzero(at_depth & (hierarchy.labels >= 0)), above)
+    for i in range(0, len(sizes), 2):
+        inner = _best_of(parts[i], nodes[i], None)
+        above = _best_of(parts[i + 1], nodes[i + 1], above)
         found.append(_better(inner, above))
     if not found:  # a hierarchy of a root alone has no level
         empty = log_q.new_zeros(len(log_q), 0)
@@ -90,16 +93,25 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
     return Decisions(hierarchy, nodes, values.exp())
 
 
+@derived
+def _by_level(hierarchy: Hierarchy, device: torch.device) -> tuple[Tensor, list[int]]:
+    """The nodes below the root by level, inner nodes before leaves, and how many of each, for each level."""
+    leaf = hierarchy.labels >= 0
+    order = np.lexsort((leaf, hierarchy.depths))
+    order = order[hierarchy.depths[order] > 0]
+    sizes = np.bincount(2 * hierarchy.depths[order] + leaf[order] - 2, minlength=2 * hierarchy.max_depth)
+    return torch.from_numpy(order).to(device), sizes.tolist()
+
+
 _Best = tuple[Tensor, Tensor]  # (B,) masses and nodes
 
 
-def _best_of(masses: Tensor, nodes: np.ndarray, best: _Best | None) -> _Best | None:
-    """The best of these nodes and what was best before."""
+def _best_of(masses: Tensor, nodes: Tensor, best: _Best | None) -> _Best | None:
+    """The best of these nodes, whose masses are (B, M), and what was best before."""
     if len(nodes) == 0:
         return best
-    places = torch.from_numpy(nodes).to(masses.device)
-    part = masses.index_select(1, places).max(dim=1)
-    return _better((part.values, places[part.indices]), best)
+    part = masses.max(dim=1)
+    return _better((part.values, nodes[part.indices]), best)
 
 
 def _better(one: _Best | None, other: _Best | None) -> _Best:

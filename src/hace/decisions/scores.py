@@ -18,7 +18,8 @@ from hace.losses.head import node_log_probs
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 
-_BLOCK = 1 << 20  # (sample, node) entries worked on at once: temporaries of 8 MiB, which the allocator keeps
+_RANKED = 64  # scores of a block, of which only the greatest is looked at first
+_BLOCK = 1 << 21  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
 def as_scores(
@@ -95,28 +96,67 @@ def log_q(
         subset: ids of leaves, or of inner nodes for all below, to restrict the scores to; see :func:`restrict`.
     """
     z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
-    if kind == "node_log_probs":
-        if subset is not None:
-            raise ConfigError(
-                "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
-                "Pass scores of kind='logits' or kind='probs'."
-            )
+    return log_q_of(restricted(z, hierarchy, kind, outputs, subset), hierarchy, kind, outputs)
+
+
+def restricted(
+    z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, subset: Iterable[Any] | None
+) -> Tensor:
+    """What :func:`as_scores` gave, restricted to a subset if there is one."""
+    if subset is None:
         return z
-    if subset is not None:
-        z = restrict(z, hierarchy, subset, outputs=outputs)
+    if kind == "node_log_probs":
+        raise ConfigError(
+            "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
+            "Pass scores of kind='logits' or kind='probs'."
+        )
+    return restrict(z, hierarchy, subset, outputs=outputs)
+
+
+def log_q_of(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """(B, N) log q* of all nodes, from what :func:`as_scores` gave."""
+    if kind == "node_log_probs":
+        return z
     found = node_log_probs(z, hierarchy, outputs=score_columns(tuple(z.shape), hierarchy, outputs))
     return found.contiguous()  # plain PyTorch gives columns, and all that follows reads rows
 
 
-def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
-    leaves = log_q.index_select(1, layout(hierarchy, log_q.device).leaf_nodes)
+def leaf_scores(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """(B, n) scores of the leaves in label order, whose softmax are their probabilities, from what :func:`as_scores` gave."""
+    over = "nodes" if kind == "node_log_probs" else score_columns(tuple(z.shape), hierarchy, outputs)
+    if over == "leaves":
+        return z
+    leaves = z.index_select(1, layout(hierarchy, z.device).leaf_nodes)
     _refuse_rows(
         leaves.amax(dim=1, keepdim=True) == -torch.inf,
         "must have some mass on the leaves",
         "Decide among nodes.",
     )
-    return leaves.log_softmax(dim=1)
+    return leaves
+
+
+def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
+    return leaf_scores(log_q, hierarchy, "node_log_probs", "nodes").log_softmax(dim=1)
+
+
+def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """(B, k) the k greatest scores, best first, and their columns; which of equal ones is open.
+
+    Wide rows are cut into blocks. The k blocks of the greatest maxima hold the k greatest scores, so that most of a row is
+    read once and never sorted.
+    """
+    n = scores.shape[1]
+    blocks = n // _RANKED
+    if blocks < 4 * k:
+        return tuple(scores.topk(k, dim=1))  # type: ignore[return-value]
+    whole = scores[:, : blocks * _RANKED].unflatten(1, (blocks, _RANKED))
+    chosen = whole.amax(dim=2).topk(k, dim=1, sorted=False).indices
+    columns = (chosen[:, :, None] * _RANKED + torch.arange(_RANKED, device=scores.device)).flatten(1)
+    rest = torch.arange(blocks * _RANKED, n, device=scores.device).expand(len(scores), -1)
+    columns = torch.cat([columns, rest], dim=1)
+    values, places = scores.gather(1, columns).topk(k, dim=1)
+    return values, columns.gather(1, places)
 
 
 def rank_leaves(log_p: Tensor, k: int) -> Tensor:
@@ -124,7 +164,7 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     n = log_p.shape[1]
     if not 1 <= k <= n:
         raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
-    values, labels = log_p.topk(min(k + 1, n), dim=1)
+    values, labels = _candidates(log_p, min(k + 1, n))
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
     # topk leaves the order of equal scores open: sort by label, then stably by score.
     labels, order = labels[:, :k].sort(dim=1)

@@ -10,6 +10,8 @@ x as with u, so the deeper x scores no more for it than u does, and for a leaf i
 Branches that cannot reach the best answer known are dropped; the path of the most probable leaf has a good one to begin
 with. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
 node that is looked at: at worst O(N x depth), in practice a few dozen nodes.
+
+Where the depth of the true leaf does not matter (K = 1), the compiled kernel looks at every answer instead, which is faster.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.hierarchy.tensors import layout
+from hace.losses.kernels import answers
 
 TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal
 _ENTRIES = 1 << 24  # (node, depth) entries looked at together
@@ -114,14 +117,17 @@ class LeafMasses(NamedTuple):
 def leaf_masses(log_q: Tensor, hierarchy: Hierarchy) -> LeafMasses:
     """The leaf outputs renormalised, float64, in preorder, and their running sums."""
     p = log_q.index_select(1, places(hierarchy, log_q.device).columns).softmax(dim=1).double()
-    silent = p[:, 0].isnan()
-    if bool(silent.any()):
-        raise DataError(
-            f"scores must have some mass on the leaves. {int(silent.sum())} of {len(p)} rows break this rule; the first is "
-            f"row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
-        )
+    _refuse_silent(p[:, 0].isnan())
     p.div_(p.sum(dim=1, keepdim=True))
     return LeafMasses(p, _running(p))
+
+
+def _refuse_silent(silent: Tensor) -> None:
+    if bool(silent.any()):
+        raise DataError(
+            f"scores must have some mass on the leaves. {int(silent.sum())} of {len(silent)} rows break this rule; the first "
+            f"is row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
+        )
 
 
 def _running(x: Tensor) -> Tensor:
@@ -131,8 +137,29 @@ def _running(x: Tensor) -> Tensor:
     return out
 
 
+@derived
+def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> answers.AnswerTable:
+    """A measure that does not depend on the depths of leaves, as the kernel takes it."""
+    sample = None
+    if measure.sample is not None:
+        sample = measure.sample.new_zeros(h.num_nodes).index_copy(
+            0, places(h, measure.sample.device).columns, measure.sample
+        )
+    return answers.AnswerTable(
+        level=torch.from_numpy((h.depths - h.depths.min()).astype(np.int32)).to(measure.gain.device),
+        gain=measure.gain,
+        scale=measure.scale,
+        inside=measure.inside[:, 0].contiguous(),
+        constant=measure.constant,
+        sample=sample,
+        order=torch.from_numpy(np.array(h.labels, dtype=np.int64)) if leaves_only else None,
+        start=measure.start,
+        factor=float(measure.weight[0, 0]),
+    )
+
+
 def best_answers(
-    log_q: Tensor, hierarchy: Hierarchy, measure: Worth, candidates: str, masses: LeafMasses | None = None
+    log_q: Tensor, hierarchy: Hierarchy, measure: Worth, candidates: str
 ) -> tuple[Decisions, Tensor]:
     """The answers of greatest expected value, and these values.
 
@@ -141,13 +168,18 @@ def best_answers(
         hierarchy: a tree or a forest.
         measure: what an answer is worth.
         candidates: ``"leaves"`` or ``"nodes"``.
-        masses: :func:`leaf_masses` of the same log_q, where several searches share them.
 
     Returns:
         Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
     """
-    masses = leaf_masses(log_q, hierarchy) if masses is None else masses
-    search = _Search(masses, hierarchy, measure, candidates)
+    if measure.inside.shape[1] == measure.weight.numel() == 1:
+        table = _answer_table(hierarchy, measure, candidates == "leaves")
+        if answers.best_served(log_q, table):
+            nodes, probabilities, values = answers.best(log_q, table, TIE)
+            _refuse_silent(nodes < 0)
+            nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes
+            return Decisions(hierarchy, nodes, probabilities), values
+    search = _Search(leaf_masses(log_q, hierarchy), hierarchy, measure, candidates)
     search.follow_best_leaf()
     search.descend()
     nodes, probabilities, values = search.best()

@@ -187,11 +187,11 @@ def operating_columns(
     batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
 ) -> OperatingColumns:
     """The answers of the threshold rule at every threshold."""
-    for t in thresholds:
-        level_thresholds(float(t), batch.hierarchy)  # refuses what is not a probability
-    reached, columns = _rungs(batch, constrained)
     limits = np.asarray(thresholds, dtype=np.float64)
-    last = np.stack([(reached >= t).sum(axis=1) for t in limits], axis=1) - 1  # (B, T)
+    for t in limits[~((limits >= 0) & (limits <= 1))].tolist():
+        level_thresholds(t, batch.hierarchy)  # refuses what is not a probability
+    reached, columns = _rungs(batch, constrained)
+    last = (reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
     return OperatingColumns(*(np.take_along_axis(values, last, axis=1) for values in columns))
 
 

@@ -15,12 +15,12 @@ from hace.metrics.curves import OperatingCurve, RiskCoverage, curve_of, risk_cov
 from hace.metrics.hierarchical_risk import HierarchicalRiskCoverage, LadderColumns, ladder_curve
 from hace.metrics.measures import level_titles
 from hace.metrics.metric_batch import MetricBatch
-from hace.metrics.sample_statistics import MetricKey, SampleStatistics
+from hace.metrics.sample_statistics import LEAVES, MetricKey, SampleStatistics
 
 PAIRS_SHOWN = 10
 CALIBRATED = "calibrated: "  # before the headings of metrics of calibrated scores
 CARRIED_UP = "accuracy by level, answer carried up"
-_RANKS_ONLY = ("leaves", CARRIED_UP, "ancestors and information")  # headings that no temperature changes
+_RANKS_ONLY = (LEAVES, CARRIED_UP, "ancestors and information")  # headings that no temperature changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class Evaluation:
             "distance": self.distance,
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
-            **self._curves(),
+            **({} if self.samples.only_leaves else self._curves()),
             **calibrated,
         }
 
@@ -176,7 +176,7 @@ class Evaluation:
         lines = [
             f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.distance}"
         ]
-        if not h.is_tree:
+        if not h.is_tree and not self.samples.only_leaves:
             lines.append("metrics by level are omitted: on a DAG a node has no single ancestor at a level")
         if self.temperature is not None:
             lines.append(f"calibrated: scores divided by the temperature {self.temperature:.4g}")

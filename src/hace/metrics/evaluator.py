@@ -11,20 +11,22 @@ import torch
 from torch import Tensor
 
 from hace.decisions.rules import RULES, check_rule
-from hace.decisions.scores import as_nodes, as_scores, row_blocks, subset_mask
-from hace.errors import DataError
+from hace.decisions.scores import as_nodes, as_scores, restricted, row_blocks, subset_mask
+from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
+from hace.losses.checks import check_choice
 from hace.metrics import measures
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
 from hace.metrics.hierarchical_risk import LadderColumns, ladder_columns
 from hace.metrics.measures import Measure, mean_of
-from hace.metrics.metric_batch import MetricBatch, as_metric_batch
-from hace.metrics.sample_statistics import SampleStatistics
+from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.sample_statistics import LEAVES, SampleStatistics
 
 RANKS = (1, 5, 20)
+METRICS = ("all", LEAVES)
 CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
 
 
@@ -43,6 +45,7 @@ class Evaluator:
         rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
         bins: number of bins of the calibration.
         thresholds: thresholds of the operating curve.
+        metrics: ``"all"``; or ``"leaves"``: top-k, severity and HD@k alone, which need no probabilities and so are much faster.
     """
 
     hierarchy: Hierarchy
@@ -54,8 +57,10 @@ class Evaluator:
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bins: int = 15
     thresholds: Sequence[float] = THRESHOLDS
+    metrics: str = "all"
 
     def __post_init__(self) -> None:
+        check_choice("metrics", self.metrics, METRICS)
         check_count("bins", self.bins, MOST_BINS)
         for options in self.rules.values():
             check_rule(options.get("rule"), (name for name in options if name != "rule"))
@@ -66,6 +71,13 @@ class Evaluator:
         self._measures = standard_measures(h, self.distance, choices)
         costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
         self._rules = {**costs, **self.rules}
+        if self.metrics == LEAVES:
+            if self.rules:
+                raise ConfigError(
+                    f"rules must be empty with metrics='leaves'. Got {', '.join(self.rules)}. Use metrics='all'."
+                )
+            self._measures = [(group, measure) for group, measure in self._measures if group == LEAVES]
+            self._rules = {}
         self._parts: list[SampleStatistics] = []
         self._seen = 0
 
@@ -85,9 +97,8 @@ class Evaluator:
     def _statistics(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
         h = self.hierarchy
         kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
-        batch = as_metric_batch(
-            scores, truth, h, labels="nodes", kind=kind, outputs=self.outputs, subset=self.subset
-        )
+        z = restricted(scores, h, kind, self.outputs, self.subset)
+        batch = MetricBatch(h, truth.numpy(), scores=z, kind=kind, outputs=self.outputs)
         batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
@@ -97,32 +108,45 @@ class Evaluator:
         answers = {}
         for title, options in self._rules.items():
             given = dict(options)
-            if given["rule"] == "cost":
-                given["masses"] = batch.leaf_masses
             decided = RULES[given.pop("rule")][0](batch.log_q, h, **given)
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
             measure = answer_measure(h, self.distance)
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
             named += [(title, name, measure.empty) for name in measure.names]
-        tree = h.is_tree
-        operating = operating_columns(batch, self.thresholds)
-        return SampleStatistics(
+        none = np.empty((len(batch), 0))
+        found = SampleStatistics(
             names=tuple(named),
             numerator=np.concatenate([c[0] for c in columns], axis=1),
             denominator=np.concatenate([c[1] for c in columns], axis=1),
             truth=batch.truth,
             answers=batch.answers,
-            confidence=batch.confidence,
+            confidence=np.full(len(batch), np.nan),
             distance=batch.distance(self.distance),
-            level_confidence=batch.levels.probabilities.float().cpu().numpy()
-            if tree
-            else np.empty((len(batch), 0)),
-            level_correct=batch.correct_at_levels if tree else np.empty((len(batch), 0), dtype=bool),
+            level_confidence=none,
+            level_correct=none.astype(bool),
+            specific=none,
+            true=none,
+            answered=none,
+            ladders=LadderColumns(none, none, none),
+            decided=answers,
+        )
+        if self.metrics == LEAVES:
+            return found
+        operating = operating_columns(batch, self.thresholds)
+        found = replace(
+            found,
+            confidence=batch.confidence,
             specific=operating.specific.astype(np.float32),
             true=operating.true.astype(np.float32),
             answered=operating.answered,
-            ladders=ladder_columns(batch) if tree else LadderColumns(*(np.empty((len(batch), 0)),) * 3),
-            decided=answers,
+        )
+        if not h.is_tree:
+            return found
+        return replace(
+            found,
+            level_confidence=batch.levels.probabilities.float().cpu().numpy(),
+            level_correct=batch.correct_at_levels,
+            ladders=ladder_columns(batch),
         )
 
     def evaluation(self) -> Evaluation:
@@ -154,6 +178,7 @@ def evaluate(
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     bins: int = 15,
     thresholds: Sequence[float] = THRESHOLDS,
+    metrics: str = "all",
 ) -> Evaluation:
     """All metrics of a model.
 
@@ -170,6 +195,7 @@ def evaluate(
         rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
         bins: number of bins of the calibration.
         thresholds: thresholds of the operating curve.
+        metrics: ``"all"``; or ``"leaves"``: top-k, severity and HD@k alone, which need no probabilities and so are much faster.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -178,7 +204,9 @@ def evaluate(
         (0.5, 1.0)
     """
     truth = as_nodes(target, hierarchy, "target", of=labels)
-    evaluator = Evaluator(hierarchy, kind, outputs, "nodes", subset, distance, rules or {}, bins, thresholds)
+    evaluator = Evaluator(
+        hierarchy, kind, outputs, "nodes", subset, distance, rules or {}, bins, thresholds, metrics
+    )
     start = 0
     chunks: Iterable[Any] = scores
     if hasattr(scores, "shape"):
@@ -195,9 +223,9 @@ def evaluate(
 def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
     """The measures of the best leaf and the levels, each with its heading."""
     ranks = [k for k in RANKS if k <= choices]
-    found = [("leaves", measures.top_k_measure(h, k)) for k in ranks if k != 20]
-    found.append(("leaves", measures.severity_measure(h, distance)))
-    found += [("leaves", measures.distance_measure(h, k, distance)) for k in ranks]
+    found = [(LEAVES, measures.top_k_measure(h, k)) for k in ranks if k != 20]
+    found.append((LEAVES, measures.severity_measure(h, distance)))
+    found += [(LEAVES, measures.distance_measure(h, k, distance)) for k in ranks]
     if h.is_tree:
         found += [
             (CARRIED_UP, measures.level_accuracy_measure(h)),

@@ -8,9 +8,11 @@ Both change only at the probabilities on the ladders, so the curve has a point f
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from hace.decisions.ladders import path_to_best_leaf, walk_down
 from hace.errors import ConfigError
@@ -20,8 +22,6 @@ from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_LADDERS = {"climb": path_to_best_leaf, "threshold": walk_down}
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,11 @@ class LadderColumns(NamedTuple):
 
 def ladder_columns(batch: MetricBatch, rule: str = "climb") -> LadderColumns:
     """The ladders of a batch."""
-    if rule not in _LADDERS:
+    if rule not in ("climb", "threshold"):
         raise ConfigError(f"rule must be 'climb' or 'threshold'. Got {rule!r}.")
-    reached, columns = rungs_of(batch, _LADDERS[rule], constrained=rule == "threshold")
+    constrained = rule == "threshold"
+    ladder = walk_down if constrained else partial(path_to_best_leaf, best=torch.from_numpy(batch.answers))
+    reached, columns = rungs_of(batch, ladder, constrained)
     return LadderColumns(reached.copy(), columns.specific, columns.true == 0)
 
 

@@ -13,11 +13,10 @@ from torch import Tensor
 from hace.decisions import Decisions
 from hace.decisions import scores as _scores
 from hace.decisions.rules import all_levels
-from hace.decisions.search import LeafMasses, leaf_masses
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import level_choices
+from hace.hierarchy.index import derived, level_choices
 from hace.metrics.relations import Relations, relations
 
 
@@ -48,7 +47,9 @@ class MetricBatch:
     Args:
         hierarchy: the hierarchy.
         truth: (B,) node indices.
-        log_q: (B, N) log q* of the nodes, if the model gave scores.
+        scores: what :func:`hace.decisions.scores.as_scores` made of the scores, if the model gave them.
+        kind: of these scores.
+        outputs: what their columns are.
         answers: (B,) or (B, k) node indices, if it gave answers; -1 means no answer.
         confidence: the probability of each answer.
     """
@@ -58,13 +59,15 @@ class MetricBatch:
         hierarchy: Hierarchy,
         truth: IntArray,
         *,
-        log_q: Tensor | None = None,
+        scores: Tensor | None = None,
+        kind: str = "logits",
+        outputs: str = "auto",
         answers: IntArray | None = None,
         confidence: np.ndarray | None = None,
     ) -> None:
         self.hierarchy = hierarchy
         self.truth = truth
-        self._log_q = log_q
+        self._scores, self._kind, self._outputs = scores, kind, outputs
         self._answers = answers
         self._confidence = confidence
         self._ranking: IntArray | None = None
@@ -79,23 +82,28 @@ class MetricBatch:
         return relations(self.hierarchy)
 
     @property
-    def log_q(self) -> Tensor:
-        """(B, N) log q* of the nodes."""
-        if self._log_q is None:
+    def scores(self) -> Tensor:
+        """(B, n) or (B, N) the scores."""
+        if self._scores is None:
             raise DataError(
                 "preds must be scores over leaves or nodes for this metric. Got answers (integers, ids or Decisions)."
             )
-        return self._log_q
+        return self._scores
 
     @cached_property
-    def log_p(self) -> Tensor:
-        """(B, n) log-probabilities of the leaves."""
-        return _scores.leaf_log_probs(self.log_q, self.hierarchy)
+    def log_q(self) -> Tensor:
+        """(B, N) log q* of the nodes."""
+        return _scores.log_q_of(self.scores, self.hierarchy, self._kind, self._outputs)
+
+    @cached_property
+    def leaf_scores(self) -> Tensor:
+        """(B, n) scores of the leaves, whose softmax are their probabilities."""
+        return _scores.leaf_scores(self.scores, self.hierarchy, self._kind, self._outputs)
 
     def ranking(self, k: int) -> IntArray:
         """(B, k) the best leaves, as node indices."""
         if self._ranking is None or self._ranking.shape[1] < k:
-            self._ranking = self.hierarchy.leaf_nodes[_scores.rank_leaves(self.log_p, k).cpu().numpy()]
+            self._ranking = self.hierarchy.leaf_nodes[_scores.rank_leaves(self.leaf_scores, k).cpu().numpy()]
         return self._ranking[:, :k]
 
     @property
@@ -127,13 +135,13 @@ class MetricBatch:
         """(B,) the probability of each answer."""
         if self._confidence is not None:
             return self._confidence
-        labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(self.log_p.device)
-        return self.log_p.gather(1, labels).squeeze(1).double().exp().cpu().numpy()
-
-    @cached_property
-    def leaf_masses(self) -> LeafMasses | None:
-        """What all decisions of least cost share; None on a DAG."""
-        return leaf_masses(self.log_q, self.hierarchy) if self.hierarchy.is_tree else None
+        nodes = torch.from_numpy(self.ranking(1)).to(self.log_q.device)
+        if self.leaf_scores is self.scores:  # over leaves, so that log q* of a leaf is its log-probability
+            log_p = self.log_q.gather(1, nodes)
+        else:
+            labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(nodes.device)
+            log_p = _scores.leaf_log_probs(self.log_q, self.hierarchy).gather(1, labels)
+        return log_p.squeeze(1).double().exp().cpu().numpy()
 
     @cached_property
     def levels(self) -> Decisions:
@@ -156,10 +164,7 @@ class MetricBatch:
         nodes = self.carried(self.truth)
         known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
         right = log_q.gather(1, torch.from_numpy(nodes)).double().numpy()
-        at_level = log_q.new_zeros(h.num_nodes, len(levels))  # 1 where a node counts at a level
-        for column, level in enumerate(levels):
-            at_level[torch.from_numpy(level_choices(h, level)), column] = 1.0
-        squares = (2 * log_q).exp_() @ at_level
+        squares = (2 * log_q).exp_() @ _at_levels(h).to(log_q.dtype)
         return known, right, squares.double().numpy()
 
     def carried(self, nodes: IntArray) -> IntArray:
@@ -176,6 +181,15 @@ class MetricBatch:
         if distance not in self._distances:
             self._distances[distance] = self.relations.distance(self.answers, self.truth, distance)
         return self._distances[distance]
+
+
+@derived
+def _at_levels(h: Hierarchy) -> Tensor:
+    """(N, H) 1 where a node counts at a level."""
+    found = torch.zeros(h.num_nodes, h.max_depth)
+    for column, level in enumerate(_scores.level_numbers(h)):
+        found[torch.from_numpy(level_choices(h, level)), column] = 1.0
+    return found
 
 
 def as_metric_batch(
@@ -218,8 +232,9 @@ def as_metric_batch(
     else:
         values = torch.as_tensor(preds).detach()
         if values.is_floating_point():
-            log_q = _scores.log_q(values, hierarchy, kind=kind, outputs=outputs, subset=subset)
-            batch = MetricBatch(hierarchy, truth.numpy(), log_q=log_q)
+            z = _scores.as_scores(values, hierarchy, kind=kind, outputs=outputs)
+            z = _scores.restricted(z, hierarchy, kind, outputs, subset)
+            batch = MetricBatch(hierarchy, truth.numpy(), scores=z, kind=kind, outputs=outputs)
         else:
             answers = _scores.as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
             batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())

@@ -41,7 +41,12 @@ class Relations:
 
     def level(self, level: int) -> IntArray:
         """(N + 1,) each node carried to a level; -1, no answer, stays -1 in the last place. Trees and forests only."""
-        return np.append(self.hierarchy.level_nodes(level), -1)
+        return self._levels[level]
+
+    @cached_property
+    def _levels(self) -> dict[int, IntArray]:
+        h = self.hierarchy
+        return {k: np.append(h.level_nodes(k), -1) for k in range(int(not h.rooted), h.max_depth + 1)}
 
     def is_above(self, answer: IntArray, truth: IntArray) -> np.ndarray:
         """Whether each answer is the truth or an ancestor of it; no answer is above everything."""

@@ -17,6 +17,7 @@ from hace.metrics.curves import operating_area
 from hace.metrics.hierarchical_risk import LadderColumns, ladder_curves
 
 MetricKey = tuple[str, str]  # heading, name
+LEAVES = "leaves"  # the heading of the metrics that follow from the ranking of the classes alone
 CALIBRATION_ERRORS = {  # headings by the way bins are made
     "width": "calibration error (ECE) by level",
     "mass": "calibration error (ECE, bins of equal mass) by level",
@@ -33,7 +34,7 @@ class SampleStatistics:
         denominator: (S, M) denominators of the ratios.
         truth: (S,) node indices.
         answers: (S,) node indices of the best leaves.
-        confidence: (S,) probability of the answer.
+        confidence: (S,) probability of the answer; nan where only the metrics of the leaves were computed.
         distance: (S,) distance from the answer to the truth.
         level_confidence: (S, H) probability of the best node of each level; H = 0 on a DAG.
         level_correct: (S, H) whether that node is right.
@@ -94,9 +95,16 @@ class SampleStatistics:
         ladders = LadderColumns(*(column[rows] for column in self.ladders))
         return SampleStatistics(names=self.names, ladders=ladders, decided=decided, **arrays)
 
+    @property
+    def only_leaves(self) -> bool:
+        """Whether only the metrics under "leaves" were computed: nothing is known of probabilities."""
+        return all(heading == LEAVES for heading, _, _ in self.names)
+
     def keys(self, titles: Sequence[str]) -> list[MetricKey]:
         """Heading and name of every value of :meth:`values`, in its order; ``titles`` name the levels."""
         ratios = [(heading, name) for heading, name, _ in self.names]
+        if self.only_leaves:
+            return ratios
         calibration = [(heading, title) for heading in CALIBRATION_ERRORS.values() for title in titles]
         areas = ["AURC", "AURC of the distance", "area under the operating curve"]
         areas += ["hAURC"] if self.ladders.reached.shape[1] else []
@@ -110,8 +118,11 @@ class SampleStatistics:
         with np.errstate(invalid="ignore", divide="ignore"):
             denominator = w @ self.denominator
             ratios = np.where(denominator == 0, empty, (w @ self.numerator) / denominator)
+            ratios = np.where(total == 0, np.nan, ratios)
+            if self.only_leaves:
+                return ratios
             found = [
-                np.where(total == 0, np.nan, ratios),
+                ratios,
                 *(self._calibration(w, bins, binning) / total for binning in CALIBRATION_ERRORS),
                 self._risk_area(w, self.answers != self.truth),
                 self._risk_area(w, self.distance),

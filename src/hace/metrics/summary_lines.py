@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 TRUSTED = 0.02  # a difference between stated confidence and accuracy that needs no word
 
 
-def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, str, str]:
-    """The three sentences that a table of metrics begins with.
+def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
+    """The three sentences that a table of metrics begins with; two, without confidence, where it was not computed.
 
     Args:
         evaluation: of a model.
@@ -31,7 +31,8 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, str, str
     """
     if not len(evaluation.samples):
         return f"{name or 'scores'}: no samples.", "Mistakes: none.", "Confidence: unknown."
-    return _accuracy(evaluation, name or "scores"), _mistakes(evaluation), _confidence(evaluation)
+    found = _accuracy(evaluation, name or "scores"), _mistakes(evaluation)
+    return found if evaluation.samples.only_leaves else (*found, _confidence(evaluation))
 
 
 def wilson(right: int, samples: int) -> tuple[float, float]:

@@ -4,7 +4,8 @@
    the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
 
    Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
-   targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs.
+   targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs, `answers.h` the best
+   answers of decisions.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
@@ -32,6 +33,7 @@
 #include "siblings.h"
 #include "rings.h"
 #include "dag.h"
+#include "answers.h"
 
 /* ------------------------------------------------------------------------------------------ threads and Python */
 
@@ -43,11 +45,13 @@ static void *sum_thread(void *share) { sum_rows(share); return NULL; }
 static void *sibling_thread(void *share) { sibling_rows(share); return NULL; }
 static void *ring_thread(void *share) { ring_rows(share); return NULL; }
 static void *dag_thread(void *share) { dag_rows(share); return NULL; }
+static void *answer_thread(void *share) { answer_rows(share); return NULL; }
 static void *dense_thread(void *share) { dense_rows(share); return NULL; }
 
 /* Runs a job on up to `threads` threads. Returns 0 when memory ran out. */
 static int run(const Job *job, void *(*work)(void *), int64_t threads) {
-    const int64_t unit = work == dense_thread || work == sum_thread || work == dag_thread ? GROUP : 1; /* rows that are worked on together stay together */
+    const int64_t unit = work == dense_thread || work == sum_thread || work == dag_thread || work == answer_thread
+                         ? GROUP : 1; /* rows that are worked on together stay together */
     const int64_t units = (job->rows + unit - 1) / unit, most = job->rows * job->cols / MIN_WORK + 1;
     if (threads > most) threads = most;
     if (threads > units) threads = units;
@@ -207,6 +211,20 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
     return finish(&job, dense_thread, threads);
 }
 
+static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("best_answers", count, 17)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .level = POINTER(const int32_t *, 3), .gain = POINTER(const double *, 4), .scale = POINTER(const double *, 5),
+               .inside = POINTER(const double *, 6), .constant = POINTER(const double *, 7),
+               .sample = POINTER(const double *, 8), .order = POINTER(const int64_t *, 9),
+               .begin = PyFloat_AsDouble(args[10]), .factor = PyFloat_AsDouble(args[11]), .tie = PyFloat_AsDouble(args[12]),
+               .answer = POINTER(int64_t *, 13), .answer_mass = POINTER(double *, 14), .worth = POINTER(double *, 15)};
+    int64_t threads = NUMBER(16);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, answer_thread, threads);
+}
+
 static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     if (!arguments("path_sums", count, 10)) return NULL;
@@ -258,6 +276,8 @@ static PyMethodDef methods[] = {
      "Losses (and gradients) of samples over a DAG."},
     {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
      "log q* of every node of a tree."},
+    {"best_answers", (PyCFunction)(void (*)(void))best_answers, METH_FASTCALL,
+     "The answers of greatest expected worth on a tree."},
     {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
      "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
     {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},

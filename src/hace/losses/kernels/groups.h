@@ -12,7 +12,13 @@
 
 typedef float v8 __attribute__((vector_size(GROUP * 4)));
 typedef double d8 __attribute__((vector_size(GROUP * 8)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
 typedef int32_t i8 __attribute__((vector_size(GROUP * 4)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (i8){__VA_ARGS__})
+#endif
 
 INLINE void widen(const v8 *x, d8 *out) { *out = __builtin_convertvector(*x, d8); }
 INLINE void narrow(const d8 *x, v8 *out) { *out = __builtin_convertvector(*x, v8); }
@@ -20,17 +26,17 @@ INLINE void narrow(const d8 *x, v8 *out) { *out = __builtin_convertvector(*x, v8
 INLINE void transpose(v8 *m) {
     v8 t[8], u[8];
     for (int i = 0; i < 4; i++) {
-        t[2 * i] = __builtin_shuffle(m[2 * i], m[2 * i + 1], (i8){0, 8, 1, 9, 4, 12, 5, 13});
-        t[2 * i + 1] = __builtin_shuffle(m[2 * i], m[2 * i + 1], (i8){2, 10, 3, 11, 6, 14, 7, 15});
+        t[2 * i] = SHUFFLE(m[2 * i], m[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[2 * i + 1] = SHUFFLE(m[2 * i], m[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
     for (int h = 0; h < 8; h += 4)
         for (int i = 0; i < 2; i++) {
-            u[h + 2 * i] = __builtin_shuffle(t[h + i], t[h + 2 + i], (i8){0, 1, 8, 9, 4, 5, 12, 13});
-            u[h + 2 * i + 1] = __builtin_shuffle(t[h + i], t[h + 2 + i], (i8){2, 3, 10, 11, 6, 7, 14, 15});
+            u[h + 2 * i] = SHUFFLE(t[h + i], t[h + 2 + i], 0, 1, 8, 9, 4, 5, 12, 13);
+            u[h + 2 * i + 1] = SHUFFLE(t[h + i], t[h + 2 + i], 2, 3, 10, 11, 6, 7, 14, 15);
         }
     for (int i = 0; i < 4; i++) {
-        m[i] = __builtin_shuffle(u[i], u[i + 4], (i8){0, 1, 2, 3, 8, 9, 10, 11});
-        m[i + 4] = __builtin_shuffle(u[i], u[i + 4], (i8){4, 5, 6, 7, 12, 13, 14, 15});
+        m[i] = SHUFFLE(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        m[i + 4] = SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
 

@@ -40,6 +40,12 @@ typedef struct {
     int64_t classes;
     double sharing;
     int centred; /* less the row's largest */
+    /* what answers are worth, by node; with `order` only leaves are answers, in that order */
+    const double *gain, *scale, *inside, *constant, *sample;
+    double begin, factor, tie;
+    const int64_t *order;
+    int64_t *answer;             /* (rows) by that order */
+    double *answer_mass, *worth; /* (rows) */
 } Job;
 
 typedef struct {

@@ -96,6 +96,7 @@ INLINE void set_group(const Job *job, int64_t b, int count, Group *g) {
         g->x[r] = job->z + i * n;
         g->t[r] = job->dense ? job->dense + i * job->dense_stride : NULL;
         if (r >= count) g->top[r] = g->top[0];
+        else if (job->log_probs) g->quick[r] = close_or_impossible(g->x[r], n, &g->top[r]);
         else g->quick[r] = close_together(g->x[r], n, &g->top[r]) && !(job->target && job->target[i] == job->ignore);
     }
 }
@@ -261,6 +262,7 @@ INLINE void gradients_down(const Job *job, Group *g, double scale, int64_t inner
 /* log q* of every node, row by row: a leaf's is its logit less the logarithm of the sum of all. */
 INLINE void write_logs(const Job *job, const Group *g, int64_t inner, NodeScratch *s) {
     const int64_t n = job->nodes;
+    const v8 never = (v8){0} - INFINITY;
     v8 all;
     narrow(&s->stack[0], &all);
     logarithm(&all); /* as every node's, so that a root has exactly 0 */
@@ -271,8 +273,10 @@ INLINE void write_logs(const Job *job, const Group *g, int64_t inner, NodeScratc
     for (int64_t v = 0; v < n; v++) {
         if (!is_inner(job->level, v, n)) continue;
         v8 sum = s->sum[--inner];
+        const vint impossible = sum == 0.0f;
         logarithm(&sum);
         sum -= all;
+        choose(&impossible, &never, &sum, &sum);
         for (int r = 0; r < g->count; r++)
             if (g->quick[r]) job->log_probs[g->from[r] * n + v] = sum[r];
     }

@@ -43,12 +43,19 @@ typedef struct {
 } Level; /* of the walk through the tree, one for each level and one for all */
 
 /* Closes open nodes down to a depth: their subtrees are complete, so their sums are final. */
-INLINE int64_t close_to(Level *level, int64_t depth, int64_t to, v8 *cell) {
+INLINE void close_to(Level *level, int64_t depth, int64_t to, v8 *cell) {
     for (; depth > to; depth--) {
         narrow(&level[depth].below, &cell[level[depth - 1].node]);
         level[depth - 1].below += level[depth].below;
     }
-    return depth;
+}
+
+/* Adds leaves side by side, summed in float, to the node that is open at a depth. */
+INLINE void add_run(Level *level, int64_t depth, v8 *run) {
+    d8 wide;
+    widen(run, &wide);
+    level[depth].below += wide;
+    *run = (v8){0};
 }
 
 /* One pass forward: exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes, that of
@@ -57,7 +64,8 @@ INLINE int64_t close_to(Level *level, int64_t depth, int64_t to, v8 *cell) {
 INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, Level *level, v8 *cell) {
     const int64_t n = job->nodes;
     const vfloat most = (vfloat){0} + 88.0f;
-    int64_t depth = 0; /* how many nodes are open */
+    int64_t depth = 0; /* how many nodes are open: the level of the leaves in `run` */
+    v8 run = {0};
     level[0].above = (d8){0} - *shift;
     level[0].below = (d8){0};
     for (int64_t start = 0; start < n; start += TILE) {
@@ -91,17 +99,22 @@ INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shif
         }
         for (int64_t c = 0; c < width; c++) {
             const int32_t l = job->level[start + c];
-            depth = close_to(level, depth, l, cell);
-            if (is_inner(job->level, start + c, n)) {
+            const int inner = is_inner(job->level, start + c, n);
+            if (!inner && l == depth) { /* one addition each */
+                run += tile[c];
+                continue;
+            }
+            add_run(level, depth, &run);
+            close_to(level, depth, l, cell);
+            depth = l;
+            if (inner) {
                 level[l].node = start + c;
-                level[l + 1].below = (d8){0};
-                depth = l + 1;
+                level[++depth].below = (d8){0};
             } else {
-                d8 term;
-                widen(&tile[c], &term);
-                level[l].below += term;
+                run = tile[c];
             }
         }
+        add_run(level, depth, &run); /* before floats lose digits */
     }
     close_to(level, depth, 0, cell);
 }

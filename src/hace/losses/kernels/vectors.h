@@ -122,6 +122,24 @@ INLINE int close_together(const float *x, int64_t n, float *top) {
     return most - least <= SAFE_RANGE && fabsf(most) <= 3e38f;
 }
 
+/* The same, but for logits of -inf, as inner nodes have them in a head over leaves. */
+INLINE int close_or_impossible(const float *x, int64_t n, float *top) {
+    float least = INFINITY, most = largest(x, n);
+    int64_t i = 0;
+    if (n >= LANES) {
+        vfloat low = (vfloat){0} + INFINITY, v;
+        for (; i + LANES <= n; i += LANES) {
+            load(x + i, &v);
+            const vint less = (v < low) & (v > -INFINITY);
+            choose(&less, &v, &low, &low);
+        }
+        for (int j = 0; j < LANES; j++) least = low[j] < least ? low[j] : least;
+    }
+    for (; i < n; i++) least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+    *top = most;
+    return most - least <= SAFE_RANGE && fabsf(most) <= 3e38f;
+}
+
 INLINE int has_nan(const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (x[i] != x[i]) return 1;

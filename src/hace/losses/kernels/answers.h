@@ -1,0 +1,180 @@
+/* The answer of greatest expected worth on a tree, for measures that do not ask how deep the true leaf is.
+
+   With P_v the share of the leaves' mass at or below v, and S_v = S_parent + gain_v P_v,
+
+       worth_v = factor * scale_v S_v + inside_v P_v + constant_v.
+
+   Backward, every subtree's mass; forward, every answer's worth, eight samples side by side in double precision. Of equal
+   answers, to `tie`, the most probable counts, then the first: only a group in which two came close is searched for them. */
+
+typedef int64_t vlong __attribute__((vector_size(LANES * 4)));
+
+typedef struct {
+    vwide worth, mass, node; /* the best answer so far */
+    vwide least;             /* what counts as equal to the best, in the second pass */
+    vlong near;              /* whether two came close */
+} Best; /* of four samples: half a group */
+
+typedef struct {
+    float *only_leaves;        /* (nodes) 0 at leaves, -inf at inner nodes */
+    v8 *cell;                  /* (nodes) exponentials of the leaves */
+    vwide *sum, *stack, *path; /* (inner nodes, 2), (levels + 2, 2) twice */
+} AnswerScratch;
+
+INLINE void pick(const vlong *mask, const vwide *yes, vwide *best) {
+    *best = (vwide)((*mask & (vlong)*yes) | (~*mask & (vlong)*best));
+}
+
+/* A cell as two halves: as one, it is converted in vectors. */
+INLINE void widen_halves(const v8 *cell, vwide *half) {
+    d8 wide;
+    widen(cell, &wide);
+    memcpy(half, &wide, sizeof wide);
+}
+
+INLINE float largest_leaf(const float *x, const float *only_leaves, int64_t n) {
+    float best = -INFINITY;
+    vfloat top = (vfloat){0} - INFINITY, v, mask;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        load(x + i, &v);
+        load(only_leaves + i, &mask);
+        v += mask;
+        const vint more = v > top;
+        choose(&more, &v, &top, &top);
+    }
+    for (int j = 0; j < LANES; j++) best = top[j] > best ? top[j] : best;
+    for (; i < n; i++) best = x[i] + only_leaves[i] > best ? x[i] + only_leaves[i] : best;
+    return best;
+}
+
+/* Exponentials of the leaves less the row's largest, and the sums of all subtrees, those of all in stack[0] and [1]. */
+INLINE void leaf_sums(const Job *job, const float *const *x, const float *top, int64_t levels, AnswerScratch *s, vwide *offset) {
+    const int64_t n = job->nodes;
+    float row[GROUP][TILE];
+    const float *rows[GROUP];
+    int64_t inner = 0;
+    for (int64_t l = 0; l < 2 * (levels + 2); l++) s->stack[l] = (vwide){0};
+    offset[0] = offset[1] = (vwide){0};
+    for (int r = 0; r < GROUP; r++) rows[r] = row[r];
+    for (int64_t start = (n - 1) / TILE * TILE; start >= 0; start -= TILE) {
+        const int64_t width = start + TILE < n ? TILE : n - start;
+        for (int r = 0; r < GROUP; r++)
+            for (int64_t i = 0; i < width; i += LANES) {
+                vfloat v, mask;
+                if (i + LANES <= width) {
+                    load(x[r] + start + i, &v);
+                    load(s->only_leaves + start + i, &mask);
+                } else {
+                    load_tail(x[r] + start + i, width - i, 0, &v);
+                    load_tail(s->only_leaves + start + i, width - i, 0, &mask);
+                }
+                v = v + mask - top[r];
+                exponential(&v);
+                store(row[r] + i, &v);
+            }
+        to_cells(rows, 0, width, s->cell + start);
+        for (int64_t c = width - 1; c >= 0; c--) {
+            const int64_t v = start + c;
+            vwide *here = s->stack + 2 * job->level[v];
+            const int leaf = !is_inner(job->level, v, n);
+            vwide sum[2];
+            if (leaf) widen_halves(&s->cell[v], sum);
+            for (int h = 0; h < 2; h++) {
+                if (!leaf) {
+                    sum[h] = here[2 + h];
+                    here[2 + h] = (vwide){0};
+                    s->sum[2 * inner + h] = sum[h];
+                } else if (job->sample) {
+                    offset[h] += sum[h] * job->sample[v];
+                }
+                here[h] += sum[h];
+            }
+            inner += !leaf;
+        }
+    }
+}
+
+/* Every answer's worth: the best, or with `again` the most probable of those that are as good. */
+INLINE void look_at_all(const Job *job, int64_t inner, const vwide *inverse, int again, AnswerScratch *s, Best *best) {
+    const int64_t n = job->nodes;
+    const vlong size = (vlong){0} + INT64_MAX; /* all bits but the sign */
+    s->path[0] = s->path[1] = (vwide){0} + job->begin; /* S of the top, whose mass is 1 */
+    for (int64_t v = 0; v < n; v++) {
+        vwide *here = s->path + 2 * job->level[v];
+        const int leaf = !is_inner(job->level, v, n);
+        const double gain = job->gain[v], scale = job->factor * job->scale[v], inside = job->inside[v], own = job->constant[v];
+        const vwide node = (vwide){0} + (double)(job->order ? job->order[v] : v);
+        vwide below[2];
+        inner -= !leaf;
+        if (leaf) widen_halves(&s->cell[v], below);
+        for (int h = 0; h < 2; h++) {
+            const vwide mass = (leaf ? below[h] : s->sum[2 * inner + h]) * inverse[h];
+            const vwide path = here[h] + gain * mass, worth = path * scale + mass * inside + own;
+            Best *b = best + h;
+            here[2 + h] = path;
+            if (job->order && !leaf) continue;
+            if (again) {
+                const vlong better =
+                    (worth >= b->least) & ((mass > b->mass) | ((mass == b->mass) & (node < b->node)));
+                pick(&better, &mass, &b->mass);
+                pick(&better, &node, &b->node);
+            } else {
+                const vwide gap = (vwide)((vlong)(worth - b->worth) & size), most = (vwide)((vlong)b->worth & size);
+                const vlong better = worth > b->worth;
+                b->near |= (gap <= 2 * job->tie) | (gap <= 2 * job->tie * most);
+                pick(&better, &worth, &b->worth);
+                pick(&better, &mass, &b->mass);
+                pick(&better, &node, &b->node);
+            }
+        }
+    }
+}
+
+EVERY_CPU static void answer_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t n = job->nodes, levels = deepest(job->level, n), inner = count_inner(job);
+    AnswerScratch s = {.only_leaves = cells(n, sizeof(float)), .cell = cells(n, sizeof(v8)),
+                       .sum = cells(2 * inner, sizeof(vwide)), .stack = cells(2 * (levels + 2), sizeof(vwide)),
+                       .path = cells(2 * (levels + 2), sizeof(vwide))};
+    share->failed = !s.only_leaves || !s.cell || !s.sum || !s.stack || !s.path;
+    for (int64_t v = 0; v < n && !share->failed; v++)
+        s.only_leaves[v] = is_inner(job->level, v, n) ? -INFINITY : 0;
+    for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
+        const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
+        const float *x[GROUP];
+        float top[GROUP];
+        vwide offset[2], inverse[2];
+        Best best[2];
+        int64_t near = 0;
+        for (int r = 0; r < GROUP; r++) { /* a group that is not full repeats its first sample */
+            x[r] = r < count ? job->z + (b + r) * n : x[0];
+            top[r] = r < count ? largest_leaf(x[r], s.only_leaves, n) : top[0];
+        }
+        leaf_sums(job, x, top, levels, &s, offset);
+        for (int h = 0; h < 2; h++) {
+            inverse[h] = 1.0 / s.stack[h];
+            offset[h] *= inverse[h];
+            best[h] = (Best){.worth = (vwide){0} - INFINITY};
+        }
+        look_at_all(job, inner, inverse, 0, &s, best);
+        for (int r = 0; r < GROUP; r++) {
+            Best *half = best + r / 4;
+            const double size = fabs(half->worth[r % 4] + offset[r / 4][r % 4]);
+            half->least[r % 4] = half->worth[r % 4] - job->tie * (size > 1 ? size : 1);
+            near |= half->near[r % 4];
+        }
+        if (near) {
+            for (int h = 0; h < 2; h++) best[h].mass = (vwide){0} - 1.0;
+            look_at_all(job, inner, inverse, 1, &s, best);
+        }
+        for (int r = 0; r < count; r++) {
+            const Best *half = best + r / 4;
+            const int silent = top[r] == -INFINITY; /* no mass on the leaves */
+            job->answer[b + r] = silent ? -1 : (int64_t)half->node[r % 4];
+            job->answer_mass[b + r] = half->mass[r % 4];
+            job->worth[b + r] = half->worth[r % 4] + offset[r / 4][r % 4];
+        }
+    }
+    free(s.only_leaves), free(s.cell), free(s.sum), free(s.stack), free(s.path);
+}
