@@ -150,7 +150,7 @@ def test_classes_that_are_their_own_group_give_one_line_that_works() -> None:
         parse_hierarchy(text, "csv", columns=["group", "fruit"])
     (problem,) = caught.value.problems
     assert "'banana' is at two places: banana and banana / banana, and 4 more names likewise." in problem
-    assert "-o ids=level or -o ids=path" in problem
+    assert problem.endswith("On the command line: -o ids=merged or -o ids=level or -o ids=path.")
     h = parse_hierarchy(text, "csv", columns=["group", "fruit"], ids="level")
     assert "banana" in h.leaves
     indented = "".join(f"{fruit}\n  {fruit}\n" for fruit in ("banana", "kiwi", "lemon"))
@@ -159,6 +159,27 @@ def test_classes_that_are_their_own_group_give_one_line_that_works() -> None:
     (problem,) = caught.value.problems
     assert "So are 2 more. Give each its own name, or pass ids='path'" in problem
     assert problem.endswith("-o ids=merged makes one node of a class and the group of its name.")
+
+
+def test_a_class_with_the_name_of_a_group_of_several_cannot_be_merged_and_says_so() -> None:
+    text = "group,class\nmilk,milk\nmilk,oat milk\nrice,rice\nrice,basmati\navocado,avocado\n"
+    with pytest.raises(HierarchyError) as caught:
+        parse_hierarchy(text, "csv", columns=["group", "class"], ids="merged")
+    (problem,) = caught.value.problems
+    assert problem.startswith(
+        "text: Row 1 ends at 'milk', which has classes below it in other rows, and 1 more row likewise. A class must be a leaf."
+    )
+    assert problem.endswith(
+        'Give it another name than its group, or use ids="level". On the command line: -o ids=level.'
+    )
+    h = parse_hierarchy(text, "csv", columns=["group", "class"], ids="level")
+    assert {"milk", "rice", "avocado"} <= set(h.leaves)
+
+
+def test_a_child_without_a_parent_is_at_the_top() -> None:
+    h = parse_hierarchy("parent,child\nfruit,apple\nfruit,pear\n,avocado\n", "csv")
+    assert h.path("avocado") == ("avocado",)
+    assert set(h.leaves) == {"apple", "pear", "avocado"}
 
 
 def test_classes_that_are_their_own_group_become_one_node() -> None:

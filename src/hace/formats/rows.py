@@ -135,7 +135,8 @@ def draft_of_paths(source: SourceText, rows: Rows, levels: list[str], labelled: 
     source.problems.raise_broken()
     found = edges_of_paths(paths, ids, levels)
     for problem in found.problems:
-        remedy = " On the command line: -o ids=level or -o ids=path." if "use ids=" in problem else ""
+        offered = [f"-o ids={way}" for way in ("merged", "level", "path") if f'ids="{way}"' in problem]
+        remedy = f" On the command line: {' or '.join(offered)}." if offered else ""
         source.problems.unfit(None, problem + remedy)
     source.problems.raise_any()
     depth = max(map(len, paths), default=0)

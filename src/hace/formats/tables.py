@@ -235,11 +235,15 @@ def _paths(source: SourceText, table: _Table, levels: list[str], label: str | No
 
 
 def _edges(source: SourceText, rows: Rows) -> Draft:
+    """Columns parent and child; a child without a parent is at the top."""
     first_line: dict[tuple[str, str], int] = {}
+    tops: list[str] = []
     for line, (parent, child) in rows:
-        if _both(source, line, parent, child):
+        if child and not parent:
+            tops.append(child)
+        elif _both(source, line, parent, child):
             take_edge(parent, child, line, first_line, source.problems)
-    return Draft(edges=list(first_line))
+    return Draft(edges=list(first_line), nodes=tops)
 
 
 def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:

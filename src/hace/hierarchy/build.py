@@ -191,12 +191,14 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     trie = _Trie()
     ends = {trie.add(row): number for row, number in rows.items()}
     inner = set(trie.parent)
-    for place, number in ends.items():
-        if place in inner:
-            problems.append(
-                f"Row {number} ends at {trie.name[place]!r}, which has classes below it in other rows. "
-                "A class must be a leaf."
-            )
+    above = [(number, trie.name[place]) for place, number in ends.items() if place in inner]
+    if above:
+        others = f", and {_likewise(len(above) - 1, 'row')}" if len(above) > 1 else ""
+        remedy = ' Give it another name than its group, or use ids="level".' if ids == "merged" else ""
+        problems.append(
+            f"Row {above[0][0]} ends at {above[0][1]!r}, which has classes below it in other rows{others}. "
+            f"A class must be a leaf.{remedy}"
+        )
     index: dict[str, int] = {}
     flat: list[int] = []
     at: list[int] = []  # index of the id that each place got
@@ -214,7 +216,7 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     if repeated:
         key, places = next(iter(repeated.items()))
         where = " and ".join(" / ".join(trie.path(p)) for p in places)
-        others = f", and {len(repeated) - 1:,} more names likewise" if len(repeated) > 1 else ""
+        others = f", and {_likewise(len(repeated) - 1, 'name')}" if len(repeated) > 1 else ""
         remedy = _MERGE if trie.parent[places[1]] == places[0] and ids == "name" else ""
         problems.append(
             f"{key!r} is at two places: {where}{others}. Give them different names{_OTHER_IDS[ids]}.{remedy}"
@@ -222,6 +224,10 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     known = list(index)
     names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}
     return PathTable(known, _pairs(flat), names, levels, problems)
+
+
+def _likewise(count: int, what: str) -> str:
+    return f"{count:,} more {what}{'' if count == 1 else 's'} likewise"
 
 
 class _Trie:
