@@ -132,7 +132,11 @@ def summary_table(
             columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))
     columns.append(("tried", [Entry(arrays.choices[m].budget) for m in methods]))
     columns.append(("chosen", [Entry(arrays.choices[m].settings) for m in methods]))
-    columns.append(("seeds", [Entry(_seeds(arrays, m)) for m in methods]))
+    seeds = [_seeds(arrays, m) for m in methods]
+    if len(set(seeds)) > 1:
+        columns.append(("seeds", [Entry(count) for count in seeds]))
+    else:  # as usual: the title has room for it
+        title += f", {seeds[0]} {'seed' if seeds[0] == '1' else 'seeds'}"
     filled = [(head, column) for head, column in columns if any(entry.text for entry in column)]
     rows = tuple(zip(*(column for _, column in filled), strict=True))
     return ReportTable("summary", title, (tuple(head for head, _ in filled),), rows)
