@@ -167,7 +167,10 @@ def _text_lines(
     row: Sequence[str], columns: Sequence[int], widths: Sequence[int], stub: int
 ) -> Iterator[str]:
     """Some columns of a row; names that are too long go on in further lines."""
-    wrapped = [textwrap.wrap(row[c], widths[c]) or [""] if c < stub else [row[c]] for c in columns]
+    wrapped = [
+        textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""] if c < stub else [row[c]]
+        for c in columns
+    ]
     for texts in itertools.zip_longest(*wrapped, fillvalue=""):
         yield "  ".join(
             t.ljust(widths[c]) if c < stub else t.rjust(widths[c])
