@@ -21,7 +21,7 @@ from mkdocs.structure.files import File, Files
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
 MATH = ".. math::"
-STUDY = ["demo", "--only", "method=sce,hace", "--rates", "4,16", "--widen", "0"]
+STUDY = ["demo", "--only", "method=sce,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
 
 
 class MathParagraphs(Preprocessor):
