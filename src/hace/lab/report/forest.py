@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from statistics import median
 
 from hace.lab.report.arenas import HEADLINES, Arena, Metric, method_title
 from hace.lab.report.aspects import Aspect, Finding, aspects, certainties, other_rule
@@ -85,8 +88,8 @@ class Forest:
         way = "more" if self.aspect.metric.higher else "less"
         return (
             f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95 % "
-            f"intervals, paired over seeds and test samples, faint where they include 0. Clear: it remains after "
-            f"Holm's correction for all {len(self.rows)} comparisons. Candidates: settings tried per seed."
+            f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
+            f"it remains after Holm's correction for all {len(self.rows)} comparisons. Candidates: settings tried per seed."
         )
 
 
@@ -126,18 +129,27 @@ def _rows(results: Results, arena: Arena, aspect: Aspect) -> tuple[ForestRow, ..
     return tuple(rows)
 
 
+def limits(intervals: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """The ends of the axis: of all intervals and 0, but for a few that are far off and would squeeze the others.
+
+    Example:
+        >>> limits([(-1.0, 0.0, 1.0)] * 9 + [(-90.0, -80.0, -70.0)])
+        (-6.35, 1.35)
+    """
+    ends = [x for interval in intervals for x in interval if x == x]
+    far = (6 * median(abs(x) for x in ends) if ends else 0.0) or inf
+    low, high = max(min([*ends, 0.0]), -far), min(max([*ends, 0.0]), far)
+    margin = 0.05 * (high - low) or 1.0
+    return round(low - margin, 6), round(high + margin, 6)
+
+
 def to_forest_html(plot: Forest) -> str:
     """The plot as a table; its drawing is hidden from screen readers, which have the numbers."""
     e = html.escape
-    ends = [
-        x for r in plot.rows for x in (r.finding.gap.low, r.finding.gap.high, r.finding.gap.value) if x == x
-    ]
-    low, high = min([*ends, 0.0]), max([*ends, 0.0])
-    margin = 0.04 * (high - low) or 1.0
-    low, high = low - margin, high + margin
+    low, high = limits([(r.finding.gap.low, r.finding.gap.value, r.finding.gap.high) for r in plot.rows])
 
     def at(x: float) -> float:
-        return round(100 * (x - low) / (high - low), 2)
+        return round(100 * min(max((x - low) / (high - low), 0.0), 1.0), 2)
 
     title = plot.title[0].upper() + plot.title[1:]
     zero = f"{method_title(plot.reference)} {plot.aspect.value(plot.value)}"
@@ -162,7 +174,8 @@ def to_forest_html(plot: Forest) -> str:
                 ("first" if r.method == plot.first else "", "faint" if r.finding.certainty == "open" else ""),
             )
         )
-        drawn = f'<s style="left:{at(0)}%"></s>{line}<i class="dot" style="left:{at(gap.value)}%"></i>'
+        dot = "dot" if low <= gap.value <= high else "dot beyond"
+        drawn = f'<s style="left:{at(0)}%"></s>{line}<i class="{dot}" style="left:{at(gap.value)}%"></i>'
         lines += [
             f'<tr class="{look}"><th scope="row">{e(method_title(r.method))}</th>',
             f'<td class="plot" aria-hidden="true">{drawn}</td>',
