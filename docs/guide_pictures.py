@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, SoftLabelLoss
 from hace.data import synthetic_images
@@ -131,6 +132,32 @@ def coarse_labels() -> Figure:
     return figure
 
 
+def segments() -> Figure:
+    """How a label's path cuts a row of logits: nested ranges above the columns, one factor per segment below."""
+    figure, axes = plt.subplots(figsize=(8.2, 3.2))
+    ranges = [  # first and last column, what the node is, and its sum
+        (0, 11, "root, $b_2$", "$S_2$: all terms", GREY),
+        (1, 7, "node 1, $b_1$", "$S_1 = S_0$ + terms of 1–4, 6, 7", TEAL),
+        (5, 5, "the label, node 5, $b_0$", "$S_0$: its own term", RED),
+    ]
+    colour = {column: c for low, high, _, _, c in ranges for column in range(low, high + 1)}
+    for column, c in colour.items():
+        axes.add_patch(Rectangle((column, 0), 0.94, 0.8, fc=c, alpha=0.25, ec="none"))
+        axes.text(column + 0.47, 0.4, str(column), ha="center", va="center", color=INK)
+    for row, (low, high, node, total, c) in enumerate(ranges):
+        y = 3.5 - row
+        axes.plot([low, low, high + 0.94, high + 0.94], [y - 0.18, y, y, y - 0.18], color=c, lw=2)
+        axes.text(low, y + 0.08, node, ha="left", va="bottom", color=INK, fontsize=9)
+        axes.text(12.3, y, total, ha="left", va="center", color=INK, fontsize=9)
+    for low, high, r in ((0, 0, 2), (1, 4, 1), (5, 5, 0), (6, 7, 1), (8, 11, 2)):
+        axes.text((low + high + 0.94) / 2, -0.2, f"$g_{r}$", ha="center", va="top", color=INK)
+    axes.text(12.3, 0.4, "columns of one row", va="center", color=INK, fontsize=9)
+    axes.text(12.3, -0.2, "factor of each segment", va="top", color=INK, fontsize=9)
+    axes.set(xlim=(-0.1, 17.2), ylim=(-0.7, 4.1))
+    axes.axis("off")
+    return figure
+
+
 def speed() -> Figure:
     """The table of the page as a plot: cost relative to cross-entropy, by the number of nodes."""
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
@@ -199,7 +226,7 @@ def gains() -> Figure:
 
 
 PICTURES: dict[str, Callable[[], Figure | None]] = {
-    f.__name__: f for f in (shop, animals, targets, threshold, coarse_labels, speed, painted, gains)
+    f.__name__: f for f in (shop, animals, targets, threshold, coarse_labels, segments, speed, painted, gains)
 }
 
 

@@ -12,6 +12,7 @@ import torch
 
 import hace
 from hace.losses import kernels
+from hace.losses.base import HierarchicalLoss
 from tests.hierarchies import KINDS, random_plain
 from tests.loss_cases import CASES
 
@@ -53,7 +54,20 @@ def run_case(case: str, kind: str, size: int, rows: int, form: int) -> bool:
         loss(z, target).backward()
         loss(z, torch.rand(rows, loss.num_labels)).backward()
         loss.node_log_probs(z.detach())
+        decide(loss, z.detach())
     return True
+
+
+def decide(loss: HierarchicalLoss, z: torch.Tensor) -> None:
+    """The answers of least cost, of classes and of any nodes, where the scores are allowed."""
+    h = loss.hierarchy
+    usable = z[(z.amax(dim=1) < torch.inf) & ~z.isnan().any(dim=1)]  # the rest is refused
+    if not h.is_tree or not len(usable):
+        return
+    q = loss.node_log_probs(usable)
+    q = q[q[:, torch.tensor(h.leaf_nodes)].amax(dim=1) > -torch.inf]
+    for candidates in ("leaves", "nodes"):
+        hace.predict(q, h, "cost", candidates=candidates, kind="node_log_probs")
 
 
 def main() -> None:

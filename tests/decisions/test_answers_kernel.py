@@ -1,4 +1,4 @@
-"""The compiled search for the best answer against the one in plain PyTorch, and the blocks that rank wide rows."""
+"""The compiled search for the best answer against the one in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from hace import DataError, predict
-from hace.decisions.scores import rank_leaves
 from hace.hierarchy.index import leaf_ranges
 from hace.losses import kernels
 from tests.hierarchies import ANIMALS, NAMED, random_plain
@@ -68,14 +67,3 @@ def test_a_sample_without_mass_on_the_leaves_is_refused() -> None:
     z[4, torch.tensor(h.leaf_nodes)] = -torch.inf
     with pytest.raises(DataError, match=r"some mass on the leaves.* the first is row 4"):
         predict(z, h, "cost", outputs="nodes")
-
-
-@pytest.mark.parametrize("values", [3, 1000, 10**9])
-def test_wide_rows_are_ranked_by_blocks(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hace.decisions.scores._RANKED", 4)
-    draw = torch.Generator().manual_seed(values)
-    z = torch.randint(values, (50, 107), generator=draw).double()
-    z[:, 100:] += values // 2  # columns after the last whole block count, too
-    whole = z.sort(dim=1, descending=True, stable=True).indices
-    for k in (1, 5):
-        assert torch.equal(rank_leaves(z, k), whole[:, :k])

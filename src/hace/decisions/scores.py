@@ -18,7 +18,6 @@ from hace.losses.head import node_log_probs
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 
-_RANKED = 64  # scores of a block, of which only the greatest is looked at first
 _BLOCK = 1 << 21  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
@@ -140,36 +139,19 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     return leaf_scores(log_q, hierarchy, "node_log_probs", "nodes").log_softmax(dim=1)
 
 
-def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """(B, k) the k greatest scores, best first, and their columns; which of equal ones is open.
-
-    Wide rows are cut into blocks. The k blocks of the greatest maxima hold the k greatest scores, so that most of a row is
-    read once and never sorted.
-    """
-    n = scores.shape[1]
-    blocks = n // _RANKED
-    if blocks < 4 * k:
-        return tuple(scores.topk(k, dim=1))  # type: ignore[return-value]
-    whole = scores[:, : blocks * _RANKED].unflatten(1, (blocks, _RANKED))
-    chosen = whole.amax(dim=2).topk(k, dim=1, sorted=False).indices
-    columns = (chosen[:, :, None] * _RANKED + torch.arange(_RANKED, device=scores.device)).flatten(1)
-    rest = torch.arange(blocks * _RANKED, n, device=scores.device).expand(len(scores), -1)
-    columns = torch.cat([columns, rest], dim=1)
-    values, places = scores.gather(1, columns).topk(k, dim=1)
-    return values, columns.gather(1, places)
-
-
 def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
     n = log_p.shape[1]
     if not 1 <= k <= n:
         raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
-    values, labels = _candidates(log_p, min(k + 1, n))
+    values, labels = log_p.topk(min(k + 1, n), dim=1)
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
-    # topk leaves the order of equal scores open: sort by label, then stably by score.
-    labels, order = labels[:, :k].sort(dim=1)
-    best = values[:, :k].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-    labels = labels.gather(1, best)
+    values, labels = values[:, :k], labels[:, :k]
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
+    if len(tied):  # topk leaves the order of equal scores open: sort by label, then stably by score
+        named, order = labels[tied].sort(dim=1)
+        best = values[tied].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        labels[tied] = named.gather(1, best)
     if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
         whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
         labels[split] = whole[:, :k]

@@ -40,10 +40,14 @@ class Confusion:
     by_level: IntArray
     meeting: IntArray
 
-    def pair_columns(self) -> dict[str, list]:
-        """The pairs as a table: truth, answer, their names, count, share of mistakes, the LCA and its level."""
+    def pair_columns(self, most: int | None = None) -> dict[str, list]:
+        """The pairs as a table: truth, answer, their names, count, share of mistakes, the LCA and its level.
+
+        Args:
+            most: how many pairs, the most frequent first. Default: all.
+        """
         h = self.hierarchy
-        truth, answer, count = self.pairs.T
+        truth, answer, count = self.pairs[:most].T
         lca = relations(h).lca(answer, truth)
         return {
             "truth": _ids(h, truth),

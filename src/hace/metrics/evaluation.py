@@ -201,9 +201,10 @@ class Evaluation:
                 title = names[level] if names else f"depth {level}"
                 lines.append(f"  {title:<24}  {count:>8,}  {count / c.mistakes:7.1%}")
         lines += ["", "most frequent mistakes"]
-        table = c.pair_columns()
-        rows = zip(table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True)
-        for truth, answer, count, lca in list(rows)[:PAIRS_SHOWN]:
+        table = c.pair_columns(PAIRS_SHOWN)
+        for truth, answer, count, lca in zip(
+            table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True
+        ):
             meet = "the root" if lca is None else _title(self.hierarchy, lca)
             lines.append(f"  {count:>5} x  {truth} taken for {answer or 'no answer'} (meet at {meet})")
         return lines

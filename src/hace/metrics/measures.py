@@ -97,9 +97,7 @@ def distance_measure(hierarchy: Hierarchy, k: int = 1, distance: str = "lca_heig
 def _distance_at(batch: MetricBatch, k: int, distance: str) -> Ratios:
     if k == 1:
         return mean_of(batch.distance(distance))
-    ranking = batch.ranking(k)
-    truth = np.broadcast_to(batch.truth[:, None], ranking.shape)
-    far = batch.relations.distance(ranking.ravel(), truth.ravel(), distance).reshape(ranking.shape)
+    far = batch.ranked_distances(k, distance)
     total = far.sum(axis=1, keepdims=True).astype(np.float64)
     return total, np.full_like(total, k)
 

@@ -72,6 +72,7 @@ class MetricBatch:
         self._confidence = confidence
         self._ranking: IntArray | None = None
         self._distances: dict[str, IntArray] = {}
+        self._ranked_distances: dict[str, IntArray] = {}
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -178,9 +179,23 @@ class MetricBatch:
 
     def distance(self, distance: str) -> IntArray:
         """(B,) named distance from each answer to its truth."""
+        if self._answers is None:
+            return self.ranked_distances(1, distance)[:, 0]
         if distance not in self._distances:
             self._distances[distance] = self.relations.distance(self.answers, self.truth, distance)
         return self._distances[distance]
+
+    def ranked_distances(self, k: int, distance: str) -> IntArray:
+        """(B, k) named distance from each of the best leaves to the truth."""
+        known = self._ranked_distances.get(distance)
+        if known is None or known.shape[1] < k:
+            self.ranking(k)
+            assert self._ranking is not None
+            ranking = self._ranking  # at least as long: the next to ask may want more
+            truth = np.broadcast_to(self.truth[:, None], ranking.shape)
+            far = self.relations.distance(ranking.ravel(), truth.ravel(), distance)
+            self._ranked_distances[distance] = known = far.reshape(ranking.shape)
+        return known[:, :k]
 
 
 @derived

@@ -74,7 +74,7 @@ def _mistakes(e: Evaluation) -> str:
     if len(e.level_titles) > 1:
         stay = (_within(e) * len(e.samples) - (len(e.samples) - e.mistakes)) / e.mistakes
         text += f"; {100 * stay:.0f} % stay within the right {e.level_titles[-2]}"
-    table = e.confusion.pair_columns()
+    table = e.confusion.pair_columns(1)
     truth, answer, count = (table[key][0] for key in ("truth_name", "answer_name", "count"))
     return f"{text}. Most frequent: {truth} taken for {answer or 'nothing'} ({count:,})."
 
