@@ -405,6 +405,7 @@ def test_labels_that_could_be_positions_or_ids(folder: Path, capsys: pytest.Capt
 
 def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'huskey'. Did you mean 'husky'?" in refused(capsys, "--subset", "huskey")
+    assert "'dgo'. Did you mean 'dog'?" in refused(capsys, "--subset", "dgo")  # inner nodes too
     assert "subset must name at least one class" in refused(capsys, "--subset", ",")
     assert "--threshold must be a number" in refused(capsys, "--threshold", "high")
     assert "levels 1 to 2. Got 3" in refused(capsys, "--threshold", "0.1,0.2,0.3")

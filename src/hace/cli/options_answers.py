@@ -84,6 +84,6 @@ def subset_of(text: str, h: Hierarchy) -> list[str]:
     if unknown and not is_file(text):
         raise DataError(
             f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
-            f"{unknown[0]!r}.{nearest(unknown[0], h.leaves)}"
+            f"{unknown[0]!r}.{nearest(unknown[0], known_names(h))}"
         )
     return subset_leaves(h, subset_ids(words, h))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -127,7 +128,10 @@ def run(args: argparse.Namespace) -> None:
         settings=numbers(pairs(args.set, "--set")),
     )
     tally = do_study(find_presets(args.preset, studies()), choices, args)
-    if tally is not None and tally.sum("failed"):
+    if tally is None:
+        return
+    print(f"Its page: hace report {shlex.quote(str(args.out))}", file=sys.stderr)
+    if tally.sum("failed"):
         sys.exit(1)
 
 

@@ -66,7 +66,8 @@ class Induced(Pairs):
     ) -> Hierarchy:
         """A hierarchy from features: agglomerative clustering of the classes' means.
 
-        Give training samples only: a tree made with test samples has seen the answers.
+        Give training samples only: a tree made with test samples has seen the answers. All pairs of classes are compared, so
+        time and memory grow with the square of their number: 20,000 classes of 256 features take about a minute and 3.3 GB.
 
         Args:
             x: (M, d) features.

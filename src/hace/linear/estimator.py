@@ -16,7 +16,6 @@ from hace.linear.class_weights import class_weighted
 from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
 from hace.linear.fit import converged_head, fit_heads
 from hace.linear.labelled_features import LabelledFeatures, as_weights
-from hace.linear.saved_classifier import SavedClassifier
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.checks import check_choice
@@ -31,6 +30,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 
     from hace.linear.answers import Answers
+    from hace.linear.saved_classifier import SavedClassifier
 except ImportError as error:
     raise ConfigError(
         'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'

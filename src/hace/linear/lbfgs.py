@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from hace.linear.labelled_features import LabelledFeatures
 from hace.linear.trials import FittedHead, Optimization
 from hace.losses.base import HierarchicalLoss
 from hace.losses.head import Head
+from hace.losses.path_sums import PathSums
 
 _ENTRIES = 1 << 22  # logits held at once
 _SAMPLES = 4096  # samples at once where the logits of a batch are never held whole
@@ -97,7 +99,7 @@ class _Objective:
         self, rows: LabelledFeatures, loss: HierarchicalLoss, weight_decay: float, bias: bool
     ) -> None:
         self._rows, self._decay, self._bias = rows, weight_decay, bias
-        self._sums = loss if loss.head.outputs == "paths" else None
+        self._sums = None if loss.head.path_sums is None else _path_sums(loss.head.path_sums)
         self._loss = loss if self._sums is None else _behind_path_sums(loss)
         self._columns, self._width = rows.shape_of(loss)
         share = sample_shares(loss, rows.target, rows.weight)
@@ -110,17 +112,15 @@ class _Objective:
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         head = torch.from_numpy(flat).view(self._width + 1, self._columns)
-        with torch.enable_grad():
-            source = head.detach().requires_grad_()
-            layer = source if self._sums is None else self._sums.head.leaf_logits(source)  # (d + 1, C)
-        used = layer.detach().to(self._rows.like)
+        layer = head if self._sums is None else _times(head, self._sums.T)  # (d + 1, C)
+        used = layer.to(self._rows.like)
         value, slope = 0.0, torch.zeros_like(layer)
         for part in self._parts:
             each, weight_slope, bias_slope = self._part(used, part)
             value += each
             slope[:-1] += weight_slope
             slope[-1] += bias_slope if self._bias else 0.0
-        gradient = slope if self._sums is None else torch.autograd.grad(layer, source, slope)[0]
+        gradient = slope if self._sums is None else _times(slope, self._sums)
         gradient[:-1] += self._decay * head[:-1]
         penalty = self._decay / 2 * float((head[:-1] * head[:-1]).sum())
         return value + penalty, gradient.numpy().ravel()
@@ -143,6 +143,22 @@ class _Objective:
 
     def _weighted(self, each: Tensor, part: slice) -> Tensor:
         return each if self._weight is None else each * self._weight[part]
+
+
+def _path_sums(sums: PathSums) -> Any:
+    """(n, N) sparse: each class's logit from the outputs of all nodes."""
+    from scipy.sparse import csr_matrix
+
+    h = sums.hierarchy
+    ancestor, descendant = h.reachability()  # each node with itself among them
+    ends = h.labels[descendant] >= 0
+    share = sums.factor.numpy()[ancestor[ends]]
+    return csr_matrix((share, (h.labels[descendant[ends]], ancestor[ends])), (h.num_leaves, h.num_nodes))
+
+
+def _times(dense: Tensor, sparse: Any) -> Tensor:
+    """The product of a dense and a sparse matrix, as a tensor."""
+    return torch.from_numpy(np.ascontiguousarray((sparse.T @ dense.numpy().T).T))
 
 
 def _behind_path_sums(loss: HierarchicalLoss) -> HierarchicalLoss:

@@ -226,7 +226,9 @@ def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None
 
 def test_a_study_is_done_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(small(tmp_path)) == 0
-    assert "3 of 3 runs are done" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "3 of 3 runs are done" in out
+    assert "Its page: hace report " in err
     times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("study/**/*") if p.name != ".lock"}
     assert main(small(tmp_path)) == 0
     assert {p: p.stat().st_mtime_ns for p in times} == times
