@@ -139,8 +139,8 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
         return f"{said} On test samples {_points(gap.interval)} against {method_title(reference)}."
     known = results.choices[arena][reference].settings
     return (
-        f"{method_title(reference)}{f' ({known})' if known else ''}: no method is shown to be better. The best of {len(held)} "
-        f"on held-out samples, {title}, has {_points(gap.interval)} on test samples."
+        f"{method_title(reference)}{f' ({known})' if known else ''}: the best of {len(held)} on held-out samples, {title}, is "
+        f"not shown to be better, {_points(gap.interval)} on test samples."
     )
 
 
