@@ -89,6 +89,19 @@ def test_labels_above_the_leaves_are_trained_as_nodes() -> None:
         make_task(source, ProbeConfig(data=DataConfig(shuffle=1)))
 
 
+def test_held_out_samples_are_known_to_a_leaf() -> None:
+    """Whether the best class is right cannot be told from a coarse label, which trains instead."""
+    config = DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})
+    source = load_source(config)
+    task = make_task(source, ProbeConfig(data=config, validation=0.4))
+    assert task.val is not None
+    assert 0 < len(task.val) == len(task.val.leaf_only())
+    whole = source.dataset["train"]
+    assert len(task.train) + len(task.val) == len(whole)
+    labels = source.dataset.hierarchy.labels
+    assert (labels[task.train.nodes] < 0).sum() == (labels[whole.nodes] < 0).sum() > 0
+
+
 def test_nothing_to_hold_out(source: Source[Features]) -> None:
     with pytest.raises(DataError, match="holds out none"):
         make_task(source, ProbeConfig(validation=0.01))

@@ -103,7 +103,8 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
-    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others.
+    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and labels at
+    leaves.
 
     Raises:
         DataError: There is no such split, nothing is left to train on, or labels above the leaves meet another
@@ -126,6 +127,11 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
     if isinstance(config.validation, float) and config.validation:
         pool = train
         kept, held = held_out(2 * true + (known == true), config.validation, config.seed)
+        fine = (
+            data.hierarchy.labels[true[held]] >= 0
+        )  # a coarse label cannot tell whether the best class is right
+        if not fine.all():
+            kept, held = np.sort(np.concatenate([kept, held[~fine]])), held[fine]
         if not len(held):
             raise DataError(
                 f"validation={config.validation} of {len(pool)} training samples holds out none: every class has too few. "
