@@ -52,7 +52,7 @@ def agree(shown: str, printed: str) -> bool:
     """Whether an output is what a page shows, spaces aside.
 
     Example:
-        >>> agree("top-1  0.712\\n...", "top-1 0.713\\nand more"), agree("0.71", "0.81"), agree("1.0 dog", "1.0 cat")
+        >>> agree("top-1  0.712\\n...", "top-1 0.713\\nand more"), agree("+0.010", "-0.010"), agree("1.0 dog", "1.0 cat")
         (True, False, False)
     """
     pattern, numbers, last = "", [], 0
@@ -62,13 +62,14 @@ def agree(shown: str, printed: str) -> bool:
             pattern += ".*?"
         elif part[2]:
             pattern += r"([+-]?\d+\.\d+)"
-            numbers.append(float(part[2]))
+            numbers.append(part[2])
         else:
             pattern += r"\s+"
         last = part.end()
     found = re.fullmatch(pattern + re.escape(shown.strip()[last:]), printed.strip(), re.DOTALL)
     return found is not None and all(
-        abs(float(text) - number) <= NEAR * max(1.0, abs(number))
+        abs(float(text) - float(number))
+        <= NEAR * abs(float(number)) + 0.5 * 10.0 ** -len(number.partition(".")[2])
         for text, number in zip(found.groups(), numbers, strict=True)
     )
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hace import DataError, predict
+from hace.decisions.costs import least_cost
 from hace.hierarchy.index import leaf_ranges
 from hace.losses import kernels
 from tests.hierarchies import ANIMALS, NAMED, random_plain
@@ -67,3 +68,12 @@ def test_a_sample_without_mass_on_the_leaves_is_refused() -> None:
     z[4, torch.tensor(h.leaf_nodes)] = -torch.inf
     with pytest.raises(DataError, match=r"some mass on the leaves.* the first is row 4"):
         predict(z, h, "cost", outputs="nodes")
+
+
+@needs_kernel
+def test_a_score_that_is_no_number_is_refused() -> None:
+    h = ANIMALS.build()
+    q = torch.zeros(9, h.num_nodes)
+    q[4, h.leaf_nodes[0]] = torch.nan
+    with pytest.raises(DataError, match=r"the first is row 4"):
+        least_cost(q, h)

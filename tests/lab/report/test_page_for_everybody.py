@@ -89,8 +89,7 @@ def test_a_link_leads_to_a_place_with_the_same_tree(opened: Any, page: Path) -> 
     opened.get(f"{page.as_uri()}#place=1&node=owl")
     assert (shown(opened), place(opened)) == ("owl", "1")
     opened.find_element("css selector", "#below button").click()
-    owl = shown(opened)
-    assert (owl, place(opened)) != ("owl", "1")
+    assert shown(opened) != "owl"
     assert place(opened) == "1"
     assert "#place=1&node=" in opened.current_url
     opened.back()
@@ -156,10 +155,8 @@ def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
         "window.reached = new Set(); document.addEventListener('focusin', (e) => window.reached.add(e.target));"
         f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled).length'
     )
-    body = opened.find_element("css selector", "body")
     for _ in range(wanted + 5):
-        body = opened.switch_to.active_element
-        body.send_keys(Keys.TAB)
+        opened.switch_to.active_element.send_keys(Keys.TAB)
     missed = opened.execute_script(
         f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled && '
         "!window.reached.has(e)).map((e) => e.outerHTML.slice(0, 90))"
@@ -188,7 +185,7 @@ def test_no_serious_barrier(opened: Any, scheme: str) -> None:
     assert serious == []
 
 
-def test_it_is_small_and_prints_on_few_pages(opened: Any, page: Path, tmp_path: Path) -> None:
+def test_it_is_small_and_prints_on_few_pages(opened: Any, page: Path) -> None:
     assert page.stat().st_size < 2e6
     made = opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
     pages = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))

@@ -116,8 +116,7 @@ class Choice:
 
         In the paper's protocol these are runs judged on the test set.
         """
-        chosen = self.candidates and self.arena.protocol != "single"
-        return _range(sorted(self.candidates)) if chosen else ""
+        return budget_of([self])
 
     @property
     def edge(self) -> str:
@@ -242,6 +241,12 @@ def shown(key: str) -> str:
     if key in DATASETS and DATASETS[key].official:
         return DATASETS[key].title
     return "DINOv2-Large" if key == DINOV2 else key
+
+
+def budget_of(choices: Iterable[Choice]) -> str:
+    """How many candidates the seeds of several choices had, from the fewest to the most."""
+    counts = sorted(n for c in choices if c.arena.protocol != "single" for n in c.candidates)
+    return _range(counts) if counts else ""
 
 
 def _range(values: Sequence[float]) -> str:

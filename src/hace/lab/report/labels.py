@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hace.errors import ConfigError
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, may_be_used, method_title, shown
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, budget_of, may_be_used, method_title, shown
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores
@@ -220,14 +220,11 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
         entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
         columns.append(with_marks(entries, [s.value for s in scores], metric))
-    tried = {
-        m: [c[m].budget for arena in question.arenas if m in (c := results.choices[arena])] for m in methods
-    }
     rows = tuple(
         (
             Entry(method_title(m)),
             *(column[i] for column in columns),
-            Entry(" or ".join(dict.fromkeys(tried[m]))),
+            Entry(budget_of(c[m] for arena in question.arenas if m in (c := results.choices[arena]))),
         )
         for i, m in enumerate(methods)
     )

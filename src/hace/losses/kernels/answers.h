@@ -155,7 +155,7 @@ EVERY_CPU static void answer_rows(Share *share) {
         for (int h = 0; h < 2; h++) {
             inverse[h] = 1.0 / s.stack[h];
             offset[h] *= inverse[h];
-            best[h] = (Best){.worth = (vwide){0} - INFINITY};
+            best[h] = (Best){.worth = (vwide){0} - 1e300}; /* finite: an infinite one is near to everything */
         }
         look_at_all(job, inner, inverse, 0, &s, best);
         for (int r = 0; r < GROUP; r++) {
@@ -170,7 +170,8 @@ EVERY_CPU static void answer_rows(Share *share) {
         }
         for (int r = 0; r < count; r++) {
             const Best *half = best + r / 4;
-            const int silent = top[r] == -INFINITY; /* no mass on the leaves */
+            const double all = inverse[r / 4][r % 4]; /* NaN if a score is */
+            const int silent = top[r] == -INFINITY || all != all; /* no mass on the leaves, or none known */
             job->answer[b + r] = silent ? -1 : (int64_t)half->node[r % 4];
             job->answer_mass[b + r] = half->mass[r % 4];
             job->worth[b + r] = half->worth[r % 4] + offset[r / 4][r % 4];
