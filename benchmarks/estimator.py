@@ -14,8 +14,11 @@ The data are those of benchmarks/coarse_labels.py, all labels fine.
 
 from __future__ import annotations
 
-import argparse
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # NumPy and PyTorch read it when they are imported
+
+import argparse
 import statistics
 import sys
 import time
@@ -123,5 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

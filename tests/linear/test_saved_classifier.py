@@ -62,6 +62,41 @@ def test_what_is_saved_comes_back(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(back.predict_proba(X), clf.predict_proba(X), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, 7, 200], dtype=np.uint8),
+        np.array([1, 2, 3], dtype=np.float32),
+        np.array([1, 2, 2**63 + 5], dtype=np.uint64),
+    ],
+    ids=lambda labels: str(labels.dtype),
+)
+def test_labels_keep_their_dtype(labels: np.ndarray, tmp_path: Path) -> None:
+    clf = HACEClassifier(optimizer="sgd", epochs=1, random_state=0).fit(
+        X, labels[IRIS.target].astype(labels.dtype)
+    )
+    clf.save(tmp_path / "clf.safetensors")
+    back = HACEClassifier.load(tmp_path / "clf.safetensors")
+    assert back.classes_.dtype == back.predict(X).dtype == back._seen.dtype == labels.dtype
+    assert back.classes_.tolist() == clf.classes_.tolist()
+    assert not len(back.unseen_classes_)
+
+
+def test_files_of_flat_classifiers_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "clf.safetensors"
+    HACEClassifier().fit(X, IRIS.target).save(path)
+    told = {"kind": "i", "dtype": "<i8", "are": "ids", "values": [0, 1, 2]}
+    for values in ([2, 1, 0], [0, 1, 1]):
+        with pytest.raises(FormatError, match="values of classes must increase strictly"):
+            HACEClassifier.load(changed(path, {"classes": told | {"values": values}}))
+    with pytest.raises(FormatError, match="hierarchy must be the flat one"):
+        HACEClassifier.load(changed(path, {"classes": told | {"values": [0, 1, 3]}}))
+    with pytest.raises(FormatError, match=r"dtype of classes must be of kind 'i'. Got float32"):
+        HACEClassifier.load(changed(path, {"classes": told | {"dtype": "<f4"}}))
+    old = {key: value for key, value in told.items() if key != "dtype"}
+    assert HACEClassifier.load(changed(path, {"classes": old})).classes_.tolist() == [0, 1, 2]
+
+
 def test_calibration_names_of_features_and_batches_come_back(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=IRIS.feature_names)
     rows = np.random.default_rng(0).permutation(150)
@@ -123,6 +158,8 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
             ({}, {"coef": bad}, "coef must be finite"),
             ({}, {"coef": bad.astype(np.float32)}, "coef must be float64"),
             ({}, {"order": np.array([0, 1, 7])}, "order must hold labels from 0 to 2"),
+            ({}, {"order": np.array([0, 1, 1])}, "order must hold each label once"),
+            ({"history": json.loads("[" * 900 + "]" * 900)}, {}, "is damaged: its document nests too deep"),
             ({}, {"promised_nodes": np.array([9])}, "promised_nodes must be from 0 to 4"),
             ({}, {"promised_nodes": np.array([1])}, "'promised_log_probs' is missing"),
         ]

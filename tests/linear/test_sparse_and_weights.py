@@ -139,9 +139,62 @@ def test_bad_class_weights() -> None:
         ({"setossa": 1}, "Got 'setossa', which is not one. Did you mean 'setosa'"),
         ({"setosa": -1.0}, "class_weight must hold finite weights >= 0. Got -1.0 for 'setosa'."),
         ({"setosa": "2"}, "Got '2' for 'setosa'."),
+        (
+            {"setosa": 10**400},
+            "class_weight must hold finite weights >= 0. Got an integer beyond 1.8e+308 for",
+        ),
+        ({"setosa": 10**9999}, "Got an integer beyond 1.8e+308 for 'setosa'."),
+        (
+            np.array([1.0, 2.0, 3.0]),
+            "class_weight must be a dict of labels and weights, 'balanced' or None. Got array",
+        ),
+        (
+            dict.fromkeys(TREE.leaves, 0),
+            "class_weight must give some sample a weight above 0. Got {'setosa': 0,",
+        ),
     ):
         with pytest.raises(ConfigError) as caught:
             HACEClassifier(TREE, class_weight=weights).fit(X, NAMES)  # pyright: ignore[reportArgumentType]
         assert words in str(caught.value)
     with pytest.raises(ConfigError, match="class_weight must be a dict or None for partial_fit"):
         HACEClassifier(TREE, class_weight="balanced", optimizer="sgd").partial_fit(X, NAMES)
+    coarse = np.where(NAMES == "setosa", NAMES, "large")
+    huge = {"versicolor": 1e308, "virginica": 1e308}
+    with pytest.raises(
+        ConfigError, match=r"class_weight must give every sample a finite weight. Got \{'versicolor"
+    ):
+        HACEClassifier(TREE, class_weight=huge).fit(X, coarse)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_class_weights_last_from_call_to_call(optimizer: str) -> None:
+    def taught(**params: Any) -> HACEClassifier:
+        clf = HACEClassifier(TREE, optimizer=optimizer, random_state=0, **params)
+        for name in TREE.leaves * 3:  # one class in each call
+            clf.partial_fit(X[name == NAMES], NAMES[name == NAMES])
+        return clf
+
+    plain, even = (
+        taught(lr=0.1),
+        taught(lr=0.05, class_weight=dict.fromkeys(TREE.leaves, 2.0), weight_decay=2e-4),
+    )
+    heavy = taught(lr=0.1, class_weight={"versicolor": 10.0})
+    at = list(plain.classes_).index("versicolor")
+    assert heavy.predict_proba(X)[:, at].mean() > plain.predict_proba(X)[:, at].mean() + 0.05
+    assert even.weight_decay == 2 * plain.weight_decay
+    np.testing.assert_allclose(
+        even.coef_, plain.coef_, rtol=1e-4, atol=1e-6
+    )  # twice the weight, half the rate
+
+
+def test_a_call_of_classes_without_weight_changes_nothing() -> None:
+    setosa = NAMES == "setosa"
+    clf = HACEClassifier(TREE, optimizer="sgd", random_state=0, class_weight={"setosa": 0})
+    clf.partial_fit(X[setosa], NAMES[setosa])
+    assert not clf.coef_.any()
+    assert clf.predict(X).shape == (150,)
+    before = clf.partial_fit(X, NAMES).coef_.copy()
+    assert before.any()
+    np.testing.assert_array_equal(clf.partial_fit(X[setosa], NAMES[setosa]).coef_, before)
+    with pytest.raises(DataError, match="sample_weight must be"):
+        clf.partial_fit(X, NAMES, sample_weight=np.zeros(150))

@@ -48,6 +48,34 @@ def test_answers_above_the_leaves_and_none() -> None:
     assert AnswerMetric("precision", TREE)(TRUE, sure) == float(prf.precision)  # not the other way round
 
 
+def test_a_batch_without_any_answer() -> None:
+    for silent in ([None] * 4, np.array([None] * 4)):
+        assert hace.metrics.top_k_accuracy(silent, TRUE, TREE) == 0
+        assert AnswerMetric("accuracy", TREE)(TRUE, silent) == 0
+        assert AnswerMetric("recall", TREE)(TRUE, silent) == 0
+    with pytest.raises(DataError, match=r"target must hold ids of the hierarchy.*the first is None"):
+        hace.metrics.top_k_accuracy(SAID, [None] * 4, TREE)
+    numbered = Hierarchy.from_paths([("a", "1"), ("b", "2")])
+    assert AnswerMetric("accuracy", numbered)([1, 2, 1, 2], [1, None, 1, 1]) == 0.5
+    with pytest.raises(DataError, match=r"preds must hold numbers, or ids of nodes.*Got \[0, None\]"):
+        hace.metrics.top_k_accuracy([0, None], [0, 1], numbered)
+
+
+def test_ids_in_lists_of_lists() -> None:
+    paths = [["dog", "husky"], ["dog", "beagle"], ["pet cat", "cat"], ["dog", "husky"]]
+    assert hace.metrics.full_path_accuracy(paths, TRUE, TREE) == 0.75
+    with pytest.raises(DataError, match="target must have one dimension"):
+        hace.metrics.top_k_accuracy(SAID, paths, TREE)
+    with pytest.raises(DataError, match=r"the first is \['dog', 'husky'\] at position 0"):
+        hace.metrics.full_path_accuracy([*paths[:3], ["dog"]], TRUE, TREE)
+    for call in (
+        lambda: hace.metrics.top_k_accuracy(paths, TRUE, TREE),
+        lambda: AnswerMetric("f1", TREE)(TRUE, paths),
+    ):
+        with pytest.raises(DataError):
+            call()
+
+
 def test_unknown_ids_name_the_nearest() -> None:
     with pytest.raises(
         DataError, match=r"2 of 3 are not; the first is 'huskie' at position 1. Did you mean 'husky'"

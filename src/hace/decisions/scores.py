@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -42,7 +44,7 @@ def as_scores(
     """
     if kind not in SCORE_KINDS:
         raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r}.")
-    z = _tensor(scores)
+    z = as_tensor(scores, "scores")
     score_columns(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
     if not z.is_floating_point():
         raise DataError(f"scores must be floating-point numbers. Got {z.dtype}.")
@@ -239,7 +241,7 @@ def as_nodes(
         raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r}.")
     if holds_ids(labels):
         return _id_nodes(np.asarray(labels, dtype=object), hierarchy, what, abstain)
-    y = _tensor(labels).cpu()
+    y = as_tensor(labels, what).cpu()
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise DataError(f"{what} must hold integers. Got {y.dtype}.")
     y = y.long()
@@ -259,8 +261,8 @@ def holds_ids(labels: Any) -> bool:
     """Whether labels are ids of nodes: strings, and None for no answer.
 
     Example:
-        >>> holds_ids(["husky", None]), holds_ids(np.array([1, 2]))
-        (True, False)
+        >>> holds_ids(["husky", None]), holds_ids([None, None]), holds_ids(np.array([1, 2]))
+        (True, True, False)
     """
     if isinstance(labels, Tensor):
         return False
@@ -269,7 +271,12 @@ def holds_ids(labels: Any) -> bool:
         if values.dtype != object:
             return values.dtype.kind in "UT"
         labels = values.ravel()
-    return any(isinstance(label, str) for label in labels)
+    rows = (label for label in labels if isinstance(label, (list, tuple)))
+    return (
+        any(isinstance(label, str) for label in labels)
+        or any(map(holds_ids, rows))
+        or (len(labels) > 0 and all(label is None for label in labels))
+    )
 
 
 def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -> Tensor:
@@ -277,7 +284,8 @@ def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -
     index: dict[Any, int] = {node: i for i, node in enumerate(hierarchy.nodes)}
     if abstain:
         index[None] = -1
-    found = np.array([index.get(value, -2) for value in ids.flat], dtype=np.int64).reshape(ids.shape)
+    known = (index.get(value, -2) if isinstance(value, (str, NoneType)) else -2 for value in ids.flat)
+    found = np.fromiter(known, dtype=np.int64, count=ids.size).reshape(ids.shape)
     bad = np.flatnonzero(found == -2)
     if len(bad):
         first = ids.flat[bad[0]]
@@ -313,7 +321,21 @@ def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> Non
         )
 
 
-def _tensor(values: Any) -> Tensor:
+def as_tensor(values: Any, what: str) -> Tensor:
+    """Numbers as a tensor.
+
+    Args:
+        values: a tensor, an array, or lists.
+        what: the name of the argument, for messages.
+
+    Raises:
+        DataError: they are something else, such as integers with None among them.
+    """
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()  # torch warns about read-only arrays
-    return torch.as_tensor(values)
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{what} must hold numbers, or ids of nodes, in rows of one length. Got {reprlib.repr(values)}."
+        ) from error

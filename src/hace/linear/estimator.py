@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ import torch
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.linear import class_labels
-from hace.linear.class_weights import class_weighted
+from hace.linear import class_labels, class_weights
 from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
 from hace.linear.fit import converged_head, fit_heads
 from hace.linear.labelled_features import LabelledFeatures, as_weights
@@ -69,7 +69,8 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             with classes whose samples they could hide (:mod:`hace.linear.coarse_labels`). "plain": as any sample. "drop":
             train without them.
         class_weight: a weight for each label, as a dict (1 for those not named), or "balanced": inversely proportional to how
-            often a class occurs. A coarse label that is not named has the mean weight of the classes below it.
+            often a class occurs. A coarse label that is not named has the mean weight of the classes below it. In
+            ``partial_fit`` the mean class weight of a call scales its steps.
         subset: restrict answers to these classes: ids of leaves, or of inner nodes for all classes below. It acts on answers
             alone: change it with ``set_params(subset=...)``, without training again.
         optimizer: "lbfgs" (to convergence, in the precision of X), "sgd" or "adamw" (in mini-batches).
@@ -170,7 +171,8 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             del self.coef_
         self._read(y, None)
         self._calls = 0
-        X, target, weight, trial = self._lesson(X, y, sample_weight)
+        X, target, weight, trial, mean = self._lesson(X, y, sample_weight)
+        class_weights.require_some(mean, self.class_weight)
         if self.optimizer == "lbfgs":
             single = X.dtype == np.float32 and self.tol >= _SINGLE
             rows = LabelledFeatures(
@@ -186,6 +188,9 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
     ) -> HACEClassifier:
         """Continue with one pass over these samples, at the full rate; momentum restarts with each call.
 
+        Classes weigh the same from call to call: steps are as large as the mean class weight of a call, and if that is 0, the
+        call changes nothing. Sample weights matter within a call alone.
+
         Args:
             X: (samples, features).
             y: labels.
@@ -193,11 +198,7 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             sample_weight: a weight per sample.
         """
         options = self._options(1, "constant")
-        if isinstance(self.class_weight, str):
-            raise ConfigError(
-                "class_weight must be a dict or None for partial_fit: no call sees all classes. Got "
-                f"{self.class_weight!r}. Give the weights of sklearn.utils.class_weight.compute_class_weight."
-            )
+        class_weights.refuse_names(self.class_weight)
         first = not hasattr(self, "coef_")
         if first and self.hierarchy is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -207,12 +208,17 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             self._calls = 0
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
-        X, target, weight, trial = self._lesson(X, y, sample_weight)
+        X, target, weight, trial, mean = self._lesson(X, y, sample_weight)
+        if mean == 0:
+            blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
+            return self._take(FittedHead(blank, None, [], None, 0), y) if first else self
         seen = y if first else np.concatenate([y, self._seen])
         (head,) = fit_heads(
             X,
             target,
-            [trial],
+            [
+                replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
+            ],  # decay as without weights
             options,
             seed=self._seed() + self._calls,  # a new order in every call
             sample_weight=weight,
@@ -245,12 +251,14 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
 
     def _lesson(
         self, X: np.ndarray, y: np.ndarray, weight: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Trial]:
-        """What training takes: features, targets of leaves or, if some are coarse, nodes, weights and the trial."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Trial, float]:
+        """Features, targets of leaves or, if some are coarse, nodes, weights, the trial and the mean class weight."""
         check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
         nodes = self._reading(y)
-        weight = None if weight is None else as_weights(weight, len(y)).numpy()
-        weight = class_weighted(self.class_weight, self._reading.nodes, nodes, self.hierarchy_, weight)
+        own = None if weight is None else as_weights(weight, len(y)).numpy()
+        weight = class_weights.class_weighted(
+            self.class_weight, self._reading.nodes, nodes, self.hierarchy_, own
+        )
         labels = self.hierarchy_.labels[nodes]
         coarse = labels < 0
         if coarse.any() and self.coarse_labels == "drop":
@@ -258,16 +266,17 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
                 raise DataError(
                     "y must hold labels of leaves if coarse_labels is 'drop'. All of them are inner nodes."
                 )
+            own, weight = (None if w is None else w[~coarse] for w in (own, weight))
             X, labels, coarse = X[~coarse], labels[~coarse], coarse[~coarse]
-            weight = None if weight is None else weight[self.hierarchy_.labels[nodes] >= 0]
+        mean = 1.0 if self.class_weight is None else class_weights.mean_class_weight(weight, own)
         if not coarse.any():
             self.loss_ = self._build_loss("leaves")
-            return X, labels, weight, self._trial(self.loss_)
+            return X, labels, weight, self._trial(self.loss_), mean
         self.loss_ = taught = self._build_loss("nodes")
         if self.coarse_labels == "balanced":
             taught = coarse_loss(self.loss_, HiddenClasses(nodes, self.hierarchy_, weight))
             weight = balanced_weights(nodes, self.hierarchy_, weight)
-        return X, nodes, weight, self._trial(taught)
+        return X, nodes, weight, self._trial(taught), mean
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
         given = dict(self.loss_params or {})

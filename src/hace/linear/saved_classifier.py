@@ -6,7 +6,7 @@ The document, under the key "hace":
     version        version of hace that wrote it
     params         parameters of the estimator but the hierarchy
     hierarchy      the fitted hierarchy, as `hace hierarchy --to json` writes it; "given" says if it was a parameter
-    classes        type of the labels, what integers are, and the values where they are not ids
+    classes        kind and dtype of the labels, what integers are, and the values where they are not ids
     ...            labels of the loss, seen labels, features and their names, temperature, iterations, history
 
 The arrays are "coef" (outputs, features), "intercept" (outputs,), "order" (classes,), the label of each class, and, of a
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -87,6 +88,7 @@ def _save(clf: HACEClassifier, path: str | Path) -> None:
         "given": clf.hierarchy is not None,
         "classes": {
             "kind": kind,
+            "dtype": clf.classes_.dtype.str,
             "are": "positions" if positions else "ids",
             "values": clf.classes_.tolist() if clf.hierarchy is None else None,
         },
@@ -113,6 +115,8 @@ def _load(kind: type[HACEClassifier], path: str | Path) -> HACEClassifier:
         return _restored(kind, document, arrays)
     except KeyError as error:
         raise FormatError(f"{path} is damaged: {error.args[0]!r} is missing.") from error
+    except RecursionError as error:
+        raise FormatError(f"{path} is damaged: its document nests too deep.") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise FormatError(f"{path} is damaged: {first_line(error)}") from error
 
@@ -141,7 +145,7 @@ def _restored(
         raise FormatError(f"temperature must be a number above 0. Got {clf.temperature_}.")
     clf.n_iter_, clf.history_ = int(document["iterations"]), _restored_param(document["history"])
     clf._calls = int(document["calls"])
-    clf._seen = np.array(document["seen"], dtype=_KINDS[document["classes"]["kind"]])
+    clf._seen = np.array(document["seen"], dtype=_dtype(document["classes"]))
     clf.unseen_classes_ = clf.classes_[~np.isin(clf.classes_, clf._seen)]
     clf._promised_on = None
     if "promised_nodes" in arrays:
@@ -155,12 +159,30 @@ def _restored(
 
 def _reading(document: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
     classes = document["classes"]
-    type_ = _KINDS[classes["kind"]]
     if not document["given"]:
-        return read_classes(np.array(classes["values"], dtype=type_))
+        values = np.array(classes["values"], dtype=_dtype(classes))
+        if not all(a < b for a, b in pairwise(values.tolist())):
+            raise FormatError("values of classes must increase strictly.")
+        reading = read_classes(values)
+        if reading.hierarchy != h:
+            raise FormatError("hierarchy must be the flat one over the values of classes if none was given.")
+        return reading
     if len(order) == 0 or not 0 <= order.min() <= order.max() < h.num_leaves:
         raise FormatError(f"order must hold labels from 0 to {h.num_leaves - 1}.")
-    return reading_of(h, order, type_, positions=classes["are"] == "positions")
+    if len(np.unique(order)) < len(order):
+        raise FormatError("order must hold each label once.")
+    return reading_of(h, order, _KINDS[classes["kind"]], positions=classes["are"] == "positions")
+
+
+def _dtype(classes: Mapping[str, Any]) -> Any:
+    """The dtype of labels; of text, whose width its words decide, the type alone."""
+    type_ = _KINDS[classes["kind"]]
+    if classes["kind"] in "UO" or "dtype" not in classes:  # files of hace 0.1.0 have none
+        return type_
+    dtype = np.dtype(classes["dtype"])
+    if dtype.kind != classes["kind"]:
+        raise FormatError(f"dtype of classes must be of kind {classes['kind']!r}. Got {dtype}.")
+    return dtype
 
 
 def _array(

@@ -121,5 +121,7 @@ class AnswerMetric:
 
 
 def _as_ids(y: Any) -> Any:
-    """Labels as strings, where they are integers."""
-    return y if holds_ids(y) else [str(label) for label in np.asarray(y).tolist()]
+    """Labels as strings, where they are integers; None stays None."""
+    if holds_ids(y):
+        return y
+    return [None if label is None else str(label) for label in np.asarray(y).tolist()]

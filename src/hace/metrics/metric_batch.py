@@ -245,7 +245,7 @@ def as_metric_batch(
         answers = _scores.as_nodes(preds, hierarchy, "preds", abstain=True)
         batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
     else:
-        values = torch.as_tensor(preds).detach()
+        values = _scores.as_tensor(preds, "preds").detach()
         if values.is_floating_point():
             z = _scores.as_scores(values, hierarchy, kind=kind, outputs=outputs)
             z = _scores.restricted(z, hierarchy, kind, outputs, subset)
