@@ -11,10 +11,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from hace.errors import nearest
+from hace.errors import ConfigError, nearest
 
 _WORD = re.compile(r"([A-Za-z][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
+_ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 # What flags call a part of a configuration, and its name there.
 _PARTS = {
     "loss": "loss.name",
@@ -75,7 +76,7 @@ def both_styles(words: Sequence[str], parser: argparse.ArgumentParser) -> list[s
         >>> parser = argparse.ArgumentParser()
         >>> _ = parser.add_argument("--lr", nargs="+"), parser.add_argument("--batch-size")
         >>> both_styles(["lr=4,8", "batch_size=64"], parser)
-        ['--lr', '4', '8', '--batch-size', '64']
+        ['--lr', '4', '8', '--batch-size=64']
         >>> parser = argparse.ArgumentParser()
         >>> _ = parser.add_argument("settings", nargs="*")
         >>> both_styles(["--epochs", "2", "--loss", "hace", "lr=0.1", "--tensorboard"], parser)
@@ -131,17 +132,27 @@ def _option(
     prefix = next((p for p, option in _OTHERS.items() if name.startswith(p) and option in options), None)
     if action is not None and not os.path.exists(word):
         if action.nargs == 0:  # --json, --bias
+            if value.lower() not in (*_ON, *_OFF):
+                raise ConfigError(f"{name} must be true or false. Got {value!r}.")
             no = f"--no-{flag[2:]}"
-            yield from [flag] if value.lower() in ("true", "yes", "1") else [no] if no in options else []
-        elif action.nargs == "+":
-            yield from (flag, *value.strip("[]").replace(" ", "").split(","))
+            yield from [flag] if value.lower() in _ON else [no] if no in options else []
         else:
-            yield from (flag, value)
+            values = _values(value, action.nargs)
+            yield from (flag, *values) if len(values) > 1 else (f"{flag}={values[0]}",)
     elif settings:
         yield f"{_PARTS.get(plain, name)}={value}" if plain in _PARTS else word
     elif prefix is not None:
         yield from (_OTHERS[prefix], f"{name.removeprefix(prefix)}={value}")
     elif "--set" in options and not os.path.exists(word):
-        yield from ("--set", word)
+        yield f"--set={word}"
     else:
         yield word
+
+
+def _values(value: str, nargs: int | str | None) -> list[str]:
+    """The values in NAME=VALUE, for an option that takes several: commas or spaces separate them."""
+    if isinstance(nargs, int):  # to=json,tree.json; the last value may hold commas and spaces
+        return re.split(r"[,\s]+", value.strip(), maxsplit=nargs - 1) if nargs > 1 else [value]
+    if nargs == "+" and not _WORD.fullmatch(value):  # only=method=sce,hace is one value
+        return re.findall(r"[^,\s]+", value.strip("[] ")) or [""]
+    return [value]

@@ -29,7 +29,7 @@ examples:
   hace train --preset cifar100/resnet18/sce data.root=data seed=1 --out runs/sce
   hace train --config mine.yaml lr=0.05 loss.options.dilution=0.2 --out runs/mine
   hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
-  hace train --preset aircraft/swin_tiny --print_config > mine.yaml
+  hace train --preset aircraft/swin_tiny --print-config > mine.yaml
   torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
   hace train --presets                                            the paper's recipes, with what to expect
 
@@ -50,7 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
     add("--presets", action="store_true", help="list the presets and stop")
-    add("--print_config", action="store_true", help="print the whole configuration as YAML and stop")
+    add(
+        "--print-config",
+        "--print_config",
+        action="store_true",
+        help="print the whole configuration as YAML and stop",
+    )
     add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
     # argparse has no hook for slow text: only this help waits for torch.
     parser.format_help = lambda: _plain_help(parser) + settings_help()  # pyright: ignore[reportAttributeAccessIssue]
