@@ -116,7 +116,7 @@ class Head(TableModule):
         if self.outputs == "nodes":
             return x
         full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
-        return full.index_copy_(1, self.leaf_nodes, x)
+        return full.index_copy(1, self.leaf_nodes, x)
 
     def aggregate(self, z: Tensor) -> Tensor:
         """(B, C) logits -> (B, N) log q*."""
