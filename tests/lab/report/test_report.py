@@ -135,7 +135,7 @@ def test_command_prints_the_table_and_writes_the_same_bytes(
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == f"The page: {(tmp_path / PAGE).resolve()}"
     assert "pets, backbone, fair protocol" in out
-    assert [line.split(":")[0] for line in err.splitlines()] == ["no result"]
+    assert [line.split(":")[0] for line in err.splitlines()] == ["hace", "no result"]
     for path in page.parent.rglob("*"):
         if path.is_file():
             assert (tmp_path / path.relative_to(page.parent)).read_bytes() == path.read_bytes(), path.name
