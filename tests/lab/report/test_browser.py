@@ -12,6 +12,7 @@ import pytest
 from hace import Hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
+from tests.lab.report.conftest import settle
 from tests.report_studies import animals, fair_records
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.set_window_size(1280, 900)
     browser.get(page.as_uri())
+    settle(browser)
     yield browser
     assert browser.get_log("browser") == []
 
@@ -155,6 +157,7 @@ def test_nothing_sticks_out(opened: Any, tmp_path: Path, width: int, scheme: str
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
     opened.refresh()
+    settle(opened)
     inner, outer = opened.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
     assert inner <= outer == width
     past = opened.execute_script(

@@ -14,6 +14,7 @@ from hace.formats.builtin import animals_hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
 from hace.lab.runs.labels import LabelsConfig
+from tests.lab.report.conftest import settle, soon
 from tests.report_studies import fair_records
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     browser.set_window_size(1280, 900)
     browser.get("about:blank")
     browser.get(page.as_uri())
+    settle(browser)
     yield browser
     assert browser.get_log("browser") == []
 
@@ -60,6 +62,7 @@ def test_both_answers_are_on_the_first_screen(opened: Any, screen: str) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": screen == "phone"}
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     opened.refresh()
+    settle(opened)
     answers = opened.execute_script(
         "const found = [...document.querySelectorAll('#verdict .answer')];"
         "return found.map((e) => [e.textContent, e.getBoundingClientRect().bottom])"
@@ -79,9 +82,9 @@ def test_a_link_leads_to_a_node_and_back_goes_back(opened: Any, page: Path) -> N
     assert first != "cat"
     assert opened.current_url.endswith(f"#node={first}")
     opened.back()
-    assert shown(opened) == "cat"
+    soon(opened, lambda: shown(opened) == "cat")
     opened.forward()
-    assert shown(opened) == first
+    soon(opened, lambda: shown(opened) == first)
 
 
 def test_a_link_leads_to_a_place_with_the_same_tree(opened: Any, page: Path) -> None:
@@ -93,7 +96,7 @@ def test_a_link_leads_to_a_place_with_the_same_tree(opened: Any, page: Path) -> 
     assert place(opened) == "1"
     assert "#place=1&node=" in opened.current_url
     opened.back()
-    assert (shown(opened), place(opened)) == ("owl", "1")
+    soon(opened, lambda: (shown(opened), place(opened)) == ("owl", "1"))
     opened.execute_script(
         "const s = document.getElementById('choose-place'); s.value = '0'; s.dispatchEvent(new Event('change'))"
     )
@@ -171,6 +174,7 @@ def test_no_serious_barrier(opened: Any, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     opened.refresh()
+    settle(opened)
     opened.execute_script("for (const box of document.querySelectorAll('details')) box.open = true")
     opened.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = opened.execute_async_script(

@@ -104,14 +104,21 @@ function haceSunburst(elements, data, options = {}) {
     svg.append(draw("text", { class: "name", "text-anchor": "middle", dy: "0.35em", transform: `rotate(${degrees}) translate(0 ${-radius}) rotate(${turn})` }, text));
   }
 
+  // One drawing for good: whoever holds it (the focus, a screen reader) keeps it, only its contents change.
+  const svg = draw("svg", { tabindex: "0", role: "application",
+    "aria-label": "Sunburst. Arrow keys move between nodes, Enter opens a node, Escape goes up. The list of nodes below holds the same." });
+  elements.chart.replaceChildren(svg);
+  let width = 0;
+
   function redraw() {
-    const size = Math.max(260, elements.chart.clientWidth);
+    width = elements.chart.clientWidth;
+    const size = Math.max(260, width);
     const half = size / 2;
     const rings = Math.max(1, Math.min(MOST_RINGS, height[focus + 1]));
     const hole = half * (rings > 2 ? 0.17 : 0.22);
     const step = (half - 4 - hole) / rings;
-    const svg = draw("svg", { viewBox: `${-half} ${-half} ${size} ${size}`, tabindex: "0", role: "application",
-      "aria-label": "Sunburst. Arrow keys move between nodes, Enter opens a node, Escape goes up. The list of nodes below holds the same." });
+    svg.setAttribute("viewBox", `${-half} ${-half} ${size} ${size}`);
+    svg.replaceChildren();
     places = new Map();
     const turn = (2 * Math.PI) / rows[focus + 1];
     const open = [[focus, 0, 0]];
@@ -136,13 +143,11 @@ function haceSunburst(elements, data, options = {}) {
     }
     for (const [v, place] of labels) label(svg, v, place);
     svg.append(draw("circle", { class: "centre", r: hole - 2, "data-node": focus === start ? focus : data.parent[focus], "data-up": "1" }));
-    const words = shorten(name(focus), 2 * hole - 12, 14) || "\u2026";
-    svg.append(draw("text", { class: "centre-name", dy: focus === start ? "0.35em" : "-0.1em" }, words));
+    const letters = Math.max(9, Math.min(14, (2 * hole - 12) / (0.585 * Math.max(1, name(focus).length))));
+    const words = shorten(name(focus), 2 * hole - 12, letters) || "\u2026";
+    svg.append(draw("text", { class: "centre-name", dy: focus === start ? "0.35em" : "-0.1em", style: `font-size:${letters}px` }, words));
     if (focus !== start) svg.append(draw("text", { class: "centre-name", dy: "1.3em" }, "\u2191 up"));
     svg.append(draw("path", { class: "cursor" }));
-    const had = document.activeElement && document.activeElement === elements.chart.firstChild;
-    elements.chart.replaceChildren(svg);
-    if (had) svg.focus();
     mark(cursor);
   }
 
@@ -308,12 +313,9 @@ function haceSunburst(elements, data, options = {}) {
     if (event.key === "Escape") { elements.search.value = ""; search(); }
     if (event.key === "Enter" && elements.found.querySelector("button")) elements.found.querySelector("button").click();
   });
-  let width = 0;
-  new ResizeObserver(() => {
-    if (elements.chart.clientWidth !== width) { width = elements.chart.clientWidth; redraw(); }
-  }).observe(elements.chart);
+  new ResizeObserver(() => { if (elements.chart.clientWidth !== width) redraw(); }).observe(elements.chart);
 
-  elements.caption.textContent = `${data.title === "everything" ? "" : `${data.title}: `}${data.caption}`;
+  elements.caption.textContent = `${data.title === "everything" ? "" : `${data.title}, `}${data.caption}`;
   if (elements.warning) { elements.warning.textContent = data.warning; elements.warning.hidden = !data.warning; }
   const wanted = named(location.hash);
   show(wanted === null ? start : wanted);
