@@ -87,11 +87,21 @@ def dag_pairs() -> tuple[Hierarchy, np.ndarray, np.ndarray]:
     return h, a, b
 
 
+def class_features() -> tuple[np.ndarray, np.ndarray]:
+    means = np.random.default_rng(0).normal(size=(20_000, 256)).astype(np.float32)
+    return means, np.arange(len(means))
+
+
+def induce(inputs: tuple[np.ndarray, np.ndarray]) -> str:
+    return repr(Hierarchy.from_features(*inputs, levels=2))
+
+
 CASES = {
     "tree": Case("tree of 1,000,000 nodes", lambda: random_parents(1_000_000), build_tree, 5, 1024),
     "chain": Case("chain of 100,000 nodes", lambda: chain(100_000), build_chain),
     "reach": Case("reachability of a 20,000-node DAG", dag, reach, 2),
     "pairs": Case("1,000,000 leaf pairs of a tree", leaf_pairs, measure_pairs, 2),
+    "induce": Case("tree from 20,000 classes of 256 features", class_features, induce),
     "dag_pairs": Case("100,000 leaf pairs of a 20,000-node DAG", dag_pairs, measure_pairs),
 }
 

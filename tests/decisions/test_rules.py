@@ -89,12 +89,20 @@ def test_top_k(name: str) -> None:
             )
 
 
-def test_equal_scores_come_in_label_order() -> None:
-    z = torch.randint(0, 3, (40, 50), generator=torch.Generator().manual_seed(1)).double()
-    z[0] = torch.arange(50)  # no ties
-    for k in (1, 2, 7, 49, 50):
-        expected = np.argsort(-z.numpy(), axis=1, kind="stable")[:, :k]
-        assert rank_leaves(z, k).tolist() == expected.tolist()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # by the kernel, and by torch
+@pytest.mark.parametrize("columns", [50, 333])
+def test_equal_scores_come_in_label_order(columns: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    z = torch.randint(0, 3, (40, columns), generator=generator).to(dtype)
+    z[0] = torch.arange(columns)  # no ties
+    z[1] = -torch.inf
+    z[1, 40] = 1.0
+    z[2:9] = torch.randn(7, columns, generator=generator, dtype=dtype)
+    for k in (1, 2, 7, 49, 50, 64, 65, columns):
+        if k <= columns:
+            expected = np.argsort(-z.numpy(), axis=1, kind="stable")[:, :k]
+            assert rank_leaves(z, k).tolist() == expected.tolist()
+            assert rank_leaves(z.t().contiguous().t(), k).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", TREES)

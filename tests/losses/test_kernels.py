@@ -171,7 +171,8 @@ def run(code: str, **environment: str) -> str:
     source = str(Path(hace.__file__).parents[1])
     variables = {**os.environ, "PYTHONPATH": source, **environment}
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, check=True, text=True, env=variables).stdout.strip()
+    found = subprocess.run(command, capture_output=True, check=True, text=True, env=variables, timeout=120)
+    return found.stdout.strip()
 
 
 def test_the_environment_switches_it_off() -> None:
@@ -254,3 +255,26 @@ def test_logits_are_not_written_to() -> None:
         with_gradient(loss, z, torch.arange(4))
         loss.node_log_probs(z)
         assert torch.equal(z, before)
+
+
+FORKED = """
+import os, torch
+import hace
+
+h = hace.Hierarchy.from_parents([-1] + [v // 3 for v in range(9_000)])
+loss, z, target = hace.HACELoss(h, 0.5), torch.randn(64, h.num_nodes), torch.arange(64)
+torch.set_num_threads(1)
+alone = loss(z, target).item()
+torch.set_num_threads(2)
+assert loss(z, target).item() == alone
+child = os.fork()
+if child == 0:
+    os._exit(0 if loss(z, target).item() == alone else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert loss(z, target).item() == alone
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_child_computes_without_its_parents_threads() -> None:
+    run(FORKED)

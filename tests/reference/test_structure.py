@@ -227,7 +227,8 @@ def test_recursion_equals_sum_over_ways_up_and_eq_4(h, d, data):
     row = targets.ancestral(h, label, d)
     assert nonzero(row) == close(nonzero(targets.ancestral_by_paths(h, label, d)))
     if h.is_tree:
-        assert row == close(targets.ancestral_path(h, label, d), abs=1e-12)
+        path = targets.ancestral_path(h, label, d)  # at d = 1 with zeros at the ancestors
+        assert nonzero(row) == close(nonzero(path), abs=1e-12)
 
 
 @settings(max_examples=40)

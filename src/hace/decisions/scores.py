@@ -16,6 +16,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
+from hace.losses.kernels.answers import best_columns
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
@@ -97,21 +98,20 @@ def log_q(
         subset: ids of leaves, or of inner nodes for all below, to restrict the scores to; see :func:`restrict`.
     """
     z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
-    return log_q_of(restricted(z, hierarchy, kind, outputs, subset), hierarchy, kind, outputs)
+    keep = None if subset is None else subset_mask(hierarchy, subset)
+    return log_q_of(restricted(z, hierarchy, kind, outputs, keep), hierarchy, kind, outputs)
 
 
-def restricted(
-    z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, subset: Iterable[Any] | None
-) -> Tensor:
-    """What :func:`as_scores` gave, restricted to a subset if there is one."""
-    if subset is None:
+def restricted(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, keep: np.ndarray | None) -> Tensor:
+    """What :func:`as_scores` gave, restricted to the nodes of a :func:`subset_mask` if there is one."""
+    if keep is None:
         return z
     if kind == "node_log_probs":
         raise ConfigError(
             "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
             "Pass scores of kind='logits' or kind='probs'."
         )
-    return restrict(z, hierarchy, subset, outputs=outputs)
+    return _masked(z, hierarchy, keep, outputs)
 
 
 def log_q_of(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
@@ -146,6 +146,9 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     n = log_p.shape[1]
     if not 1 <= k <= n:
         raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
+    served = best_columns(log_p, k)
+    if served is not None:
+        return served
     values, labels = log_p.topk(min(k + 1, n), dim=1)
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
     values, labels = values[:, :k], labels[:, :k]
@@ -175,7 +178,10 @@ def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, out
     Raises:
         DataError: an unknown node (with the nearest names), an empty subset, or a sample without mass in the subset.
     """
-    keep = subset_mask(hierarchy, subset)
+    return _masked(logits, hierarchy, subset_mask(hierarchy, subset), outputs)
+
+
+def _masked(logits: Tensor, hierarchy: Hierarchy, keep: np.ndarray, outputs: str) -> Tensor:
     over = score_columns(tuple(logits.shape), hierarchy, outputs)
     kept = torch.from_numpy(keep[hierarchy.leaf_nodes] if over == "leaves" else keep).to(logits.device)
     z = logits.masked_fill(~kept, -torch.inf)

@@ -116,7 +116,9 @@ class Head(TableModule):
         if self.outputs == "nodes":
             return x
         full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
-        return full.index_copy(1, self.leaf_nodes, x)
+        return full.scatter(
+            1, self.leaf_nodes.expand(x.shape[0], -1), x
+        )  # index_copy takes three times as long
 
     def aggregate(self, z: Tensor) -> Tensor:
         """(B, C) logits -> (B, N) log q*."""

@@ -95,7 +95,7 @@ class LeafDistances(TableModule):
         )
         ring = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)  # (B, K + 1), the rest last
         ring = torch.cat([ring.flip(1), ring[:, 1:]], dim=1)  # left parts from outside in, then right parts
-        rings = ring.flatten()[numerics.segment_members(edges, classes)].view(batch, classes)
+        rings = ring.flatten()[numerics.segment_members(edges, classes).long()].view(batch, classes)
         distance = self.own[rows][:, None] + rings + self.leaf
         distance = distance.index_select(1, self.place)
         itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)

@@ -65,13 +65,14 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
         2 * depth + 1
     )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
     member, wide = segment_members(edges, columns), wide_dtype(z)
-    if _close_together(z):
-        terms = (z - z.detach().amax(dim=1, keepdim=True)).exp().flatten()
+    top = _shared_shift(z)
+    if top is not None:
+        terms = (z - top).exp().flatten()
         sums = z.new_zeros(batch * segments).index_add(0, member, terms).to(wide).view(batch, segments)
         left, right = sums[:, :depth].flip(1), sums[:, depth + 1 :]
         lse = torch.cat([sums[:, depth : depth + 1], left + right], dim=1).cumsum(dim=1).log()
         return table_cross_entropy(lse[:, :-1] - lse[:, -1:], value.to(wide)).to(z.dtype)
-    shift, total = _group_sum_exp(z.flatten(), member, batch * segments)
+    shift, total = _group_sum_exp(z.flatten(), member.long(), batch * segments)
     shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
     # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
     shift = shift - finite_shift(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
@@ -93,7 +94,7 @@ def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
 
 
 def segment_members(edges: Tensor, columns: int) -> Tensor:
-    """(B * columns,) the segment that each column is in, counted through all rows.
+    """(B * columns,) the segment that each column is in, counted through all rows, in int32 or int64.
 
     Args:
         edges: (B, S + 1) where the segments of a row begin, from 0 to ``columns``; segments may be empty.
@@ -101,11 +102,11 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
 
     Example:
         >>> segment_members(torch.tensor([[0, 1, 1, 3], [0, 2, 3, 3]]), 3)
-        tensor([0, 2, 2, 3, 3, 4])
+        tensor([0, 2, 2, 3, 3, 4], dtype=torch.int32)
     """
     if kernels.compiling() or not kernels.transformed():
         lengths = edges.diff(dim=1).flatten().int()  # repeating 64-bit integers takes twenty times as long
-        return torch.repeat_interleave(lengths, output_size=len(edges) * columns).long()
+        return torch.repeat_interleave(lengths, output_size=len(edges) * columns)
     # The same without a shape that depends on values, for vmap: count the edges at or before each column.
     inner = edges[:, 1:-1]
     passed = (
@@ -182,12 +183,17 @@ def sum_down(x: Tensor, levels: Levels) -> Tensor:
     return torch.cat(parts).index_select(0, levels.places).t()
 
 
-def _close_together(z: Tensor) -> bool:
-    """Whether one shift per row serves: no sum of exponentials underflows. False where values cannot be looked at."""
+def _shared_shift(z: Tensor) -> Tensor | None:
+    """(B, 1) the largest logit of each row if it serves the row as its one shift: no sum of exponentials underflows.
+
+    None where it does not, or where values cannot be looked at.
+    """
     if not kernels.readable(z) or z.numel() == 0:
-        return False
+        return None
     rows = z.detach()
-    return bool((rows.amax(dim=1) - rows.amin(dim=1) <= _RANGE).all())  # false for a nan, too
+    top = rows.amax(dim=1, keepdim=True)
+    near = top - rows.amin(dim=1, keepdim=True) <= _RANGE  # false for a nan, too
+    return top if bool(near.all()) else None
 
 
 def _group_sum_exp(x: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -82,5 +82,10 @@ def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLo
 
 def loss_parameters(name: str) -> dict[str, Any]:
     """Parameters of a loss and their defaults, without the hierarchy."""
-    parameters = inspect.signature(LOSSES[name]).parameters.values()
+    return dict(_parameters(LOSSES[name]))
+
+
+@cache  # a study has thousands of configurations
+def _parameters(loss: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(loss).parameters.values()
     return {p.name: p.default for p in parameters if p.name != "hierarchy"}

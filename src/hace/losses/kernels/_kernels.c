@@ -28,50 +28,82 @@
 #include "job.h"
 #include "path.h"
 #include "groups.h"
+#include "path_sums.h"
 #include "sums.h"
 #include "nodes.h"
 #include "siblings.h"
 #include "rings.h"
 #include "dag.h"
 #include "answers.h"
+#include "ranks.h"
 
 /* ------------------------------------------------------------------------------------------ threads and Python */
 
-static void *down_thread(void *share) { down_rows(share); return NULL; }
-static void *up_thread(void *share) { up_rows(share); return NULL; }
+typedef void (*Work)(Share *);
 
-static void *path_thread(void *share) { path_rows(share); return NULL; }
-static void *sum_thread(void *share) { sum_rows(share); return NULL; }
-static void *sibling_thread(void *share) { sibling_rows(share); return NULL; }
-static void *ring_thread(void *share) { ring_rows(share); return NULL; }
-static void *dag_thread(void *share) { dag_rows(share); return NULL; }
-static void *answer_thread(void *share) { answer_rows(share); return NULL; }
-static void *dense_thread(void *share) { dense_rows(share); return NULL; }
+typedef struct {
+    const Job *job;
+    Work work;
+    int64_t unit, units, parts; /* rows that are worked on together stay together: a unit */
+    int64_t next;               /* the first part that nobody has begun */
+    int failed;
+} Queue;
 
-/* Runs a job on up to `threads` threads. Returns 0 when memory ran out. */
-static int run(const Job *job, void *(*work)(void *), int64_t threads) {
-    const int64_t unit = work == dense_thread || work == sum_thread || work == dag_thread || work == answer_thread
-                         ? GROUP : 1; /* rows that are worked on together stay together */
-    const int64_t units = (job->rows + unit - 1) / unit, most = job->rows * job->cols / MIN_WORK + 1;
-    if (threads > most) threads = most;
-    if (threads > units) threads = units;
-    if (threads > MAX_THREADS) threads = MAX_THREADS;
-    if (threads < 1) threads = 1;
-    Share shares[MAX_THREADS];
+/* Works on parts until none is left. */
+static void *take_parts(void *given) {
+    Queue *q = given;
+    for (int64_t i; (i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED)) < q->parts;) {
+        const int64_t from = q->units * i / q->parts * q->unit, to = q->units * (i + 1) / q->parts * q->unit;
+        Share share = {q->job, from, to < q->job->rows ? to : q->job->rows, 0};
+        q->work(&share);
+        if (share.failed) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void take_parts_in_team(void *given) { take_parts(given); }
+
+/* torch's own threads (of its OpenMP), where they are at hand: they wait for work, and threads of ours would compete with them
+   for the cores. A forked child has lost them. */
+#ifdef __linux__
+extern void GOMP_parallel(void (*work)(void *), void *data, unsigned threads, unsigned flags) __attribute__((weak));
+static int has_team = 1;
+static void lose_team(void) { has_team = 0; }
+
+static int run_in_team(Queue *q, int64_t threads) {
+    if (!has_team || !GOMP_parallel) return 0;
+    GOMP_parallel(take_parts_in_team, q, (unsigned)threads, 0);
+    return 1;
+}
+#else
+static void lose_team(void) {}
+static int run_in_team(Queue *q, int64_t threads) { return (void)q, (void)threads, 0; }
+#endif
+
+/* Without them: threads that end with the job. */
+static void run_in_threads(Queue *q, int64_t threads) {
     pthread_t ids[MAX_THREADS];
-    int started[MAX_THREADS], failed = 0;
-    for (int64_t i = 0; i < threads; i++) {
-        const int64_t to = units * (i + 1) / threads * unit;
-        shares[i] = (Share){job, units * i / threads * unit, to < job->rows ? to : job->rows, 0};
-    }
-    for (int64_t i = 1; i < threads; i++) started[i] = pthread_create(&ids[i], NULL, work, &shares[i]) == 0;
-    work(&shares[0]);
-    for (int64_t i = 1; i < threads; i++) {
-        if (started[i]) pthread_join(ids[i], NULL);
-        else work(&shares[i]);
-    }
-    for (int64_t i = 0; i < threads; i++) failed |= shares[i].failed;
-    return !failed;
+    int64_t started = 0;
+    while (started + 1 < threads && pthread_create(&ids[started], NULL, take_parts, q) == 0) started++;
+    take_parts(q);
+    while (started > 0) pthread_join(ids[--started], NULL);
+}
+
+/* Runs a job on up to `threads` threads, in more parts than threads: a thread that starts late or has less of a core takes
+   fewer. Returns 0 when memory ran out. */
+static int run(const Job *job, Work work, int64_t threads) {
+    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows;
+    Queue q = {.job = job, .work = work, .unit = grouped ? GROUP : 1};
+    q.units = (job->rows + q.unit - 1) / q.unit;
+    const int64_t most = job->rows * job->cols / MIN_WORK + 1;
+    if (threads > most) threads = most;
+    if (threads > q.units) threads = q.units;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    q.parts = threads > 1 ? threads * (grouped ? 2 : 4) : 1; /* each part of groups sets up its own tables */
+    if (q.parts > q.units) q.parts = q.units;
+    if (threads <= 1) take_parts(&q);
+    else if (!run_in_team(&q, threads)) run_in_threads(&q, threads);
+    return !q.failed;
 }
 
 /* Position of the first target that is neither ignored nor a table row, or -1; sums up the mean's denominator. */
@@ -86,7 +118,7 @@ static int64_t check_targets(Job *job) {
     return -1;
 }
 
-static PyObject *finish(Job *job, void *(*work)(void *), int64_t threads) {
+static PyObject *finish(Job *job, Work work, int64_t threads) {
     int64_t bad = check_targets(job);
     if (bad >= 0) return PyLong_FromLongLong(bad);
     float *sum = job->summed ? job->loss : NULL;
@@ -122,7 +154,7 @@ static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
                .high = POINTER(const int64_t *, 15), .column = POINTER(const int32_t *, 16)};
     int64_t threads = NUMBER(17);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, path_thread, threads);
+    return finish(&job, path_rows, threads);
 }
 
 static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -138,7 +170,7 @@ static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t
                .parent = POINTER(const int64_t *, 19), .sharing = PyFloat_AsDouble(args[20]), .centred = 1};
     int64_t threads = NUMBER(21);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, sum_thread, threads);
+    return finish(&job, sum_rows, threads);
 }
 
 static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -152,7 +184,7 @@ static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t co
                .level = POINTER(const int32_t *, 15), .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17)};
     int64_t threads = NUMBER(18);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, dense_thread, threads);
+    return finish(&job, dense_rows, threads);
 }
 
 static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -166,7 +198,7 @@ static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t 
                .member = POINTER(const int32_t *, 14), .rooted = (int)NUMBER(15)};
     int64_t threads = NUMBER(16);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, sibling_thread, threads);
+    return finish(&job, sibling_rows, threads);
 }
 
 static PyObject *ring_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -183,7 +215,7 @@ static PyObject *ring_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
                .strength = PyFloat_AsDouble(args[22])};
     int64_t threads = NUMBER(23);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, ring_thread, threads);
+    return finish(&job, ring_rows, threads);
 }
 
 static PyObject *dag_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -198,7 +230,7 @@ static PyObject *dag_loss(PyObject *self, PyObject *const *args, Py_ssize_t coun
                .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17)};
     int64_t threads = NUMBER(18);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, dag_thread, threads);
+    return finish(&job, dag_rows, threads);
 }
 
 static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -208,7 +240,7 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
                .log_probs = POINTER(float *, 3), .parent = POINTER(const int64_t *, 4), .level = POINTER(const int32_t *, 5)};
     int64_t threads = NUMBER(6);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, dense_thread, threads);
+    return finish(&job, dense_rows, threads);
 }
 
 static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -222,7 +254,17 @@ static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t 
                .answer = POINTER(int64_t *, 13), .answer_mass = POINTER(double *, 14), .worth = POINTER(double *, 15)};
     int64_t threads = NUMBER(16);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, answer_thread, threads);
+    return finish(&job, answer_rows, threads);
+}
+
+static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("best_columns", count, 6)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .best = NUMBER(3),
+               .answer = POINTER(int64_t *, 4)};
+    int64_t threads = NUMBER(5);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, rank_rows, threads);
 }
 
 static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -235,7 +277,7 @@ static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t cou
     int64_t threads = NUMBER(9);
     if (PyErr_Occurred()) return NULL;
     job.cols = job.nodes;
-    return finish(&job, up ? up_thread : down_thread, threads);
+    return finish(&job, up ? up_rows : down_rows, threads);
 }
 
 /* A copy of memory: labels, which the caller may write over before a second backward pass. */
@@ -278,6 +320,8 @@ static PyMethodDef methods[] = {
      "log q* of every node of a tree."},
     {"best_answers", (PyCFunction)(void (*)(void))best_answers, METH_FASTCALL,
      "The answers of greatest expected worth on a tree."},
+    {"best_columns", (PyCFunction)(void (*)(void))best_columns, METH_FASTCALL,
+     "The best columns of each row, best first, equal ones in their order."},
     {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
      "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
     {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},
@@ -289,6 +333,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
-    if (made) PyModule_AddIntConstant(made, "interface", 3); /* bump when arguments change */
+    pthread_atfork(NULL, NULL, lose_team);
+    if (made) PyModule_AddIntConstant(made, "interface", 5); /* bump when functions or their arguments change */
     return made;
 }

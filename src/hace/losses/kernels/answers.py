@@ -1,4 +1,4 @@
-"""The answers of greatest expected worth on a tree, in the compiled kernel. It serves decisions, and needs no gradient."""
+"""The best scores, and the answers of greatest expected worth on a tree, in the compiled kernel, without gradient."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class AnswerTable(NamedTuple):
 
 
 def best_served(log_q: Tensor, table: AnswerTable) -> bool:
-    """Whether the kernel serves these scores, here and now; a build of earlier source does not."""
+    """Whether the kernel serves these scores, here and now."""
     wanted = torch.is_grad_enabled() and log_q.requires_grad
-    return not wanted and kernels.usable(log_q, *table[:7]) and hasattr(kernels._kernels, "best_answers")
+    return not wanted and kernels.usable(log_q, *table[:7])
 
 
 def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,3 +55,16 @@ def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor,
         *(answer.data_ptr(), mass.data_ptr(), worth.data_ptr(), torch.get_num_threads()),
     )
     return answer, mass, worth
+
+
+_MOST_BEST = 64  # the kernel's MOST_BEST
+
+
+def best_columns(z: Tensor, k: int) -> Tensor | None:
+    """(B, k) columns of the k greatest scores of each row, best first, equal ones in order; None where torch must serve."""
+    if k > _MOST_BEST or kernels.compiling() or not kernels.usable(z):
+        return None
+    z = z.detach().contiguous()
+    columns = torch.empty(len(z), k, dtype=torch.long)
+    kernels._kernels.best_columns(z.data_ptr(), *z.shape, k, columns.data_ptr(), torch.get_num_threads())
+    return columns

@@ -44,7 +44,8 @@ typedef struct {
     const double *gain, *scale, *inside, *constant, *sample;
     double begin, factor, tie;
     const int64_t *order;
-    int64_t *answer;             /* (rows) by that order */
+    int64_t *answer;             /* (rows) by that order; or (rows, best) columns */
+    int64_t best;
     double *answer_mass, *worth; /* (rows) */
 } Job;
 

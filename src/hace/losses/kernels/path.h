@@ -100,15 +100,17 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
     return loss;
 }
 
-/* One sample whose logits are close together: one shift serves the whole row, so that a node's factor in the gradient is
-   mass / S_all - sum_{j >= r} T_j / S_j, without any further exponential. Returns NaN where the row holds one. */
-INLINE double quick_path_row(const Job *job, const float *z, float top, int64_t y, double scale, float *term, double *sums,
-                             float *row) {
+/* One sample for which one shift serves the whole row, so that a node's factor in the gradient is
+   mass / S_all - sum_{j >= r} T_j / S_j, without any further exponential. With `capped` the shift is the logit of the label:
+   its own term is 1, so that no sum along its path can underflow. Returns NaN where the sum of all is beyond `most`, or NaN. */
+INLINE double quick_path_row(const Job *job, const float *z, float shift, int capped, double most, int64_t y, double scale,
+                             float *term, double *sums, float *row) {
     const int64_t cols = job->cols, begin = job->start[y], k = job->start[y + 1] - begin;
     const int64_t *node = job->node + begin;
     const double *value = job->value + begin;
     const int moved = job->column != NULL;
-    const double all = sum_exp(z, cols, top, term);
+    const double all = sum_terms(z, cols, shift, capped, term);
+    if (!(all <= most)) return NAN;
     int64_t steps = k; /* nodes of the path that have not all of the columns */
     while (steps > 0 && job->high[node[steps - 1]] - job->low[node[steps - 1]] == cols) steps--;
     const int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
@@ -127,7 +129,7 @@ INLINE double quick_path_row(const Job *job, const float *z, float top, int64_t 
         mass += value[j];
         if (value[j] != 0 && j < steps) loss -= value[j] * log(sum / all);
     }
-    if (!job->grad) return all != all ? NAN : loss;
+    if (!job->grad) return loss;
 
     double above = 0;
     for (int64_t j = k - 1; j >= steps; j--) above += value[j] / all;
@@ -146,7 +148,14 @@ INLINE double quick_path_row(const Job *job, const float *z, float top, int64_t 
         outer_high = in_high;
     }
     for (int64_t i = first; moved && i < last; i++) term[job->column[i]] = row[i];
-    return all != all ? NAN : loss;
+    return loss;
+}
+
+/* The first logit at or below a label, or NaN for a label without targets. */
+INLINE float label_logit(const Job *job, const float *z, int64_t y) {
+    if (job->start[y] == job->start[y + 1]) return NAN;
+    const int64_t at = job->low[job->node[job->start[y]]];
+    return z[job->column ? job->column[at] : at];
 }
 
 EVERY_CPU static void path_rows(Share *share) {
@@ -177,11 +186,13 @@ EVERY_CPU static void path_rows(Share *share) {
             continue;
         }
         const float *z = job->z + b * cols;
-        float top;
+        const int64_t y = job->target[b];
+        float *term = grad ? grad : terms, shift = label_logit(job, z, y);
         double loss = NAN;
-        if (close_together(z, cols, &top))
-            loss = quick_path_row(job, z, top, job->target[b], scale, grad ? grad : terms, sums, row);
-        if (loss != loss) loss = path_row(job, z, job->target[b], scale, grad, lse, shifts, row, terms);
+        if (fabsf(shift) <= 3e38f) loss = quick_path_row(job, z, shift, 1, NEAR_SUM, y, scale, term, sums, row);
+        if (loss != loss && close_together(z, cols, &shift))
+            loss = quick_path_row(job, z, shift, 0, INFINITY, y, scale, term, sums, row);
+        if (loss != loss) loss = path_row(job, z, y, scale, grad, lse, shifts, row, terms);
         job->loss[b] = (float)(scale * loss);
     }
 done:

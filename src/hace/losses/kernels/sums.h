@@ -38,85 +38,97 @@ INLINE double label_sum(const Job *job, const float *z, int64_t y) {
 }
 
 typedef struct {
-    d8 above, below; /* what ancestors hand down; the sum of what is below the open node */
-    int64_t node;    /* the open node */
-} Level; /* of the walk through the tree, one for each level and one for all */
+    d8 sum;       /* of what is below the node */
+    v8 high, low; /* what it hands down, in two parts: together they have more digits than a float */
+} Open; /* an inner node; number 0 stands above the tops */
 
-/* Closes open nodes down to a depth: their subtrees are complete, so their sums are final. */
-INLINE void close_to(Level *level, int64_t depth, int64_t to, v8 *cell) {
-    for (; depth > to; depth--) {
-        narrow(&level[depth].below, &cell[level[depth - 1].node]);
-        level[depth - 1].below += level[depth].below;
-    }
-}
+typedef struct {
+    int32_t node, above; /* where it is; its parent's number among the inner nodes, which begin at 1 */
+} Place;
 
-/* Adds leaves side by side, summed in float, to the node that is open at a depth. */
-INLINE void add_run(Level *level, int64_t depth, v8 *run) {
-    d8 wide;
-    widen(run, &wide);
-    level[depth].below += wide;
-    *run = (v8){0};
-}
+typedef struct {
+    Place *inner, *pair, *single; /* inner nodes; leaves with the next leaf, of the same parent and tile; all other leaves */
+} Places; /* each in preorder: passes go through them without a branch that depends on the tree */
 
-/* One pass forward: exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes, that of
-   all in level[0].below. The label's own term is 1, so that no sum along its path can underflow; one that overflows shows in
-   the sum of all. */
-INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, Level *level, v8 *cell) {
+/* Fills the lists. `last` has room for one number per level. */
+INLINE void find_places(const Job *job, const Places *to, int32_t *last) {
     const int64_t n = job->nodes;
-    const vfloat most = (vfloat){0} + 88.0f;
-    int64_t depth = 0; /* how many nodes are open: the level of the leaves in `run` */
-    v8 run = {0};
-    level[0].above = (d8){0} - *shift;
-    level[0].below = (d8){0};
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t width = start + TILE < n ? TILE : n - start;
-        v8 *tile = cell + start;
-        to_cells(x, start, width, tile);
-        for (int64_t c = 0; c < width; c++) {
-            Level *here = level + job->level[start + c];
-            d8 z, sum;
-            widen(&tile[c], &z);
-            sum = z + here->above;
-            here[1].above = here->above + job->sharing * z;
-            narrow(&sum, &tile[c]);
+    Place *inner = to->inner, *pair = to->pair, *single = to->single;
+    last[0] = 0;
+    for (int32_t v = 0, i = 0; v < n; v++) {
+        const int32_t level = job->level[v];
+        const Place place = {v, last[level]};
+        if (is_inner(job->level, v, n)) {
+            *inner++ = place;
+            last[level + 1] = ++i;
+        } else if (v % TILE && single > to->single && single[-1].node == v - 1 && single[-1].above == place.above) {
+            *pair++ = *--single;
+        } else {
+            *single++ = place;
         }
-        float *lane = (float *)tile;
-        vfloat v;
-        int64_t i = 0;
-        for (; i + LANES <= width * GROUP; i += LANES) {
-            load(lane + i, &v);
-            const vint much = v > most;
-            choose(&much, &most, &v, &v);
-            exponential(&v);
-            store(lane + i, &v);
-        }
-        if (i < width * GROUP) {
-            load_tail(lane + i, GROUP, 0, &v);
-            const vint much = v > most;
-            choose(&much, &most, &v, &v);
-            exponential(&v);
-            memcpy(lane + i, &v, GROUP * sizeof(float));
-        }
-        for (int64_t c = 0; c < width; c++) {
-            const int32_t l = job->level[start + c];
-            const int inner = is_inner(job->level, start + c, n);
-            if (!inner && l == depth) { /* one addition each */
-                run += tile[c];
-                continue;
-            }
-            add_run(level, depth, &run);
-            close_to(level, depth, l, cell);
-            depth = l;
-            if (inner) {
-                level[l].node = start + c;
-                level[++depth].below = (d8){0};
-            } else {
-                run = tile[c];
-            }
-        }
-        add_run(level, depth, &run); /* before floats lose digits */
     }
-    close_to(level, depth, 0, cell);
+    *inner = *pair = *single = (Place){(int32_t)n, 0};
+}
+
+INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
+    d8 wide;
+    open->sum = *zero;
+    narrow(above, &open->high);
+    widen(&open->high, &wide);
+    wide = *above - wide;
+    narrow(&wide, &open->low);
+}
+
+INLINE void leaf_term(const Open *up, v8 *z) {
+    const vfloat most = (vfloat){0} + 88.0f;
+    *z = (*z + up->high) + up->low;
+    const vint much = *z > most;
+    choose(&much, &most, z, z);
+    exponential(z);
+}
+
+/* Exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes and in open[0], in one pass
+   forward and one backward through the inner nodes. The label's own term is 1, so that no sum along its path can underflow;
+   one that overflows shows in the sum of all. */
+INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, const Places *at, Open *open, v8 *cell) {
+    const Place *inner = at->inner, *pair = at->pair, *single = at->single;
+    const int64_t n = job->nodes;
+    int64_t i = 0;
+    d8 above = -*shift, part;
+    const d8 zero = *shift - *shift; /* a constant would be written in pieces, which the load after it would wait for */
+    hand_down(open, &above, &zero);
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t end = start + TILE < n ? start + TILE : n;
+        to_cells(x, start, end - start, cell + start);
+        for (; inner[i].node < end; i++) {
+            const Open *up = open + inner[i].above;
+            widen(&up->high, &above);
+            widen(&up->low, &part);
+            above += part;
+            widen(&cell[inner[i].node], &part);
+            above += job->sharing * part;
+            hand_down(open + i + 1, &above, &zero);
+        }
+        for (; pair->node < end; pair++) {
+            Open *up = open + pair->above;
+            v8 *both = cell + pair->node, sum;
+            leaf_term(up, both);
+            leaf_term(up, both + 1);
+            sum = both[0] + both[1];
+            widen(&sum, &part);
+            up->sum += part;
+        }
+        for (; single->node < end; single++) {
+            Open *up = open + single->above;
+            leaf_term(up, cell + single->node);
+            widen(&cell[single->node], &part);
+            up->sum += part;
+        }
+    }
+    for (; i > 0; i--) {
+        open[inner[i - 1].above].sum += open[i].sum;
+        narrow(&open[i].sum, &cell[inner[i - 1].node]);
+    }
 }
 
 typedef struct {
@@ -149,84 +161,45 @@ INLINE double sum_factors(const Job *job, double all, double scale, Step *path, 
 }
 
 /* The gradients of a group: cells of sums times each row's factors. */
-INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, v8 *cell, Piece *const *piece) {
+INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, const v8 *cell, const Piece **piece) {
     const int64_t n = job->nodes;
-    const float weight[2] = {1, (float)job->sharing};
-    float row[GROUP][TILE];
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t width = start + TILE < n ? TILE : n - start;
-        for (int64_t c = 0; job->sharing != 1 && c < width; c++)
-            cell[start + c] *= weight[is_inner(job->level, start + c, n)];
-        to_rows(cell + start, width, row);
-        for (int r = 0; r < count; r++) {
+    int64_t same = 0; /* up to which column all rows keep their factors */
+    int all = count == GROUP;
+    for (int r = 0; r < count; r++) all &= quick[r];
+    for (int64_t start = 0; start < n; start += 8) {
+        v8 m[8];
+        for (int r = 0; r < 8; r++) m[r] = cell[start + r < n ? start + r : start];
+        transpose(m);
+        float *to = job->grad + b * n;
+        if (start + 8 <= same) {
+            for (int r = 0; r < GROUP; r++, to += n) {
+                m[r] = m[r] * piece[r]->factor;
+                store(to + start, &m[r]);
+            }
+            continue;
+        }
+        same = all ? n : 0;
+        for (int r = 0; r < count; r++, to += n) {
             if (!quick[r]) continue;
-            float *grad = job->grad + (b + r) * n + start;
-            for (int64_t at = 0; at < width;) {
-                Piece *p = piece[r];
-                while (p->end <= start + at) p++;
-                ((Piece **)piece)[r] = p;
-                const int64_t to = p->end - start < width ? p->end - start : width;
-                if (to - at == TILE) {
-                    vfloat v;
-                    for (int i = 0; i < TILE; i += LANES) {
-                        load(row[r] + i, &v);
-                        v = v * p->factor;
-                        store(grad + i, &v);
-                    }
-                } else {
-                    for (int64_t i = at; i < to; i++) grad[i] = row[r][i] * p->factor;
+            while (piece[r]->end <= start) piece[r]++;
+            if (piece[r]->end >= start + 8) {
+                m[r] = m[r] * piece[r]->factor;
+                store(to + start, &m[r]);
+            } else {
+                for (int64_t i = start; i < start + 8 && i < n; i++) {
+                    while (piece[r]->end <= i) piece[r]++;
+                    to[i] = ((const float *)&m[r])[i - start] * piece[r]->factor;
                 }
-                at = to;
             }
+            same = piece[r]->end < same ? piece[r]->end : same;
         }
-    }
-}
-
-/* One sample with every class's logit at hand: sums in double, rounded once. With `centred`, a row whose largest is beyond
-   NEAR has it taken off first: large outputs cost no digits. Classes are in preorder, or where `column` says. */
-INLINE void sums_down(const Job *job, const float *restrict z, float *restrict out, double *restrict above) {
-    const int64_t n = job->nodes;
-    double top = 0;
-    for (int again = 0; again < 2; again++) {
-        double most = -INFINITY;
-        above[0] = 0;
-        for (int64_t v = 0, c = 0; v < n; v++) {
-            const double *up = above + job->level[v];
-            if (is_inner(job->level, v, n)) {
-                above[job->level[v] + 1] = *up + (job->sharing == 0 ? 0 : job->sharing * z[v]);
-                continue;
-            }
-            const double sum = z[v] + *up;
-            most = sum > most ? sum : most;
-            out[job->column ? job->column[c] : c] = (float)(sum - top);
-            c++;
-        }
-        if (!job->centred || fabs(most) <= NEAR || most == -INFINITY) return;
-        top = most;
-    }
-}
-
-/* The transpose: a class's value goes to its own output, and `sharing` times it to those of its ancestors. */
-INLINE void sums_up(const Job *job, const float *restrict grad, float *restrict out, double *restrict below, int64_t levels) {
-    const int64_t n = job->nodes;
-    for (int64_t l = 0; l <= levels + 1; l++) below[l] = 0;
-    for (int64_t v = n - 1, c = job->classes - 1; v >= 0; v--) {
-        double sum = below[job->level[v] + 1];
-        if (!is_inner(job->level, v, n)) {
-            sum = grad[job->column ? job->column[c] : c];
-            out[v] = (float)sum;
-            c--;
-        } else {
-            out[v] = (float)(job->sharing * sum);
-        }
-        below[job->level[v] + 1] = 0;
-        below[job->level[v]] += sum;
     }
 }
 
 typedef struct {
-    Level *level;             /* (levels + 2) */
+    Open *open;               /* (inner nodes + 1) */
     v8 *cell;                 /* (nodes) */
+    Places at;                /* (inner nodes + 1), (classes / 2 + 1), (classes + 1) */
     Step *path;               /* (GROUP, levels + 1) */
     Piece *piece;             /* (GROUP, 2 levels + 3) */
     float *row, *terms;       /* (classes) the careful way, made when first needed, as are the next */
@@ -256,7 +229,7 @@ INLINE double careful_sum_row(const Job *job, const float *z, int64_t y, double 
 INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_t levels, SumScratch *s, int *quick,
                       double *loss) {
     const float *x[GROUP];
-    Piece *piece[GROUP];
+    const Piece *piece[GROUP];
     int64_t length[GROUP];
     d8 shift = {0};
     for (int r = 0; r < GROUP; r++) {
@@ -265,18 +238,20 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         if (quick[r]) shift[r] = label_sum(job, x[r], job->target[b + r]);
         quick[r] &= fabs(shift[r]) < 1e30;
     }
-    terms_and_sums(job, x, &shift, s->level, s->cell);
-    const d8 all = s->level[0].below;
+    terms_and_sums(job, x, &shift, &s->at, s->open, s->cell);
+    const d8 all = s->open[0].sum;
     for (int r = 0; r < count; r++) quick[r] &= all[r] < MOST;
     for (int r = 0; r < count; r++) {
         Step *path = s->path + r * (levels + 1);
-        piece[r] = s->piece + r * (2 * levels + 3);
+        Piece *pieces = s->piece + r * (2 * levels + 3);
+        piece[r] = pieces;
         if (!quick[r]) continue;
         length[r] = walk(job, job->target[b + r], path);
         for (int64_t j = 0; j < length[r]; j++) path[j].sum = s->cell[path[j].node][r];
-        loss[r] = sum_factors(job, all[r], scale, path, length[r], piece[r]);
+        loss[r] = sum_factors(job, all[r], scale, path, length[r], pieces);
     }
     if (!job->grad) return;
+    for (const Place *p = s->at.inner; job->sharing != 1 && p->node < job->nodes; p++) s->cell[p->node] *= (float)job->sharing;
     write_rows(job, b, quick, count, s->cell, piece);
     for (int r = 0; r < count; r++)
         for (int64_t j = 1; quick[r] && j < length[r]; j++) {
@@ -289,10 +264,16 @@ EVERY_CPU static void sum_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n);
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    SumScratch s = {.level = cells(levels + 2, sizeof(Level)), .cell = cells(n, sizeof(v8)),
+    const int64_t inner = n - job->classes;
+    SumScratch s = {.open = cells(inner + 1, sizeof(Open)), .cell = cells(n, sizeof(v8)),
+                    .at = {cells(inner + 1, sizeof(Place)), cells(job->classes / 2 + 1, sizeof(Place)),
+                           cells(job->classes + 1, sizeof(Place))},
                     .path = cells(GROUP * (levels + 1), sizeof(Step)),
                     .piece = cells(GROUP * (2 * levels + 3), sizeof(Piece))};
-    share->failed = !s.level || !s.cell || !s.path || !s.piece;
+    int32_t *last = cells(levels + 2, sizeof *last);
+    share->failed = !s.open || !s.cell || !s.at.inner || !s.at.pair || !s.at.single || !s.path || !s.piece || !last;
+    if (!share->failed) find_places(job, &s.at, last);
+    free(last);
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         int quick[GROUP];
@@ -311,25 +292,6 @@ EVERY_CPU static void sum_rows(Share *share) {
             job->loss[b + r] = (float)(scale * loss[r]); /* nan where the mean has nothing to divide by */
         }
     }
-    free(s.level), free(s.cell), free(s.path), free(s.piece);
+    free(s.open), free(s.cell), free(s.at.inner), free(s.at.pair), free(s.at.single), free(s.path), free(s.piece);
     free(s.row), free(s.terms), free(s.above), free(s.shifts), free(s.lse);
-}
-
-EVERY_CPU static void down_rows(Share *share) {
-    const Job *job = share->job;
-    double *above = malloc((size_t)(deepest(job->level, job->nodes) + 2) * sizeof *above);
-    share->failed = !above;
-    for (int64_t b = share->from; b < share->to && !share->failed; b++)
-        sums_down(job, job->z + b * job->nodes, job->out + b * job->classes, above);
-    free(above);
-}
-
-EVERY_CPU static void up_rows(Share *share) {
-    const Job *job = share->job;
-    const int64_t levels = deepest(job->level, job->nodes);
-    double *below = malloc((size_t)(levels + 2) * sizeof *below);
-    share->failed = !below;
-    for (int64_t b = share->from; b < share->to && !share->failed; b++)
-        sums_up(job, job->z + b * job->classes, job->out + b * job->nodes, below, levels);
-    free(below);
 }

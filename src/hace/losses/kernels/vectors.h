@@ -2,11 +2,16 @@
 #define BLOCK 512         /* terms summed in float before they go into a double */
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
 #define NEAR 16.0f        /* a largest path sum that is small enough to stay */
+#define NEAR_SUM 1e7      /* a sum in units of the label's term, up to which that term's logit is as good a shift as the largest */
 #define MIN_WORK 262144    /* logits a thread must have to be worth starting */
 #define MAX_THREADS 256
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if !defined(__x86_64__) || !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
+#define EVERY_CPU
+#elif !defined(__clang__)
 #define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#elif __clang_major__ >= 14 /* which takes an "arch" for one model of CPU */
+#define EVERY_CPU __attribute__((target_clones("avx2", "default")))
 #else
 #define EVERY_CPU
 #endif
@@ -33,7 +38,8 @@ INLINE void exponential(vfloat *x) {
     const vfloat floor_ = (vfloat){0} - 88.0f;
     vint low = *x < floor_;
     choose(&low, &floor_, x, x);
-    vfloat n = (*x * 1.44269504088896341f + 12582912.0f) - 12582912.0f; /* round to nearest by the magic number */
+    const vfloat t = *x * 1.44269504088896341f + 12583039.0f; /* rounded to an integer, n + 127, in its lowest bits */
+    const vfloat n = t - 12583039.0f;
     vfloat r = *x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
     vfloat p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -41,9 +47,9 @@ INLINE void exponential(vfloat *x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    vint power = (__builtin_convertvector(n, vint) + 127) << 23; /* n = -127 gives the bits of 0 */
-    *x = p * (vfloat)power;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    *x = p * (vfloat)((vint)t << 23); /* n = -127 gives the bits of 0 */
 }
 
 /* log(x) for normal positive x (Cephes coefficients). */
@@ -153,8 +159,16 @@ INLINE void load_tail(const float *p, int64_t n, float rest, vfloat *v) {
     memcpy(v, lanes, sizeof lanes);
 }
 
-/* Sum of exp(x - shift); with out, the terms are stored there. */
-INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
+/* x - shift -> its exponential. A difference above 88 counts as 88 if `capped`; otherwise there must be none. */
+INLINE void exp_less(vfloat *x, float shift, int capped) {
+    const vfloat most = (vfloat){0} + 88.0f;
+    *x = *x - shift;
+    const vint much = *x > most;
+    if (capped) choose(&much, &most, x, x);
+    exponential(x);
+}
+
+INLINE double sum_terms(const float *x, int64_t n, float shift, int capped, float *out) {
     double sum = 0;
     vfloat v;
     for (int64_t start = 0; start < n; start += BLOCK) {
@@ -162,23 +176,20 @@ INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
         vfloat partial = {0};
         for (; i + LANES <= end; i += LANES) {
             load(x + i, &v);
-            v = v - shift;
-            exponential(&v);
+            exp_less(&v, shift, capped);
             partial = partial + v;
             if (out) store(out + i, &v);
         }
         if (i < end && end >= LANES) { /* the last ones overlap those before them, which count once */
             const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
             load(x + end - LANES, &v);
-            v = v - shift;
-            exponential(&v);
+            exp_less(&v, shift, capped);
             if (out) store(out + end - LANES, &v);
             v = (vfloat)((vint)v & (lane >= (int32_t)(LANES - (end - i))));
             partial = partial + v;
         } else if (i < end) {
             load_tail(x + i, end - i, -INFINITY, &v);
-            v = v - shift;
-            exponential(&v);
+            exp_less(&v, shift, capped);
             partial = partial + v;
             if (out) memcpy(out + i, &v, (size_t)(end - i) * sizeof(float));
         }
@@ -186,6 +197,9 @@ INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) {
     }
     return sum;
 }
+
+/* Sum of exp(x - shift); with out, the terms are stored there. */
+INLINE double sum_exp(const float *x, int64_t n, float shift, float *out) { return sum_terms(x, n, shift, 0, out); }
 
 INLINE double total_of(const float *x, int64_t n) {
     double sum = 0;
