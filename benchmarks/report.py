@@ -82,7 +82,8 @@ def drawn_predictions(
     right = rng.random(len(truth)) < skill
     answer = np.where(right, truth, rng.choice(h.leaf_nodes, len(truth)))
     same = table[truth] == table[answer]
-    confidence = rng.random(len(truth)).astype(np.float32)
+    path = np.sort(rng.random((len(truth), same.shape[1]), dtype=np.float32), axis=1)[:, ::-1]
+    confidence = path[:, -1]
     return {
         "truth": truth.astype(np.int16),
         "answer": answer.astype(np.int16),
@@ -91,6 +92,7 @@ def drawn_predictions(
         "top5": right | (rng.random(len(truth)) < 0.5),
         "level_correct": np.ascontiguousarray(same[:, 1:]),
         "level_confidence": np.repeat(confidence[:, None], same.shape[1] - 1, axis=1).astype(np.float16),
+        "path_confidence": np.ascontiguousarray(path),  # from the root down
     }
 
 

@@ -17,6 +17,7 @@ examples:
   hace report STUDY                           writes STUDY/report/report.html and prints a summary
   hace report STUDY --out public
   hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
+  hace report STUDY --names classes.txt       names for a hierarchy of numbers: one line "id name" per node
   hace report A B --out both                  two studies, or two runs, side by side: B minus A
 
 A running study can be reported, too: what is missing is marked. Exit code 2: no run has finished.
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", metavar="A,B", help="the methods whose difference is shown (default: hace,sce)"
     )
+    parser.add_argument(
+        "--names",
+        metavar="FILE",
+        help='names of nodes, one line "id name" each, where the study has only ids',
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the path of the page")
 
 
@@ -44,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     """Read, write, print the summary."""
     compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
     if args.other is None:
-        return show_report(args.study, args.out, compare, quiet=args.quiet)
+        return show_report(args.study, args.out, compare, names=args.names, quiet=args.quiet)
     if compare is not None:
         raise ConfigError("--compare must be left out with two folders: each method is compared with itself.")
-    show_two(args.study, args.other, args.out or "report-of-two", quiet=args.quiet)
+    show_two(args.study, args.other, args.out or "report-of-two", names=args.names, quiet=args.quiet)

@@ -14,24 +14,23 @@ if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 
-NUMBERS = (
-    "All names are numbers, so this drawing says little. Add a column name to the hierarchy's table (id, name, parent), or "
-    "give names= to read_hierarchy."
-)
+NUMBERS = "All names are numbers, so this drawing says little. {} FILE holds one line per node: its id, a blank, its name."
+NAMING = "Run the command again with -o names=FILE."
 
 
-def page_data(h: Hierarchy, title: str = "everything") -> dict[str, Any]:
+def page_data(h: Hierarchy, title: str = "everything", naming: str = NAMING) -> dict[str, Any]:
     """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy.
 
     Args:
         h: The hierarchy.
         title: What it is a hierarchy of; shown in the middle where there is no root.
+        naming: How to give names where all of them are numbers.
     """
     cells = lay_out(h)
     return {
         "title": drawable(title),
         "caption": caption(h, cells),
-        "warning": NUMBERS if all(name.strip().isdigit() for name in h.names) else "",
+        "warning": NUMBERS.format(naming) if all(name.strip().isdigit() for name in h.names) else "",
         "classes": leaf_counts(h).tolist(),
         "rooted": h.rooted,
         "levels": None if h.level_names is None else list(map(drawable, h.level_names)),

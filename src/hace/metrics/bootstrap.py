@@ -14,10 +14,11 @@ def draw_counts(rng: np.random.Generator, samples: int, rows: int) -> np.ndarray
         >>> draw_counts(np.random.default_rng(0), 4, 2).sum(axis=1)
         array([4, 4])
     """
-    if not samples:
-        return np.zeros((rows, 0), dtype=np.int64)
-    drawn = rng.integers(samples, size=(rows, samples)) + np.arange(rows)[:, None] * samples
-    return np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples)
+    drawn = rng.integers(samples, size=(rows, samples)) if samples else np.zeros((rows, 0), dtype=np.int64)
+    found = np.empty((rows, samples), dtype=np.int64)
+    for row, indices in enumerate(drawn):  # one row of counts stays in the cache
+        found[row] = np.bincount(indices, minlength=samples)
+    return found
 
 
 def interval_ends(draws: np.ndarray) -> tuple[float, float]:

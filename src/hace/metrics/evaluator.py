@@ -65,9 +65,8 @@ class Evaluator:
         for options in self.rules.values():
             check_rule(options.get("rule"), (name for name in options if name != "rule"))
         h = self.hierarchy
-        choices = h.num_leaves
-        if self.subset is not None:
-            choices = int(subset_mask(h, self.subset)[h.leaf_nodes].sum())
+        self._keep = None if self.subset is None else subset_mask(h, self.subset)
+        choices = h.num_leaves if self._keep is None else int(self._keep[h.leaf_nodes].sum())
         self._measures = standard_measures(h, self.distance, choices)
         costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
         self._rules = {**costs, **self.rules}
@@ -97,7 +96,7 @@ class Evaluator:
     def _statistics(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
         h = self.hierarchy
         kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
-        z = restricted(scores, h, kind, self.outputs, self.subset)
+        z = restricted(scores, h, kind, self.outputs, self._keep)
         batch = MetricBatch(h, truth.numpy(), scores=z, kind=kind, outputs=self.outputs)
         batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []

@@ -84,24 +84,52 @@ def resampled(
     seed: int = 0,
 ) -> Resampled:
     """The value of a figure and of its draws; arguments as of :func:`interval`."""
+    above = drawn_sums(numerator, replicates=replicates, seed=seed)
+    below = None if denominator is None else drawn_sums(denominator, replicates=replicates, seed=seed)
+    return ratio(above, below, seed=seed)
+
+
+class DrawnSums(NamedTuple):
+    """Sums of a per-sample figure, for each of K seeds: (K,) over all samples, (R, K) under each draw; and how many samples."""
+
+    whole: np.ndarray
+    drawn: np.ndarray
+    samples: int
+
+    def complement(self) -> DrawnSums:
+        """The sums of 1 minus the figure; a draw has as many samples as the set."""
+        return DrawnSums(self.samples - self.whole, self.samples - self.drawn, self.samples)
+
+
+def drawn_sums(figure: np.ndarray, *, replicates: int = REPLICATES, seed: int = 0) -> DrawnSums:
+    """The sums behind a figure, most of the work of an interval; figures that share a sum can share it.
+
+    Args:
+        figure: (K, S) of K seeds and S samples.
+        replicates: number of draws.
+        seed: seed of the draws.
+    """
     check_count("replicates", replicates, MOST_REPLICATES)
     check_count("seed", seed, MOST_SEED, least=0)
-    above = np.asarray(numerator, dtype=np.float64)
-    if above.ndim != 2 or not above.size:
-        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
-    below = None if denominator is None else np.asarray(denominator, dtype=np.float64)
-    seeds, samples = above.shape
-    drawn_seeds = _seed_weights(seeds, replicates, seed)  # (R, K)
-    out = np.empty(replicates)
+    figure = np.asarray(figure)
+    if figure.ndim != 2 or not figure.size:
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {figure.shape}.")
+    seeds, samples = figure.shape
+    small = figure.T.astype(np.float32)
+    drawn = np.empty((replicates, seeds), dtype=np.float32)
+    for start, w in _sample_weights(samples, replicates, seed):
+        np.matmul(w, small, out=drawn[start : start + len(w)])
+    return DrawnSums(figure.sum(1, dtype=np.float64), drawn, samples)
+
+
+def ratio(above: DrawnSums, below: DrawnSums | None = None, *, seed: int = 0) -> Resampled:
+    """A figure from the sums of its numerator and denominator, averaged over seeds; without one, a mean over samples."""
+    replicates, seeds = above.drawn.shape
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = samples if below is None else below.sum(1)
-        value = float(_mean((above.sum(1) / total)[None], np.full((1, seeds), 1 / seeds))[0])
-        for start, w in _sample_weights(samples, replicates, seed):
-            # A draw has as many samples as the set.
-            total = samples if below is None else w @ below.T.astype(np.float32)
-            ratios = (w @ above.T.astype(np.float32)) / total  # (r, K)
-            out[start : start + len(w)] = _mean(ratios, drawn_seeds[start : start + len(w)])
-    return Resampled(value, out)
+        # A draw has as many samples as the set.
+        whole, drawn = (above.samples, above.samples) if below is None else below[:2]
+        value = _mean((above.whole / whole)[None], np.full((1, seeds), 1 / seeds))[0]
+        return Resampled(float(value), _mean(above.drawn / drawn, _seed_weights(seeds, replicates, seed)))
 
 
 def paired_interval(
@@ -141,11 +169,11 @@ def headline_columns(
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
     wrong = predictions["answer"] != predictions["truth"]
-    distance = predictions["distance"].astype(np.float64)
+    distance = predictions["distance"]
     return {
-        "top-1": ((~wrong).astype(np.float64), None),
-        "top-5": (predictions["top5"].astype(np.float64), None),
-        "severity": (distance * wrong, wrong.astype(np.float64)),
+        "top-1": (~wrong, None),
+        "top-5": (predictions["top5"], None),
+        "severity": (distance * wrong, wrong),
         "HD@1": (distance, None),
     }
 
@@ -164,6 +192,7 @@ def _mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.where(total > 0, (np.where(there, values, 0) * weights).sum(1) / total, np.nan)
 
 
+@lru_cache(maxsize=4)
 def _seed_weights(seeds: int, replicates: int, seed: int) -> np.ndarray:
     return (
         np.random.default_rng([seed, 1]).multinomial(seeds, np.full(seeds, 1 / seeds), size=replicates)

@@ -248,7 +248,8 @@ def as_metric_batch(
         values = _scores.as_tensor(preds, "preds").detach()
         if values.is_floating_point():
             z = _scores.as_scores(values, hierarchy, kind=kind, outputs=outputs)
-            z = _scores.restricted(z, hierarchy, kind, outputs, subset)
+            keep = None if subset is None else _scores.subset_mask(hierarchy, subset)
+            z = _scores.restricted(z, hierarchy, kind, outputs, keep)
             batch = MetricBatch(hierarchy, truth.numpy(), scores=z, kind=kind, outputs=outputs)
         else:
             answers = _scores.as_nodes(values, hierarchy, "preds", of=labels, abstain=True)

@@ -79,7 +79,7 @@ def made(name: str, way: int, sure: str = "clear", higher: bool = True) -> Findi
         ([made("a", 1), made("b", 1, higher=False)], "In part. HACE beats SCE in a and loses in b.", "part"),
         ([made("a", -1), made("b", 1, higher=False)], "No. HACE loses to SCE in a and b.", "no"),
         ([made("a", -1, "likely")], "Probably not.", "no"),
-        ([made("a", 1, "open")], "Not shown. HACE and SCE are level", "open"),
+        ([made("a", 1, "open")], "No difference shown. HACE and SCE are level", "open"),
     ],
 )
 def test_the_answer_sums_up_the_findings(
@@ -127,6 +127,35 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
     (verdict,) = verdicts(results)
     assert verdict.use.startswith("HACE (d 0.5, rate 4): best of 3 on held-out samples")
     assert results.choices[FAIR]["hace"].budget == "2"
+
+
+@pytest.mark.parametrize(
+    ("skills", "start", "rest"),
+    [
+        ({"hace": 3.0, "conditional": 1.0}, "HACE (d 0.5, rate 4): +", "but the test samples show no gain: "),
+        (
+            {"hace": 1.0, "conditional": 1.0},
+            "SCE (rate 4). conditional",
+            "but the test samples show no gain: ",
+        ),
+        (
+            {"hace": 1.0, "conditional": 0.0},
+            "SCE (rate 4). conditional",
+            "but the test samples show a loss: -",
+        ),
+    ],
+)
+def test_what_to_use_agrees_with_the_test_samples(
+    tmp_path: Path, skills: dict[str, float], start: str, rest: str
+) -> None:
+    """Conditional softmax is the best on held-out samples, and no better than cross-entropy on test samples."""
+    held = {"hace": 0.5, "sce": 0.5, "conditional": 9.0}
+    searches = [r for r in fair_records(tmp_path / "a", animals(), held, samples=240) if r.stage == "search"]
+    finals = fair_records(tmp_path / "b", animals(), {"sce": 1.0, **skills}, samples=240)
+    (verdict,) = verdicts(Results([*searches, *(r for r in finals if r.stage == "final")]))
+    assert verdict.use.startswith(start)
+    assert rest in verdict.use
+    assert "conditional softmax (rate 4) was the best of 3 on held-out samples" in verdict.use
 
 
 def test_doubts_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
@@ -187,18 +216,22 @@ def test_promised_answers_by_loops() -> None:
         assert [None if v < 0 else h.nodes[v] for v in ladder.nodes[i]] == path
         assert ladder.true[i].tolist() == [node in above for node in path]
     rows = np.arange(100)
-    found = threshold(ladder, rows, 0.9)
     kept = [
         max([m for m, t in zip(ladder.mass[i], ladder.true[i], strict=True) if not t], default=0.0)
         for i in rows
     ]
-    assert found == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
-    places = sure_places(ladder, 0.9)
+    assert threshold(np.sort(kept), 0.9) == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
+    places, strict = sure_places(ladder, (0.9, 0.95))
+    order = np.random.default_rng(0).permutation(samples)
+    for half, other in ((order[:200], order[200:]), (order[200:], order[:200])):
+        theta = sorted(max([0.0, *ladder.mass[i][~ladder.true[i]]]) for i in other)
+        for i in half:  # ceil(201 * 0.9)
+            assert places[i] == max([0, *(k for k in range(1, 4) if ladder.mass[i, k] > theta[181 - 1])])
     wrong = [not ladder.true[i, places[i]] for i in range(samples)]
     assert 0.03 < np.mean(wrong) < 0.17  # promised is 0.1
     share = detail(h)
     columns = confidence_columns(run, h)
-    expected = [share[ladder.nodes[i, k]] for i, k in enumerate(sure_places(ladder, 0.95))]
+    expected = [share[ladder.nodes[i, k]] for i, k in enumerate(strict)]
     assert columns["sure_detail"] == pytest.approx(np.array(expected, dtype=np.float32))
     assert share[h.index("1")] == pytest.approx(1)
     assert share[-1] == 0
@@ -207,8 +240,8 @@ def test_promised_answers_by_loops() -> None:
 
 def test_a_promise_that_too_few_samples_can_keep_answers_nothing() -> None:
     ladder = AnswerLadder(np.zeros((5, 2), dtype=int), np.ones((5, 2)), np.ones((5, 2), dtype=bool))
-    assert threshold(ladder, np.arange(5), 0.99) == np.inf
-    assert sure_places(ladder, 0.99).tolist() == [0] * 5
+    assert threshold(np.zeros(5), 0.99) == np.inf
+    assert sure_places(ladder, (0.99,))[0].tolist() == [0] * 5
 
 
 def test_no_ladder_without_a_tree_or_kept_confidences() -> None:

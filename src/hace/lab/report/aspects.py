@@ -17,7 +17,7 @@ from hace.metrics.several import Key, compared_together
 
 Certainty = Literal["clear", "likely", "open"]
 ENOUGH_SEEDS = 3  # with fewer, nothing is clear
-_WORDS: dict[Certainty, str] = {"clear": "clear", "likely": "likely", "open": "not shown"}
+_WORDS: dict[Certainty, str] = {"clear": "clear", "likely": "likely", "open": "unclear"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,22 @@ class Aspect:
 
     def gap(self, value: float) -> str:
         """A difference as cards show it: one digit of points, or three of a number."""
-        return f"{100 * value:+.1f}" if self.metric.percent else f"{value:+.3f}"
+        return signed(100 * value, 1) if self.metric.percent else signed(value, 3)
 
     def value(self, value: float) -> str:
         """A value as cards show it."""
         return f"{100 * value:.1f} %" if self.metric.percent else f"{value:.3f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """A difference with its sign; what rounds to 0 has none.
+
+    Example:
+        >>> signed(1.26, 1), signed(-0.04, 1)
+        ('+1.3', '0.0')
+    """
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
 
 
 @dataclass(frozen=True)
@@ -115,7 +126,7 @@ def aspects(arrays: ArenaScores) -> list[Aspect]:
             "confidence",
             Metric(CONFIDENCE_ERROR, "confidence error", percent=False, higher=False),
             "mean squared error of the stated confidence, after one temperature",
-            unit="",
+            unit="error",
         )
     )
     if names:

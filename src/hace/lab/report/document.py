@@ -36,6 +36,7 @@ from hace.lab.report.tables import (
 )
 from hace.lab.report.verdict import Verdict, verdicts
 from hace.lab.study.cells import Record
+from hace.lab.study.searches import searched_at
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Document:
         arenas: For the interactive drawing: title, hierarchy and sums of each arena.
         about: Heading of the facts.
         footer: With a place for the version.
+        naming: How to give names to a hierarchy whose names are all numbers.
     """
 
     title: str
@@ -82,6 +84,7 @@ class Document:
     footer: str = (
         "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
     )
+    naming: str = "Run hace report again with --names FILE."
 
     def tables(self) -> Iterator[ReportTable]:
         """All tables."""
@@ -101,7 +104,7 @@ SectionBuilder = Callable[[Results, bool], Sequence[Section]]  # from results an
 
 READING = (
     "A number is the mean over seeds, with its 95 % interval in brackets, from a bootstrap over seeds and test samples. A seed "
-    "is a full repetition: initialisation, batch order, split and choice of the learning rate.",
+    "is a full repetition: initialisation, batch order, split{}.",
     "Accuracy at a level is that of the best class, carried up. The other rule, the most probable node of the level, has a "
     "switch: by it under-confident models lose points that no user loses.",
     "Bold is the best of a column, underlined the second; marks do not say that a difference is real, intervals do.",
@@ -158,7 +161,13 @@ def build_document(
 def _reading(results: Results) -> Section:
     protocols = dict.fromkeys(arena.protocol for arena in results.choices)
     more = tuple(READING_OF[protocol] for protocol in protocols if protocol in READING_OF)
-    return Section("reading", "How to read this page", ([*READING[:2], *more, *READING[2:]],), folded=True)
+    seed = searched_at(results.records)
+    choice = " and choice of the learning rate"
+    once = f"; the learning rate was chosen at seed {seed} for all, so intervals leave that choice out"
+    first = READING[0].format(choice if seed is None else once)
+    return Section(
+        "reading", "How to read this page", ([first, READING[1], *more, *READING[2:]],), folded=True
+    )
 
 
 def _arena_section(results: Results, arena: Arena, document: Document, draw: bool) -> Section:

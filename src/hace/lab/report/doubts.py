@@ -8,6 +8,7 @@ import numpy as np
 
 from hace.lab.report.arenas import Arena, arena_of, method_title
 from hace.lab.report.results import Results
+from hace.lab.study.searches import searched_at
 
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
@@ -19,6 +20,7 @@ def doubts(results: Results, arena: Arena, methods: Sequence[str]) -> list[str]:
     return [
         *_edges(results, arena, methods),
         *_budgets(results, arena, methods),
+        *_once(results, arena),
         *_seeds(results, arena, methods),
         *_samples(results, arena),
         *_missing(results, arena),
@@ -40,6 +42,12 @@ def _budgets(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator
     if len(set(tried.values())) > 1:
         words = ", ".join(f"{method_title(m)} {count}" for m, count in tried.items())
         yield f"Unequal search: candidates per seed are {words}."
+
+
+def _once(results: Results, arena: Arena) -> Iterator[str]:
+    seed = searched_at(r for r in results.records if arena_of(r.key) == arena)
+    if seed is not None:
+        yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
 
 
 def _seeds(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:

@@ -140,7 +140,7 @@ def dumbbell_picture(arena: Arena, found: NodeAccuracies, first: str, second: st
     certain = sum(gap.excludes_zero for gap in gaps)
     text = (
         f"Right {found.level}, best class carried up: {shown}. Differences in points with 95 % intervals, faint where they "
-        f"include 0, as all but {certain} do; among many some exclude it by chance."
+        f"include 0, as {f'all but {certain}' if certain else 'they all'} do; among many some exclude it by chance."
     )
     return picture(
         figure, f"level-{arena.slug}-{_safe(found.level)}", text, f"Dumbbells of two accuracies. {text}"

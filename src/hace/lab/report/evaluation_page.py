@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hace import environment
-from hace.draw import lay_out
+from hace.draw import NAMING, lay_out
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL
 from hace.lab.report.document import Document, Section
 from hace.lab.report.drawing import Picture, picture
@@ -59,6 +59,7 @@ def evaluation_page(
         [*facts, *environment.config().items()],
         about="About this evaluation: data, versions",
         footer=_FOOTER,
+        naming=NAMING,
     )
     document.verdicts = [_verdict(name, evaluation) for name, evaluation in models]
     if differences:

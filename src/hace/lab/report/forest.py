@@ -22,7 +22,7 @@ _DISTANCE = Aspect(
 )
 
 
-_HEADS = (("difference", ""), ("certain", "wide"), ("candidates", "wide"), ("chosen", "wide stub"))
+_HEADS = (("difference", ""), ("how certain", "wide"), ("candidates", "wide"), ("chosen", "wide stub"))
 
 
 @dataclass(frozen=True)

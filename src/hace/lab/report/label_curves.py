@@ -53,8 +53,8 @@ def curves_picture(
             if question.whole is not None and (best := question.scores(question.whole)):
                 name, value = next(iter(best.items()))
                 axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
-                axes.annotate(f"all labels, {method_title(name)}", (0.02, 100 * value), xycoords=("axes fraction", "data"),
-                              xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
+                axes.annotate(f"all labels, {method_title(name)}", (0.99, 100 * value), xycoords=("axes fraction", "data"),
+                              ha="right", xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
             if axis == "known labels per class":
                 axes.set_xscale("log")
                 axes.minorticks_off()
@@ -64,8 +64,6 @@ def curves_picture(
             finish(axes)
             if i == len(panels) - 1:
                 name_lines(axes, ends, compared)
-    caption = (
-        f"Accuracy by what is known of the training labels, {question.title}. Dashed: coarse labels dropped."
-    )
+    caption = f"Accuracy by what is known of the training labels, {question.title}."
     alt = f"Lines of top-1 accuracy for {len(methods)} methods as fewer training labels are known."
     return picture(figure, f"labels-{question.slug}", caption, alt, wide=len(panels) > 1)

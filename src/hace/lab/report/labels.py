@@ -5,7 +5,7 @@ Arenas of one data set and model that differ in what is known of the training la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from hace.lab.report.arenas import HEADLINES, TOP1, Arena, budget_of, may_be_use
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores
-from hace.lab.report.tables import MEANS, bracket, score_entry, with_marks
+from hace.lab.report.tables import MEANS, score_entry, with_marks
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
@@ -161,52 +161,27 @@ def label_blocks(results: Results, draw: bool) -> list[Any]:
     return [*blocks, HOW_CHOSEN] if blocks else []
 
 
-def headline(question: LabelQuestion) -> str:
-    """Use or drop, in a sentence."""
-    gains = [a.dropping[1] for a in question.answers if a.dropping is not None]
-    if not gains:
-        wrong = any(labels.wrong for labels in question.arenas.values())
-        return f"{question.title}: which method to use where labels are {'wrong' if wrong else 'few'}."
-    if all(gain.excludes_zero and gain.value > 0 for gain in gains):
-        words = "use the coarse labels"
-    elif all(gain.excludes_zero and gain.value < 0 for gain in gains):
-        words = "drop the coarse labels"
-    elif not any(gain.excludes_zero for gain in gains):
-        words = "using or dropping the coarse labels makes no difference that this study shows"
-    elif not any(gain.excludes_zero and gain.value < 0 for gain in gains):
-        words = "use the coarse labels; where it does not show a gain, it shows no loss"
-    else:
-        words = "whether to use the coarse labels depends on how many there are"
-    return f"{question.title}: {words}."
+def in_words(labels: LabelsConfig) -> str:
+    """A state of the labels, for a sentence.
 
-
-def answer_lines(question: LabelQuestion) -> Iterator[str]:
-    """What each state of the labels says."""
-    for answer in question.answers:
-        parts = []
-        if answer.dropping is not None:
-            name, gain = answer.dropping
-            verdict = "Level" if not gain.excludes_zero else "Use them" if gain.value > 0 else "Drop them"
-            alone = "" if name in METHODS and METHODS[name].drops else ", coarse labels dropped"
-            parts.append(
-                f"{verdict}: {method_title(answer.best)} has {_points(gain)} points against {method_title(name)}{alone}"
-            )
-        lead = f"{method_title(answer.best)} {100 * answer.accuracy:.1f} %"
-        if answer.second is not None:
-            name, gap = answer.second
-            place = "level with" if not gap.excludes_zero else "ahead of" if gap.value > 0 else "behind"
-            lead += f", {place} {method_title(name)} ({_points(gap)})"
-        parts.append(f"best method: {lead}" if parts else f"Best method: {lead}")
-        if answer.closed is not None:
-            parts.append(f"it closes {100 * answer.closed:.0f} % of the gap to knowing all labels")
-        elif answer.lost is not None:
-            parts.append(f"{100 * answer.lost:.1f} points below knowing all labels")
-        yield f"{question.state(answer.arena)}: {'; '.join(parts)}."
-
-
-def _points(gap: Interval) -> str:
-    interval = "" if gap.low != gap.low else f" {bracket(gap.low, gap.high, HEADLINES[0], sign=True)}"
-    return f"{100 * gap.value:+.2f}{interval}"
+    Example:
+        >>> in_words(LabelsConfig(0.8)), in_words(LabelsConfig(fine=1)), in_words(LabelsConfig(wrong=0.4))
+        ('80 % of the labels known only to their parent', '1 label per class, the others known only to their parent', \
+'40 % of the labels wrong, but within their parent')
+    """
+    to = {"parent": "their parent", "top": "the top level"}.get(str(labels.to), f"level {labels.to}")
+    parts = []
+    if labels.coarse:
+        parts.append(
+            f"{100 * labels.coarse:g} % of the labels {'dropped' if labels.drop else f'known only to {to}'}"
+        )
+    if labels.fine is not None:
+        count = f"{labels.fine} {'label' if labels.fine == 1 else 'labels'} per class"
+        parts.append(count if labels.drop else f"{count}, the others known only to {to}")
+    if labels.wrong:
+        where = "but within their parent" if labels.within == "parent" else "anywhere"
+        parts.append(f"{100 * labels.wrong:g} % of the labels wrong, {where}")
+    return " and ".join(parts) or AS_THEY_ARE
 
 
 def labels_table(question: LabelQuestion) -> ReportTable:
@@ -228,22 +203,13 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         )
         for i, m in enumerate(methods)
     )
-    heads = ("method", *map(question.state, question.arenas), "candidates")
+    heads = ("method", *map(question.state, question.arenas), "tried")
     title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
     remarks = (
-        f"{MEANS} Candidates: rates and decays that each method's search tries, per seed.",
+        f"{MEANS} Tried: candidates of each method's search, rates and decays, per seed.",
         "Rows that drop coarse labels train on the samples known to a class alone.",
     )
     return ReportTable(f"labels-{question.slug}", title, (heads,), rows, remarks=remarks)
-
-
-def labels_text(results: Results) -> list[tuple[str, ReportTable]]:
-    """Answers and table of every question, for the terminal."""
-    found = []
-    for question in label_questions(results):
-        lines = [headline(question), *(f"- {line}" for line in answer_lines(question))]
-        found.append(("\n".join(lines), labels_table(question)))
-    return found
 
 
 def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Arena]]]]:

@@ -16,6 +16,7 @@ from hace.lab.report.scores import ArenaScores
 from hace.lab.report.sure_answers import detail, ladder_of, sure_places
 
 DESTINATIONS = 5
+_MOST_BINS = 1 << 22  # counted in place; more are sorted
 SHOWN_PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
@@ -70,8 +71,9 @@ def node_counts(table: np.ndarray, truth: np.ndarray, answers: Sequence[np.ndarr
         answers: (S,) nodes, for each seed; -1: no answer.
     """
     nodes = len(table)
-    both = np.concatenate([truth.astype(np.int64) * (nodes + 1) + a.astype(np.int64) + 1 for a in answers])
-    pairs, count = np.unique(both, return_counts=True)
+    pairs, count = _tallied(
+        [truth.astype(np.int64) * (nodes + 1) + a + 1 for a in answers], nodes * (nodes + 1)
+    )
     label, answer = pairs // (nodes + 1), pairs % (nodes + 1) - 1
     right = np.zeros(nodes, dtype=np.int64)
     went: list[tuple[tuple[int, int], ...]] = [()] * nodes
@@ -85,11 +87,25 @@ def node_counts(table: np.ndarray, truth: np.ndarray, answers: Sequence[np.ndarr
         missed = own & (start != end) & (end >= 0)
         moves, which = np.unique(start[missed] * nodes + end[missed], return_inverse=True)
         total = np.bincount(which, weights=count[missed], minlength=len(moves)).astype(np.int64)
-        for i in np.lexsort((moves, -total)):
-            v = int(moves[i] // nodes)
-            if len(went[v]) < DESTINATIONS:
-                went[v] += ((int(moves[i] % nodes), int(total[i])),)
+        origin = moves // nodes
+        order = np.lexsort((moves, -total, origin))  # by node, the most frequent first
+        first = np.searchsorted(origin[order], np.arange(nodes))
+        kept = order[np.arange(len(order)) - first[origin[order]] < DESTINATIONS]
+        for v, to, n in zip(
+            origin[kept].tolist(), (moves[kept] % nodes).tolist(), total[kept].tolist(), strict=True
+        ):
+            went[v] += ((to, n),)
     return NodeCounts(len(answers), right, tuple(went))
+
+
+def _tallied(parts: Sequence[np.ndarray], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The different numbers below `size` in all parts, sorted, and how often each is there."""
+    every = np.concatenate(parts)
+    if size > _MOST_BINS:
+        return np.unique(every, return_counts=True)
+    total = np.bincount(every, minlength=size)
+    there = np.flatnonzero(total)
+    return there, total[there]
 
 
 def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
@@ -167,35 +183,31 @@ def sure_data(arrays: ArenaScores, method: str) -> list[dict[str, Any]] | None:
     h, choice = arrays.hierarchy, arrays.choices.get(method)
     if h is None or choice is None or not choice.finished:
         return None
-    try:
-        ladders = [
-            ladder_of(record.run.predictions(), h) for record in choice.finished if record.run is not None
-        ]
-    except HaceError:  # the scores have said so
-        return None
-    share, found = detail(h), []
-    for promise in SHOWN_PROMISES:
-        stops, wrong, told = np.zeros(h.num_nodes + 1, dtype=np.int64), 0, 0.0
-        for ladder in ladders:
-            if ladder is None:
-                return None
-            place = sure_places(ladder, promise)[:, None]
-            nodes = np.take_along_axis(ladder.nodes, place, axis=1)[:, 0]
-            wrong += int((~np.take_along_axis(ladder.true, place, axis=1)).sum())
-            stops += np.bincount(
-                nodes % (h.num_nodes + 1), minlength=h.num_nodes + 1
-            )  # no answer, -1, is last
-            told += float(share[nodes].mean()) / len(ladders)
-        there = np.flatnonzero(stops[:-1])
-        pairs = np.stack([there, stops[there]], axis=1).ravel().tolist()
-        total = int(stops.sum())
+    share, total = detail(h), 0
+    stops = np.zeros((len(SHOWN_PROMISES), h.num_nodes + 1), dtype=np.int64)
+    wrong = np.zeros(len(SHOWN_PROMISES), dtype=np.int64)
+    for record in choice.finished:
+        try:
+            ladder = None if record.run is None else ladder_of(record.run.predictions(), h)
+        except HaceError:  # the scores have said so
+            return None
+        if ladder is None:
+            return None
+        samples = len(ladder.nodes)
+        nodes, true, every = ladder.nodes.T.ravel(), ladder.true.T.ravel(), np.arange(samples)
+        total += samples
+        for i, place in enumerate(sure_places(ladder, SHOWN_PROMISES)):
+            at = place * samples + every
+            stops[i] += np.bincount(
+                nodes[at] % (h.num_nodes + 1), minlength=h.num_nodes + 1
+            )  # no answer is last
+            wrong[i] += samples - np.count_nonzero(true[at])
+    found = []
+    for stopped, missed in zip(stops, wrong.tolist(), strict=True):
+        there = np.flatnonzero(stopped[:-1])
+        pairs = np.stack([there, stopped[there]], axis=1).ravel().tolist()
+        told = round(float(stopped @ share) / total, 4)
         found.append(
-            {
-                "stops": pairs,
-                "silent": int(stops[-1]),
-                "total": total,
-                "wrong": wrong,
-                "detail": round(told, 4),
-            }
+            {"stops": pairs, "silent": int(stopped[-1]), "total": total, "wrong": missed, "detail": told}
         )
     return found

@@ -56,7 +56,7 @@ def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any
     for arena in document.arenas:
         h = arena["hierarchy"]
         if h.fingerprint not in trees:
-            trees[h.fingerprint] = page_data(h, arena.get("dataset", "everything"))
+            trees[h.fingerprint] = page_data(h, arena.get("dataset", "everything"), document.naming)
         known = {k: v for k, v in arena.items() if k != "hierarchy"}
         arenas.append({"sure": {}, "promises": [], **known, "tree": h.fingerprint})
     methods = dict.fromkeys(method for arena in arenas for method in arena["methods"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -42,9 +43,12 @@ class Results:
         records: All records.
         compare: The two methods whose difference is shown: first minus second.
         question: What their difference answers.
+        names: A file with one line "id name" per node, where the runs have only ids.
 
     Raises:
         DataError: No run has finished.
+        FormatError: `names` cannot be read.
+        HierarchyError: `names` has other nodes.
         ConfigError: A compared method is not in the study.
     """
 
@@ -53,12 +57,17 @@ class Results:
         records: Iterable[Record],
         compare: Sequence[str] | None = None,
         question: str = "does the hierarchy help?",
+        names: str | Path | None = None,
     ) -> None:
         self.records, self.question = list(records), question
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)
-        stores = {arena: Store() for arena in self.choices}
+        stores = {arena: Store(names) for arena in self.choices}
+        for arena, choices in self.choices.items() if names is not None else ():
+            runs = [r.run for choice in choices.values() for r in choice.finished if r.run is not None]
+            for run in runs[:1]:
+                stores[arena].hierarchy(run)
         fair = [arena for arena in self.choices if arena.protocol == "fair"]
         paper = [arena for arena in self.choices if arena.protocol == "paper"]
         self.arrays = {arena: ArenaScores(choices, stores[arena]) for arena, choices in self.choices.items()}

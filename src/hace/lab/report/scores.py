@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from hace.errors import HaceError
+from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, Choice, level_names
 from hace.lab.report.sure_answers import DERIVED, confidence_columns
-from hace.lab.runs.run import Run
-from hace.metrics.intervals import Interval, Resampled, headline_columns, resampled
+from hace.lab.runs.run import HIERARCHY, Run
+from hace.metrics.intervals import DrawnSums, Interval, Resampled, drawn_sums, headline_columns, ratio
 from hace.metrics.sample_statistics import MetricKey
 
 
@@ -27,11 +30,17 @@ class Score(NamedTuple):
 
 
 class Store:
-    """The predictions of the runs in one arena, each read once. Only runs over the same samples can be compared."""
+    """The predictions of the runs in one arena, each read once. Only runs over the same samples can be compared.
 
-    def __init__(self) -> None:
+    Args:
+        names: A file with the names of nodes, where the runs have only ids.
+    """
+
+    def __init__(self, names: str | Path | None = None) -> None:
+        self.names = names
         self.problems: list[str] = []
         self._truth: np.ndarray | None = None
+        self._trees: dict[str, Hierarchy] = {}
         self._read: dict[str, dict[str, np.ndarray] | None] = {}
 
     def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
@@ -40,12 +49,22 @@ class Store:
             self._read[run.id] = self._load(run)
         return self._read[run.id]
 
+    def hierarchy(self, run: Run) -> Hierarchy:
+        """The hierarchy of a run's result; runs over the same one share it."""
+        known = run.about["data"]["hierarchy"]
+        if known not in self._trees:
+            tree = run.hierarchy
+            self._trees[known] = (
+                tree if self.names is None else read_hierarchy(run.folder / HIERARCHY, names=self.names)
+            )
+        return self._trees[known]
+
     def _load(self, run: Run) -> dict[str, np.ndarray] | None:
         try:
             arrays = run.predictions()
             kept = {name: arrays[name] for name in ("answer", "top5", "level_correct")}
             truth, distance = arrays["truth"], arrays["distance"]
-            kept |= confidence_columns(arrays, run.hierarchy)
+            kept |= confidence_columns(arrays, self.hierarchy(run))
         except (HaceError, KeyError) as error:
             self.problems.append(f"{run.folder.name} has no intervals: {error}")
             return None
@@ -80,6 +99,7 @@ class ArenaScores:
         self.choices = choices
         self.store = store or Store()
         self._scores: dict[tuple[str, MetricKey], Score] = {}
+        self._sums: dict[bytes, DrawnSums] = {}  # by what is summed: many metrics share a column
         self._draws: dict[tuple[str, MetricKey, tuple[int, ...]], Resampled | None] = {}
         self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
 
@@ -89,7 +109,7 @@ class ArenaScores:
         for choice in self.choices.values():
             for record in choice.finished:
                 try:
-                    return record.run.hierarchy if record.run else None
+                    return self.store.hierarchy(record.run) if record.run else None
                 except HaceError as error:
                     self.store.problems.append(str(error))
         return None
@@ -156,8 +176,22 @@ class ArenaScores:
         place = (method, key, tuple(seeds))
         if place not in self._draws:
             found = self.columns(method, key, seeds)
-            self._draws[place] = None if found is None or not found[0].size else resampled(*found)
+            if found is None or not found[0].size:
+                self._draws[place] = None
+            else:
+                above, below = found
+                self._draws[place] = ratio(
+                    self._summed(above), None if below is None else self._summed(below)
+                )
         return self._draws[place]
+
+    def _summed(self, column: np.ndarray) -> DrawnSums:
+        """The sums of a column under the draws, once for all metrics that have it or its complement."""
+        content = _content(column)
+        if content not in self._sums:
+            known = self._sums.get(_content(~column)) if column.dtype == bool else None
+            self._sums[content] = drawn_sums(column) if known is None else known.complement()
+        return self._sums[content]
 
     def difference(
         self, first: str, second: str, key: MetricKey, other: ArenaScores | None = None
@@ -200,6 +234,11 @@ class ArenaScores:
             return {r.key.seed: np.nan for r in finished}
         found = {r.key.seed: r.metric(*key) for r in finished}
         return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _content(column: np.ndarray) -> bytes:
+    small = np.packbits(column) if column.dtype == bool else column
+    return hashlib.sha256(f"{column.shape} {column.dtype}".encode() + small.tobytes()).digest()
 
 
 def _seeds(choice: Choice) -> list[int]:

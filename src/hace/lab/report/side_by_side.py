@@ -14,8 +14,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.tables import bracket
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.study.cells import CellKey, Record
-from hace.lab.study.naming import run_title
-from hace.lab.study.plans import behind
+from hace.lab.study.naming import behind, run_title
 from hace.lab.study.study import STUDY, read_study
 
 
@@ -57,13 +56,18 @@ def read_side(folder: str | Path) -> Side:
     return Side(name, [Record(key, "final", config.lr, run)], {data: str(about["hierarchy"])})
 
 
-def side_by_side(first: Side, second: Side) -> Results:
+def side_by_side(first: Side, second: Side, names: str | Path | None = None) -> Results:
     """The results of both, in the arenas that both have; models may differ where nothing else does.
+
+    Args:
+        first: The one.
+        second: The other.
+        names: As of :class:`Results`.
 
     Raises:
         ConfigError: They have no data set in common.
     """
-    names = (first.name, second.name) if first.name != second.name else ("A", "B")
+    called = (first.name, second.name) if first.name != second.name else ("A", "B")
     sides = [first, second]
     for same_model in (True, False):
         found = [{_place(r.key, same_model) for r in side.records} for side in sides]
@@ -75,25 +79,27 @@ def side_by_side(first: Side, second: Side) -> Results:
     else:
         has = [", ".join(sorted({f"{a.dataset} ({a.protocol})" for a in arenas})) for arenas in found]
         raise ConfigError(
-            f"{names[0]} and {names[1]} must share a data set, its hierarchy and a protocol. Got {has[0]} and {has[1]}."
+            f"{called[0]} and {called[1]} must share a data set, its hierarchy and a protocol. Got {has[0]} and {has[1]}."
         )
     titles = [{method_title(r.key.method) for r in side.records} for side in sides]
     apart = not titles[0] & titles[1] and all(
         len(side.records) == 1 for side in sides
     )  # two runs of two methods
     records = []
-    for name, side in zip(names, sides, strict=True):
+    for name, side in zip(called, sides, strict=True):
         for r in side.records:
             if (place := _place(r.key, same_model)) in common:
                 method = method_title(r.key.method) + ("" if apart else f" · {name}")
                 records.append(replace(r, key=replace(r.key, method=method, model=place.model)))
     if apart:
         first_title, second_title = (r.key.method for r in records)
-        return Results(records, (second_title, first_title), f"is {second_title} better than {first_title}?")
-    pairs = _pairs(records, names)
+        return Results(
+            records, (second_title, first_title), f"is {second_title} better than {first_title}?", names
+        )
+    pairs = _pairs(records, called)
     if not pairs:
-        raise ConfigError(f"{names[0]} and {names[1]} must share a method. Got none that both have.")
-    return Results(records, pairs[0], f"is {names[1]} better than {names[0]}?")
+        raise ConfigError(f"{called[0]} and {called[1]} must share a method. Got none that both have.")
+    return Results(records, pairs[0], f"is {called[1]} better than {called[0]}?", names)
 
 
 def pairs_table(results: Results, arena: Arena, names: Sequence[str]) -> ReportTable | None:

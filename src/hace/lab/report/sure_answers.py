@@ -8,13 +8,14 @@ sample helps to choose its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import leaf_counts
+from hace.hierarchy.index import is_above, leaf_counts
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
 PROMISE = 0.95
@@ -44,43 +45,47 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
     up = np.append(h.parent_nodes, -1)
     if h.rooted:
         up[0] = 0
-    answer, truth = run["answer"].astype(np.int64), run["truth"].astype(np.int64)
-    above = [truth]  # the truth and its ancestors
-    nodes = [answer]
+    nodes, truth = [run["answer"].astype(np.int64)], run["truth"].astype(np.int64)
     for _ in range(mass.shape[1] - 1):
         nodes.append(up[nodes[-1]])
-        above.append(up[above[-1]])
-    path = np.stack(nodes[::-1], axis=1)
-    true = (path[:, :, None] == np.stack(above, axis=1)[:, None, :]).any(axis=2) | (path < 0)
-    return AnswerLadder(path, mass.astype(np.float64), true)
+    path = np.stack(nodes[::-1])
+    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, is_above(h, path, truth).T)
 
 
-def threshold(ladder: AnswerLadder, rows: np.ndarray, promise: float) -> float:
+def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
+    """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
+    halves = _halves(len(ladder.mass))
+    theta = np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
+    known = [np.sort(theta[rows]) for rows in halves]
+    found = []
+    for promise in promises:
+        limit = np.full(len(theta), np.inf, dtype=ladder.mass.dtype)
+        for rows, others in zip(halves, reversed(known), strict=True):
+            limit[rows] = threshold(others, promise)
+        place = np.zeros(len(theta), dtype=np.int64)
+        for rung in range(1, ladder.mass.shape[1]):
+            np.copyto(place, rung, where=ladder.mass[:, rung] > limit)
+        found.append(place)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _halves(samples: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.random.default_rng(0).permutation(samples)
+    return order[: samples // 2], order[samples // 2 :]
+
+
+def threshold(theta: np.ndarray, promise: float) -> float:
     """The conformal threshold of some samples: an answer must have more mass than this.
 
-    theta is the smallest threshold at which a sample's answer is true; the ceil((n + 1) promise)-th smallest of n is enough.
+    The ceil((n + 1) promise)-th smallest theta of n samples is enough.
 
     Args:
-        ladder: Of all samples.
-        rows: Those that set the threshold.
+        theta: Of each sample the smallest threshold at which its answer is true, sorted.
         promise: The share of samples without a wrong answer.
     """
-    theta = np.sort(np.where(ladder.true[rows], 0.0, ladder.mass[rows]).max(axis=1))
     rank = math.ceil((len(theta) + 1) * promise)
     return np.inf if rank > len(theta) else float(theta[rank - 1])
-
-
-def sure_places(ladder: AnswerLadder, promise: float) -> np.ndarray:
-    """(S,) the rung of each sample's answer under a promise; 0 is the root, or no answer."""
-    place = np.zeros(len(ladder.mass), dtype=np.int64)
-    order = np.random.default_rng(0).permutation(len(place))
-    halves = order[: len(order) // 2], order[len(order) // 2 :]
-    for rows, others in (halves, halves[::-1]):
-        if len(others):
-            enough = ladder.mass[rows] > threshold(ladder, others, promise)
-            enough[:, 0] = True
-            place[rows] = enough.shape[1] - 1 - enough[:, ::-1].argmax(axis=1)
-    return place
 
 
 def detail(h: Hierarchy) -> np.ndarray:
@@ -95,7 +100,7 @@ def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str,
     if ladder is None:
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
-    answers = np.take_along_axis(ladder.nodes, sure_places(ladder, PROMISE)[:, None], axis=1)[:, 0]
+    answers = np.take_along_axis(ladder.nodes, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)[:, 0]
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
         SURE_DETAIL[1]: detail(h)[answers].astype(np.float32),

@@ -28,8 +28,8 @@ from hace.lab.study.methods import METHODS
 
 CHOSEN = {
     "single": "Runs as they were given: nothing was chosen.",
-    "fair": "Every method has the same learning rates; for each seed the best on held-out samples is chosen, and the "
-    "model is trained again on all of them. The test set is used once.",
+    "fair": "Every method has the same learning rates; the best on held-out samples is chosen, and the model is "
+    "trained again on all of them. The test set is used once.",
     "paper": "For each seed the run with the best top-1 accuracy on the test set, as in the paper; this favours methods with "
     "more runs.",
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hace.lab.report.arenas import HEADLINES, Metric, method_title, shown
-from hace.lab.report.labels import labels_text
+from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.render import Entry, ReportTable, to_text
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores, Score
 from hace.lab.report.tables import bracket, score_entry, with_marks
-from hace.lab.report.verdict import Verdict
-from hace.lab.study.cells import NO_RESULT, Record, chosen_on
+from hace.lab.report.verdict import Verdict, verdicts
+from hace.lab.study.cells import NO_RESULT, Record
+from hace.lab.study.searches import chosen_on, each_run, searched_at
 
 MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
 _WIDTH = 100  # of lines
@@ -21,7 +23,7 @@ _NAMES = 5  # of classes, in a note
 
 
 def report_text(records: Iterable[Record], compare: Sequence[str] | None = None) -> str:
-    """The summary of a study: one table per data set, model and protocol, and what is missing.
+    """The summary of a study: its answers, tables, and what is missing.
 
     Args:
         records: What a study yields.
@@ -30,15 +32,16 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
     Raises:
         DataError: No run has finished.
     """
-    return results_text(Results(records, compare))
+    results = Results(records, compare)
+    return f"{verdicts_text(verdicts(results))}\n\n{results_text(results)}"
 
 
 def results_text(results: Results) -> str:
-    """The summary of results: of a study about labels its answers, of others one table per arena."""
-    tables = [f"{_wrapped(lines)}\n\n{to_text(table, _WIDTH)}" for lines, table in labels_text(results)] or [
-        to_text(summary_table(arena.title, arrays, results.second), _WIDTH)
-        for arena, arrays in results.arrays.items()
+    """The numbers: one table per question about labels, or else one per arena, and how to read them."""
+    found = [labels_table(question) for question in label_questions(results)] or [
+        summary_table(arena.title, arrays, results.second) for arena, arrays in results.arrays.items()
     ]
+    tables = [to_text(table, _WIDTH) for table in found]
     chosen = selection_text(results.records)
     lines = ["[95 % intervals] over seeds and test samples.", f"{MARKS}."]
     lines += [f"Rates chosen on {chosen}."] if chosen else []
@@ -65,12 +68,13 @@ def _wrapped(text: str) -> str:
 
 
 def counts_text(records: Sequence[Record]) -> str:
-    """How many runs there are, by status.
+    """How many runs there are, by status; a run that cells share is one.
 
     Example:
         >>> counts_text([])
         '0 runs'
     """
+    records = each_run(records)
     count = Counter(record.status for record in records)
     missing = [f"{count[s]:,} {s}" for s in NO_RESULT if count[s]]
     finished = [f"{count['finished']:,} finished"]
@@ -102,6 +106,8 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
     if short:
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
     final = [r for r in records if r.stage == "final" and r.status == "finished" and r.candidates > 2]
+    if searched_at(records) is not None:  # the seeds of a method share a search
+        final = list({replace(r.key, seed=0): r for r in final}.values())
     edges, searches = sum(bool(r.edge) for r in final), len(final)
     if edges:
         yield f"{edges:,} of {searches:,} searches end at the edge of their grid: a wider range may do better."

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, may_be_used, method_title, shown
-from hace.lab.report.aspects import Certainty, Finding, certainties, findings
+from hace.lab.report.aspects import Certainty, Finding, certainties, findings, signed
 from hace.lab.report.doubts import doubts
-from hace.lab.report.labels import AS_THEY_ARE, Answer, LabelQuestion, label_questions
+from hace.lab.report.labels import Answer, LabelQuestion, in_words, label_questions
 from hace.lab.report.results import Results
 from hace.metrics.intervals import Interval
 
@@ -107,7 +107,7 @@ def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str 
     if worse:
         sure = "No." if any(f.certainty == "clear" for f in worse) else "Probably not."
         return f"{sure} {ours} loses to {theirs} in {_names(worse)}.", "no"
-    answer: tuple[str, Tone] = f"Not shown. {ours} and {theirs} are level in every aspect.", "open"
+    answer: tuple[str, Tone] = f"No difference shown. {ours} and {theirs} are level in every aspect.", "open"
     if best is not None and best not in (results.first, results.second):
         other = [f for f in findings(results.arrays[arena], best, results.second) if f.better]
         if other:
@@ -125,23 +125,34 @@ def _names(found: Sequence[Finding]) -> str:
 
 
 def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
-    """What to use: the best on held-out samples, and how it does on the test samples."""
+    """What to use: the best on held-out samples, unless the test samples show no gain over the reference.
+
+    Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
+    """
     best, reference = held[0], results.second
     scores = results.held_out(arena)
-    choice = results.choices[arena][best]
-    title = method_title(best) + (f" ({choice.settings})" if choice.settings else "")
-    said = f"{title}: best of {len(held)} on held-out samples, {100 * scores[best]:.1f} %"
+
+    def title(method: str) -> str:
+        settings = results.choices[arena][method].settings if method in results.choices[arena] else ""
+        return method_title(method) + (f" ({settings})" if settings else "")
+
+    def gain(method: str) -> Interval | None:
+        gap = None if method == reference else results.gap(arena, method, reference, TOP1)
+        return None if gap is None else gap.interval
+
+    said = f"{title(best)}: best of {len(held)} on held-out samples, {100 * scores[best]:.1f} %"
     said += f" before {method_title(held[1])}, {100 * scores[held[1]]:.1f} %." if len(held) > 1 else "."
-    gap = None if best == reference else results.gap(arena, best, reference, TOP1)
-    if gap is None:
+    found = gain(best)
+    if found is None:
         return said
-    if gap.interval.excludes_zero:
-        return f"{said} On test samples {_points(gap.interval)} against {method_title(reference)}."
-    known = results.choices[arena][reference].settings
-    return (
-        f"{method_title(reference)}{f' ({known})' if known else ''}: the best of {len(held)} on held-out samples, {title}, is "
-        f"not shown to be better, {_points(gap.interval)} on test samples."
-    )
+    if found.low > 0:
+        return f"{said} On test samples {_points(found)} against {method_title(reference)}."
+    less = f"{title(best)} was the best of {len(held)} on held-out samples, but the test samples show "
+    less += f"{'a loss' if found.high < 0 else 'no gain'}: {_points(found)}."
+    ours = gain(results.first)
+    if ours is not None and ours.low > 0 and may_be_used(results.first):
+        return f"{title(results.first)}: {_points(ours)} against {method_title(reference)} on test samples. {less}"
+    return f"{title(reference)}. {less}"
 
 
 def label_verdict(question: LabelQuestion) -> Verdict:
@@ -155,7 +166,10 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     for answer in poor:
         spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
         notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
-    lines = tuple(_label_line(answer, sure.get(answer.arena)) for answer in poor)
+    lines = tuple(
+        _label_line(answer, in_words(question.arenas[answer.arena]), sure.get(answer.arena))
+        for answer in poor
+    )
     if not gains:
         answer, tone = "See the best method for each state of the labels.", "open"
         return Verdict(
@@ -171,7 +185,7 @@ def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str
     shown = [gain for gain in gains if gain.excludes_zero]
     if not shown:
         return (
-            "Not shown. Using or dropping the coarse labels makes no difference that this study shows.",
+            "No difference shown. Using the coarse labels is neither better nor worse than dropping them.",
             "open",
         )
     if len(shown) < len(gains) or len({gain.value > 0 for gain in shown}) > 1:
@@ -182,29 +196,29 @@ def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str
     return f"Yes. Use the coarse labels, with {' or '.join(best)}.", "yes"
 
 
-def _label_line(answer: Answer, sure: Certainty | None) -> str:
+def _label_line(answer: Answer, state: str, sure: Certainty | None) -> str:
     """What a state of the labels says: the best method, its gain over dropping, and how much of the gap it closes."""
-    said = f"{answer.arena.labels or AS_THEY_ARE}: {method_title(answer.best)}, {100 * answer.accuracy:.1f} %"
+    said = f"{state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f} %"
     if answer.dropping is not None and sure is not None:
         _, gain = answer.dropping
-        word = "not shown" if sure == "open" else f"{sure} {'gain' if gain.value > 0 else 'loss'}"
-        said += f", is {_points(gain)} against dropping them ({word})"
+        word = "unclear" if sure == "open" else f"{sure} {'gain' if gain.value > 0 else 'loss'}"
+        said += f", {_points(gain)} against dropping the coarse labels ({word})"
     if answer.closed is not None:
-        said += f" and closes {100 * answer.closed:.0f} % of the gap to knowing all labels"
+        said += f": {100 * answer.closed:.0f} % of the way to knowing all labels"
     said += "."
     if answer.second is not None:
         name, gap = answer.second
         place = (
-            "Level with"
+            "level"
             if not gap.excludes_zero
-            else "Ahead of"
+            else "ahead of it"
             if gap.value > 0
-            else "On test samples behind"
+            else "behind it on test samples"
         )
-        said += f" {place} the next on held-out samples, {method_title(name)}, {_points(gap)}."
+        said += f" Next on held-out samples: {method_title(name)}; {method_title(answer.best)} is {place}, {_points(gap)}."
     return said
 
 
 def _points(gap: Interval) -> str:
-    ends = "" if gap.low != gap.low else f" [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
-    return f"{100 * gap.value:+.1f} points{ends}"
+    ends = "" if gap.low != gap.low else f" [{signed(100 * gap.low, 1)}, {signed(100 * gap.high, 1)}]"
+    return f"{signed(100 * gap.value, 1)} points{ends}"

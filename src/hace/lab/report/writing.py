@@ -149,6 +149,7 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
             ]
     if choices.get("widen") is not None:
         words += ["--widen", str(choices["widen"])]
+    words += ["--search-once"] if choices.get("search_once") else []
     if choices.get("shares"):
         words += ["--shares", ",".join(f"{100 * share:g}" for share in choices["shares"])]
     for name in ("coarse_to", "seeds"):

@@ -151,6 +151,7 @@ function haceExplore(data) {
   }
 
   function recolour() {
+    controls.swap.disabled = !second(); // nothing to swap with
     sure.show(place, tree, [first(), second()]);
     measure();
     legend();
@@ -204,7 +205,6 @@ function haceExplore(data) {
   controls.first.addEventListener("change", recolour);
   controls.second.addEventListener("change", recolour);
   controls.swap.addEventListener("click", () => {
-    if (!second()) return;
     [controls.first.value, controls.second.value] = [second(), first()];
     recolour();
   });

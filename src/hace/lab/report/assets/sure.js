@@ -65,7 +65,8 @@ function haceSure(title, changed) {
       const all = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${(100 * share).toFixed(1)} %`).join(", ");
       bar.setAttribute("role", "img");
       bar.setAttribute("aria-label", `Answers stop at: ${all}`);
-      row.append(bar);
+      const short = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${Math.round(100 * share)} %`).join(", ");
+      row.append(bar, make("p", short, "sure-words")); // on a phone, where names do not fit the bar
       return row;
     }));
   }
