@@ -9,7 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HOME = re.compile(r"https://github\.com/hace-taxonomy/hace/(?:blob|raw|tree)/main/([^#]+)(?:#(.*))?")
+ADDRESS = re.search(
+    r'^Homepage = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+)
+assert ADDRESS
+HOME = re.compile(rf"{re.escape(ADDRESS[1])}/(?:blob|raw|tree)/main/([^#]+)(?:#(.*))?")
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|<(https?:[^>]+)>", re.MULTILINE
@@ -58,12 +62,28 @@ def test_the_readme_works_on_a_package_index() -> None:
     assert [link for link in links(ROOT / "README.md") if not link.startswith(("https://", "#"))] == []
 
 
+def test_the_project_has_one_address() -> None:
+    """A new home is one command in CONTRIBUTING.md; a link that it misses would lead to somebody else's project."""
+    files = [ROOT / name for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml", "CONTRIBUTING.md")]
+    files += [
+        *PAGES,
+        *(ROOT / "examples").glob("*"),
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / ".github").rglob("*.yml"),
+    ]
+    found = re.compile(r"https://(?:github\.com/([\w.-]+)|([\w-]+)\.github\.io)/hace\b")
+    owners = {
+        a or b for file in files if file.is_file() for a, b in found.findall(file.read_text(encoding="utf-8"))
+    }
+    assert owners == {ADDRESS[1].split("/")[-2]}
+
+
 @pytest.mark.parametrize(
     "link",
     [
         "nowhere.md",
         "docs/losses.md#nowhere",
-        "https://github.com/hace-taxonomy/hace/blob/main/no.md",
+        f"{ADDRESS[1]}/blob/main/no.md",
         "http:/x",
     ],
 )

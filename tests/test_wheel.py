@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -148,16 +147,3 @@ def test_headers_that_change_the_kernel_are_listed() -> None:
     folder = ROOT / "src/hace/losses/kernels"
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert [file.name for file in folder.glob("*.h") if f"kernels/{file.name}" not in text] == []
-
-
-def test_links_on_a_package_index_work() -> None:
-    """A package index shows the README alone, so its links are absolute, and lead to files that exist."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    home = "https://github.com/hace-taxonomy/hace"
-    assert f'Homepage = "{home}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)]+)\)|(?:src|href)=\"([^\"]+)\"", text)
-    for link in (a or b for a, b in links):
-        assert link.startswith(("https://", "#")), link
-        for kind in ("blob", "raw"):
-            if link.startswith(f"{home}/{kind}/main/"):
-                assert (ROOT / link.split("/main/")[1].split("#")[0]).exists(), link

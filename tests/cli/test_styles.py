@@ -59,10 +59,18 @@ def test_spaces_and_commas_separate_values(value: str) -> None:
         ("study only=method=sce,hace demo", "only", ["method=sce,hace"]),
         ("study batch_size=64 demo", "set", ["batch_size=64"]),
         ("calibrate accuracy=0.9 RUN", "accuracy", [0.9]),
+        ("calibrate --accuracy 0.8 0.9 RUN", "accuracy", [0.8, 0.9]),
+        ("calibrate --accuracy 0.8 0.9 RUN", "run_folder", "RUN"),
+        ("calibrate --of answers samples RUN", "run_folder", "RUN"),
+        ("probe --loss hace sce_paths --lr 4", "loss", ["hace", "sce_paths"]),
+        ("study --only method=sce seed=0 demo controls", "only", ["method=sce", "seed=0"]),
+        ("study --only method=sce seed=0 demo controls", "preset", ["demo", "controls"]),
         ("hierarchy taxonomy.csv to=json,-", "to", ["json", "-"]),
         ("train print_config=on", "print_config", True),
         ("train --print-config", "print_config", True),
         ("train --print_config", "print_config", True),
+        ("train --print", "print_config", True),
+        ("probe --batch_size=64", "batch_size", 64),
     ],
 )
 def test_argparse_reads_what_was_written(line: str, name: str, value: object) -> None:

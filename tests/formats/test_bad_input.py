@@ -42,7 +42,7 @@ def test_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path, words in [
         (tmp_path / "tree.json", r"tree.json: cannot be read: No such file or directory"),
-        ("a\0b", r"cannot be read: embedded null byte"),
+        ("a\0b", r"cannot be read: .*embedded null"),
         (tmp_path / "pipe", r"pipe: must be a file. Got a pipe"),  # opening it would wait for ever
         (tmp_path / "empty", r"empty: expected folders of classes, and there are none inside"),
     ]:
@@ -74,7 +74,7 @@ BROKEN = [
      r"line 3: a gap: the column 'b' is empty, and '4' is below it"),
     ("csv", "a,b,c\n1,2,3\n,,4\n", {"columns": ["a", "b"]}, r"line 3: the row has no names"),
     ("tsv", "id,parent\n1,\n", {}, r"Got 'id,parent'"),
-    ("json", '{"name": "a",}', {}, r"line 1, column 14: not valid JSON: "),
+    ("json", '{"name": "a",}', {}, r"line 1, column 1[34]: not valid JSON: "),
     ("json", '{"name": "a", "name": "b"}', {}, r"the key 'name' is there twice in one object"),
     ("json", '{"name": NaN}', {}, r"NaN is not a value of JSON"),
     ("json", '{"name": ' + "1" * 5000 + "}", {}, r"not valid JSON: "),

@@ -15,6 +15,7 @@ from hace.errors import ConfigError, nearest
 
 _WORD = re.compile(r"([A-Za-z][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
+_DIGITS = re.compile(r"[\d.]")
 _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 # What flags call a part of a configuration, and its name there.
 _PARTS = {
@@ -85,13 +86,16 @@ def both_styles(words: Sequence[str], parser: argparse.ArgumentParser) -> list[s
     options = options_of(parser)
     settings = any(action.dest == "settings" for action in parser._actions)
     found: list[str] = []
+    first: list[str] = []  # what argparse would take for one more value of the option before it
     left = list(words)
     while left:
         word = left.pop(0)
         if word == "--":
-            return [*found, word, *left]
+            return [*first, *found, word, *left]
         if word.startswith("-") and not _NUMBER.match(word):
             option = word.split("=")[0]
+            if word.startswith("--") and (dashed := option.replace("_", "-")) in options:
+                word, option = dashed + word[len(option) :], dashed
             if settings and word.startswith("--") and not any(o.startswith(option) for o in options):
                 found.append(_setting(word, left))
                 continue
@@ -99,13 +103,21 @@ def both_styles(words: Sequence[str], parser: argparse.ArgumentParser) -> list[s
             action = options.get(word)
             if left and action is not None and action.nargs in (None, "+") and not left[0].startswith("-"):
                 found.append(left.pop(0))  # its value, whatever it looks like
-                many = action.nargs == "+" and _WORD.fullmatch(found[-1])  # --only method=hace seed=0
-                while many and left and not left[0].startswith("-"):
-                    found.append(left.pop(0))
+                while action.nargs == "+" and left and not left[0].startswith("-"):
+                    (found if _alike(found[-1], left[0], action) else first).append(left.pop(0))
             continue
         written = _WORD.fullmatch(word)
         found += [word] if written is None else _option(written[1], written[2], word, options, settings)
-    return found
+    return [*first, *found]
+
+
+def _alike(value: str, word: str, action: argparse.Action) -> bool:
+    """Whether a word after a value of an option can be one more: in `--only method=hace seed=0 demo` the last cannot."""
+    if action.choices is not None:
+        return word in action.choices
+    if action.type is float:
+        return _DIGITS.match(word) is not None
+    return _WORD.fullmatch(value) is None or _WORD.fullmatch(word) is not None
 
 
 def _setting(word: str, left: list[str]) -> str:

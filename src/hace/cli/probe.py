@@ -244,7 +244,7 @@ def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence
     from hace.lab.report.arenas import HEADLINES
     from hace.lab.report.render import to_text
     from hace.lab.report.text import MARKS, summary_table
-    from hace.lab.study.cells import chosen_on
+    from hace.lab.study.searches import chosen_on
 
     reference = reference_of(arrays)
     top1, _, severity = HEADLINES[:3]

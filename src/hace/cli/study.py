@@ -70,6 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="rates to add on each side, for all methods alike, while one chooses the edge (default: 2; 0: none)",
     )
+    what.add_argument(
+        "--search-once",
+        action="store_true",
+        help="choose rates at the first seed for all seeds (default: every seed chooses); half the runs, or less",
+    )
     what.add_argument("--seeds", metavar="K", type=int, help="number of seeds, instead of the study's")
     what.add_argument(
         "--set",
@@ -120,6 +125,7 @@ def run(args: argparse.Namespace) -> None:
         rates=listed_numbers("--rates", args.rates),
         decays=listed_numbers("--decays", args.decays),
         widen=args.widen,
+        search_once=args.search_once,
         shares=shares and tuple(share / 100 for share in shares),
         fine=fine and tuple(int(k) if k.is_integer() else k for k in fine),  # pyright: ignore[reportArgumentType]
         coarse_to=args.coarse_to,

@@ -50,12 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
     add("--presets", action="store_true", help="list the presets and stop")
-    add(
-        "--print-config",
-        "--print_config",
-        action="store_true",
-        help="print the whole configuration as YAML and stop",
-    )
+    add("--print-config", action="store_true", help="print the whole configuration as YAML and stop")
     add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
     # argparse has no hook for slow text: only this help waits for torch.
     parser.format_help = lambda: _plain_help(parser) + settings_help()  # pyright: ignore[reportAttributeAccessIssue]

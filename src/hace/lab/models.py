@@ -173,6 +173,19 @@ def check_model_name(name: str) -> None:
         _checked_name(name, _timm())
 
 
+def zero_head(model: Any) -> bool:
+    """Set the last linear layer to zeros, so that all classes start alike; False where a model does not end in one."""
+    from torch import nn
+
+    last = model.get_classifier()
+    if not isinstance(last, nn.Linear):
+        return False
+    nn.init.zeros_(last.weight)
+    if last.bias is not None:
+        nn.init.zeros_(last.bias)
+    return True
+
+
 def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> str:
     """Fill a model with the weights of a file, for fine-tuning.
 

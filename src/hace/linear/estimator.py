@@ -213,12 +213,12 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
             return self._take(FittedHead(blank, None, [], None, 0), y) if first else self
         seen = y if first else np.concatenate([y, self._seen])
+        # A step of decay is lr x weight_decay: as without weights.
+        scaled = replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
         (head,) = fit_heads(
             X,
             target,
-            [
-                replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
-            ],  # decay as without weights
+            [scaled],
             options,
             seed=self._seed() + self._calls,  # a new order in every call
             sample_weight=weight,

@@ -42,9 +42,8 @@ class LabelledFeatures:
         self.x = (
             SparseFeatures.of(x, what + "x", dtype) if is_sparse(x) else as_features(x, what + "x", dtype)
         )
-        self.like = torch.empty(
-            0, dtype=self.x.dtype, device=self.x.device
-        )  # what tensors of this training are like
+        # The type and device of this training's tensors, for `.to`: sparse features are no tensor.
+        self.like = torch.empty(0, dtype=self.x.dtype, device=self.x.device)
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)}.")
         self.target = _targets(target, self.x, loss, what + "target")

@@ -6,7 +6,7 @@ The document, under the key "hace":
     version        version of hace that wrote it
     params         parameters of the estimator but the hierarchy
     hierarchy      the fitted hierarchy, as `hace hierarchy --to json` writes it; "given" says if it was a parameter
-    classes        kind and dtype of the labels, what integers are, and the values where they are not ids
+    classes        dtype of the labels, what integers are, and the values where they are not ids
     ...            labels of the loss, seen labels, features and their names, temperature, iterations, history
 
 The arrays are "coef" (outputs, features), "intercept" (outputs,), "order" (classes,), the label of each class, and, of a
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 _FORMAT = "hace.classifier.1"
 _DOCUMENT = "hace"  # the key of the document in the metadata
-_KINDS = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}  # of labels
+_TYPES = {
+    "U": str,
+    "O": object,
+    "i": int,
+    "u": int,
+    "f": float,
+    "b": bool,
+}  # of labels, by the kind of their dtype
 _PAIRS = "pairs"
 
 
@@ -70,7 +77,7 @@ def _save(clf: HACEClassifier, path: str | Path) -> None:
     from hace import __version__
 
     kind = clf.classes_.dtype.kind
-    if kind not in _KINDS or (kind == "O" and not all(isinstance(c, str) for c in clf.classes_)):
+    if kind not in _TYPES or (kind == "O" and not all(isinstance(c, str) for c in clf.classes_)):
         raise ConfigError(
             f"Labels must be strings, numbers or booleans to be saved. Got {clf.classes_.dtype}."
         )
@@ -87,7 +94,6 @@ def _save(clf: HACEClassifier, path: str | Path) -> None:
         "hierarchy": json.loads(render_hierarchy(clf.hierarchy_, "json")),
         "given": clf.hierarchy is not None,
         "classes": {
-            "kind": kind,
             "dtype": clf.classes_.dtype.str,
             "are": "positions" if positions else "ids",
             "values": clf.classes_.tolist() if clf.hierarchy is None else None,
@@ -145,7 +151,7 @@ def _restored(
         raise FormatError(f"temperature must be a number above 0. Got {clf.temperature_}.")
     clf.n_iter_, clf.history_ = int(document["iterations"]), _restored_param(document["history"])
     clf._calls = int(document["calls"])
-    clf._seen = np.array(document["seen"], dtype=_dtype(document["classes"]))
+    clf._seen = np.array(document["seen"], dtype=_dtype(document["classes"]["dtype"]))
     clf.unseen_classes_ = clf.classes_[~np.isin(clf.classes_, clf._seen)]
     clf._promised_on = None
     if "promised_nodes" in arrays:
@@ -160,7 +166,7 @@ def _restored(
 def _reading(document: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
     classes = document["classes"]
     if not document["given"]:
-        values = np.array(classes["values"], dtype=_dtype(classes))
+        values = np.array(classes["values"], dtype=_dtype(classes["dtype"]))
         if not all(a < b for a, b in pairwise(values.tolist())):
             raise FormatError("values of classes must increase strictly.")
         reading = read_classes(values)
@@ -171,18 +177,16 @@ def _reading(document: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> La
         raise FormatError(f"order must hold labels from 0 to {h.num_leaves - 1}.")
     if len(np.unique(order)) < len(order):
         raise FormatError("order must hold each label once.")
-    return reading_of(h, order, _KINDS[classes["kind"]], positions=classes["are"] == "positions")
+    type_ = _TYPES[_dtype(classes["dtype"]).kind]
+    return reading_of(h, order, type_, positions=classes["are"] == "positions")
 
 
-def _dtype(classes: Mapping[str, Any]) -> Any:
-    """The dtype of labels; of text, whose width its words decide, the type alone."""
-    type_ = _KINDS[classes["kind"]]
-    if classes["kind"] in "UO" or "dtype" not in classes:  # files of hace 0.1.0 have none
-        return type_
-    dtype = np.dtype(classes["dtype"])
-    if dtype.kind != classes["kind"]:
-        raise FormatError(f"dtype of classes must be of kind {classes['kind']!r}. Got {dtype}.")
-    return dtype
+def _dtype(name: Any) -> np.dtype:
+    """The dtype of labels; of text, whose width its words decide, without a width."""
+    dtype = np.dtype(str(name))
+    if dtype.kind not in _TYPES:
+        raise FormatError(f"dtype of classes must be of strings, numbers or booleans. Got {dtype}.")
+    return np.dtype(str) if dtype.kind == "U" else dtype
 
 
 def _array(

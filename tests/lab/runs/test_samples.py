@@ -102,6 +102,19 @@ def test_held_out_samples_are_known_to_a_leaf() -> None:
     assert (labels[task.train.nodes] < 0).sum() == (labels[whole.nodes] < 0).sum() > 0
 
 
+def test_a_val_split_counts_where_it_is_known_to_a_leaf(source: Source[Features]) -> None:
+    data = source.dataset
+    mixed = features(data.hierarchy, ["husky", "dog"], start=20)
+    given = Source(hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": mixed}))
+    task = make_task(given, ProbeConfig(validation="split"))
+    assert task.val is not None
+    assert task.val.names == ["s20"]
+    coarse = features(data.hierarchy, ["dog"], start=20)
+    given = Source(hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": coarse}))
+    with pytest.raises(DataError, match=r"known to a leaf\. Got none"):
+        make_task(given, ProbeConfig(validation="split"))
+
+
 def test_nothing_to_hold_out(source: Source[Features]) -> None:
     with pytest.raises(DataError, match="holds out none"):
         make_task(source, ProbeConfig(validation=0.01))

@@ -53,6 +53,7 @@ def agree(path: Path, run: Path, given: Any) -> None:
 def test_safetensors_and_the_folder_answer_as_the_run(run_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.safetensors"
     assert main(["export", str(run_folder), "--to", "safetensors", "--out", str(out)]) == 0
+    assert out.stat().st_mode == (run_folder / "config.json").stat().st_mode, "others may read it"
     assert main(["export", str(run_folder), "--to", "huggingface", "--out", str(tmp_path / "hub")]) == 0
     for path in (out, tmp_path / "hub"):
         agree(path, run_folder, images())

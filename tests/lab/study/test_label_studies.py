@@ -11,9 +11,10 @@ import pytest
 
 from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
-from hace.lab.report.labels import answer_lines, headline, label_blocks, label_questions, panels
+from hace.lab.report.labels import label_blocks, label_questions, panels
 from hace.lab.report.results import Results
 from hace.lab.report.text import results_text
+from hace.lab.report.verdict import label_verdict
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.cells import CellKey, Record
@@ -124,7 +125,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
     (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
-    assert next(answer_lines(question)).startswith("labels as they are: ")
+    assert label_verdict(question).lines[0].startswith("labels as they are: SCE reaches ")
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
@@ -139,8 +140,9 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines() if study not in line) <= 100
     out = " ".join(printed.split())
-    assert "80 % parent: " in out
-    assert "points against SCE, coarse labels dropped; best method: " in out
+    assert out.count("80 % of the labels known only to their parent: ") == 1  # the answer is there once
+    assert "against dropping the coarse labels (" in out
+    assert out.count("are coarse labels worth using?") == 1
     page = (tmp_path / "study" / "report" / "report.html").read_text()
     assert (
         page.index('id="verdict"')
@@ -183,7 +185,8 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
         },
     )
     (question,) = label_questions(Results(found))
-    assert headline(question) == "pets, backbone: use the coarse labels."
+    verdict = label_verdict(question)
+    assert verdict.answer == "Yes. Use the coarse labels, with conditional softmax."
     answer = question.answers[1]
     best, below, whole = (
         mean(found, m, labels) for m, labels in (("conditional", half.text), ("sce_drop", half.text), ("conditional", ""))
@@ -191,9 +194,13 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert (answer.best, answer.second[0], answer.dropping[0]) == ("conditional", "sce", "sce_drop")
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
-    said = list(answer_lines(question))
-    assert said[1].startswith("50 % parent: Use them: conditional softmax has +")
-    assert "ahead of SCE" in said[1]
+    (said,) = verdict.lines
+    assert said.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
+    assert "(likely gain): " in said
+    assert (
+        " % of the way to knowing all labels. Next on held-out samples: SCE; conditional softmax is ahead"
+        in said
+    )
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -202,15 +209,13 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     alone = replace(low, drop=True)
     found = records(tmp_path, {("sce", alone): 4.0, ("sce", low): 1.0, ("conditional", low): 1.0})
     (question,) = label_questions(Results(found))
-    assert headline(question) == "pets, backbone: drop the coarse labels."
-    lines = list(answer_lines(question))
-    assert lines[1].startswith("1 a class + parent: Drop them: ")
-    assert (
-        "points against SCE, coarse labels dropped; best method: " in lines[1]
-    )  # of the same labels alone, in another arena
+    verdict = label_verdict(question)
+    assert verdict.answer == "No. Drop the coarse labels."
+    assert verdict.lines[1].startswith("1 label per class, the others known only to their parent: ")
+    assert "against dropping the coarse labels (likely loss)" in verdict.lines[1]  # alone, in another arena
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
-    assert "makes no difference that this study shows" in headline(level)
+    assert label_verdict(level).answer.startswith("No difference shown. ")
 
 
 def test_other_studies_have_no_such_section(tmp_path: Path) -> None:

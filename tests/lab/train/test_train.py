@@ -22,6 +22,7 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.train import loop
 from hace.lab.train import loop as training
+from hace.lab.train.batches import preprocessing
 from hace.lab.train.optimizers import build_optimizer, schedule_factor
 from hace.lab.train.state import update_average
 from hace.lab.train.train import run_train
@@ -178,6 +179,28 @@ def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) 
             run_train(careful, tmp_path / "parts", progress=killed_after(steps), say=print)
     run_train(careful, tmp_path / "parts", say=print)
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
+
+
+def first_head(config: TrainConfig) -> nn.Linear:
+    """The last layer before the first step."""
+    task = make_task(load_source(config.data), config)
+    loss = config.loss.build(task.tree, task.labels)
+    view = preprocessing(config, task)
+    model: Any = training.new_state(config, loss, view, torch.device("cpu")).model
+    return model.get_classifier()
+
+
+def test_heads_on_coarse_labels_start_from_zeros() -> None:
+    coarse = DataConfig("synthetic", options={**OPTIONS, "coarse": 0.4})
+    assert not first_head(tiny(data=coarse)).weight.any()
+    assert not first_head(tiny(start="zeros")).weight.any()
+    for config in (tiny(), tiny(data=coarse, start="random")):
+        assert first_head(config).weight.any()
+    hyperbolic = HeadConfig("poincare")
+    assert not isinstance(first_head(tiny(data=coarse, head=hyperbolic)), nn.Linear)
+    with pytest.raises(ConfigError, match=r"start random or auto\. Got zeros"):
+        tiny(head=hyperbolic, start="zeros")
+    assert tiny().identity("") == tiny(start="auto").identity("") != tiny(start="zeros").identity("")
 
 
 def test_how_often_the_loss_is_looked_at_changes_nothing(

@@ -103,8 +103,8 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
-    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and labels at
-    leaves.
+    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and only those
+    known to a leaf are held out.
 
     Raises:
         DataError: There is no such split, nothing is left to train on, or labels above the leaves meet another
@@ -121,21 +121,25 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
     true = train.nodes if own is None else np.concatenate([train.nodes, own.nodes])
     known = known_labels(true, data.hierarchy, what, config.seed, first=size)
     if config.validation == "split":
-        known, val = known[:size], own
+        assert own is not None  # refused above
+        known, val = known[:size], own.select(own.leaf_only())
+        if not len(val):
+            raise DataError(
+                "validation='split' needs samples of the val split that are known to a leaf. Got none. Give a share to hold "
+                "out, such as 0.1."
+            )
     elif own is not None:
         train = train.joined([train, own])
     if isinstance(config.validation, float) and config.validation:
         pool = train
         kept, held = held_out(2 * true + (known == true), config.validation, config.seed)
-        fine = (
-            data.hierarchy.labels[true[held]] >= 0
-        )  # a coarse label cannot tell whether the best class is right
-        if not fine.all():
-            kept, held = np.sort(np.concatenate([kept, held[~fine]])), held[fine]
+        # A coarse label cannot tell whether the best class is right: such samples train instead.
+        fine = data.hierarchy.labels[true[held]] >= 0
+        kept, held = np.sort(np.concatenate([kept, held[~fine]])), held[fine]
         if not len(held):
             raise DataError(
-                f"validation={config.validation} of {len(pool)} training samples holds out none: every class has too few. "
-                "Give a larger share."
+                f"validation={config.validation} of {len(pool)} training samples holds out none that is known to a leaf: every "
+                "class has too few. Give a larger share."
             )
         train, val, known = pool.select(kept), pool.select(held), known[kept]
     train = replace(train, nodes=known)

@@ -133,6 +133,11 @@ def _hints(cls: type[Config]) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
+
+
 def _as_before(field: dataclasses.Field[Any], value: Any) -> bool:
     """Whether a setting that came later has its default, as in all runs made before it."""
     if not field.metadata.get("added", False):
@@ -169,7 +174,8 @@ def _plain(value: Any) -> Any:
 
 def _tidy(value: Any, hint: Any) -> Any:
     """The value converted to its type where that is lossless: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
-    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    origin, arguments = _parts(hint)
+    choices = arguments if origin in (Union, types.UnionType) else (hint,)
     if value is None and type(None) in choices:
         return None
     if isinstance(value, str) and str not in choices and float in choices:
@@ -179,7 +185,7 @@ def _tidy(value: Any, hint: Any) -> Any:
             return value
     if float in choices and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(value, list) and any(get_origin(choice) is tuple for choice in choices):
+    if isinstance(value, list) and any(_parts(choice)[0] is tuple for choice in choices):
         return tuple(value)
     return value
 
@@ -198,7 +204,7 @@ def _problem(config: Config, field: dataclasses.Field[Any], hint: Any) -> str | 
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value is of a type, as the fields of a configuration declare it; numbers are finite."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = _parts(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, choice) for choice in arguments)
     if origin is Literal:
@@ -217,7 +223,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = _parts(hint)
     if origin in (Union, types.UnionType):
         return " or ".join(_words(choice) for choice in arguments)
     if origin is Literal:

@@ -32,6 +32,9 @@ class TrainConfig(RunConfig):
         init_from: A file of weights to start from (.safetensors, or a torch file of tensors), for fine-tuning.
         init_head: "fit" takes the file's head too, which must have the loss's size; "drop" starts with a new one.
         init_hash: sha256 of that file, which decides the result wherever the file is. Filled in automatically.
+        start: Initial weights of a new last layer: "random", as the model has it, or "zeros"; "auto" is zeros where some
+            training samples are labelled above the leaves, because losses reinforce whatever random weights prefer below
+            such a label, and random where the model does not end in one linear layer.
         per_class: Train on this many samples of every class, chosen by the seed; by default on all.
         optimizer: "sgd" with momentum, or "adamw".
         schedule: "cosine" to 0 over all steps, "warmup_cosine" with a linear start before it, or "constant".
@@ -68,6 +71,7 @@ class TrainConfig(RunConfig):
     init_from: str | None = setting(None, decides=False)
     init_head: Literal["fit", "drop"] = setting("drop")
     init_hash: str | None = setting(None)
+    start: Literal["auto", "random", "zeros"] = setting("auto", added=True)
     per_class: int | None = setting(None, AT_LEAST_ONE)
     optimizer: Literal["sgd", "adamw"] = setting("sgd")
     schedule: Literal["cosine", "warmup_cosine", "constant"] = setting("cosine")
@@ -118,6 +122,8 @@ class TrainConfig(RunConfig):
                 f"per_class must be left out with data.labels. Got {self.per_class}. data.labels.fine={self.per_class} with "
                 "data.labels.drop=true trains on as many of each class."
             )
+        if self.head.name == "poincare" and self.start == "zeros":
+            problems.append("head.name=poincare must come with start random or auto. Got zeros.")
         if self.accumulate > self.batch_size:
             problems.append(
                 f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}."

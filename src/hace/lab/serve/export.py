@@ -226,13 +226,14 @@ def _write_torch(export: Export, path: Path) -> None:
 
 
 def _write_safetensors(export: Export, path: Path) -> None:
-    save = optional("safetensors.torch", "Writing .safetensors").save_file
+    save = optional("safetensors.torch", "Writing .safetensors").save
     if export.document["head"]["loss"] is not None and export.document["head"]["tree"] == "another":
         raise ConfigError(
             "to must be onnx or torch for a run that was trained on a shuffled tree. Got 'safetensors'."
         )
     tensors = {name: tensor.contiguous() for name, tensor in export.model.network.state_dict().items()}
-    save(tensors, str(path), metadata={DOCUMENT: json.dumps(export.document), "format": "pt"})
+    # save_file would leave the file readable by its owner only
+    path.write_bytes(save(tensors, metadata={DOCUMENT: json.dumps(export.document), "format": "pt"}))
 
 
 def _difference(export: Export, path: Path, to: str) -> float:

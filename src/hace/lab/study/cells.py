@@ -3,14 +3,15 @@
 A cell is one number: data set, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
 several, every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all
 of them, and the test samples are used once. Every method has the same number of candidates, also where a search widens its
-grid (:mod:`hace.lab.study.contests`). A seed repeats the whole procedure.
+grid (:mod:`hace.lab.study.contests`). A seed repeats the whole procedure, unless the cells of all seeds share the search of
+one (`search_seed`), which halves the runs of a study with three rates and three seeds.
 
 All choices are made here: :func:`select` among the candidates of a cell, :func:`best_record` among the cells of a method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -22,16 +23,9 @@ from hace.lab.runs.settings import from_dict
 
 FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors the best are 8 to 20
 HELD_OUT = 0.1  # share of the training samples, where the data have no validation split
-Candidate = Mapping[
-    str, Any
-]  # settings of a run, nested as in its configuration: {"lr": 8.0, "weight_decay": 1e-4}
+Candidate = Mapping[str, Any]  # settings of a run, nested as in its configuration: {"lr": 8.0}
 Stage = Literal["search", "final"]
-NO_RESULT = (
-    "diverged",
-    "failed",
-    "to be retried",
-    "not run",
-)  # statuses of runs that tables have no number for
+NO_RESULT = ("diverged", "failed", "to be retried", "not run")  # statuses without a number
 
 
 @dataclass(frozen=True)
@@ -91,6 +85,7 @@ class Cell:
         validation: What the search holds out: a share of the training samples, or "split", the data's own validation split.
             None leaves it to the data: their split if they have one, else 10 %.
         widen: How many rates the search may add below its smallest and above its largest.
+        search_seed: The seed whose search chooses, for all seeds of a study; None: this cell's own.
     """
 
     key: CellKey
@@ -98,6 +93,7 @@ class Cell:
     candidates: tuple[Candidate, ...]
     validation: Validation | None = None
     widen: tuple[int, int] = (0, 0)
+    search_seed: int | None = None
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -109,7 +105,8 @@ class Cell:
         if len(self.candidates) == 1:
             return []
         held = {"validation": self.validation or HELD_OUT, "evaluate": "val", "keep": False}
-        return [with_settings(self.config, {**candidate, **held}) for candidate in self.candidates]
+        config = self.config if self.search_seed is None else reseeded(self.config, self.search_seed)
+        return [with_settings(config, {**candidate, **held}) for candidate in self.candidates]
 
     def final(self, candidate: Candidate) -> RunConfig:
         """The run that tables show: trained on all training samples, judged on the test samples."""
@@ -133,6 +130,7 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; :func:`cell_from_dict` reads them back."""
+        shared = {} if self.search_seed is None else {"search_seed": self.search_seed}
         return {
             "key": self.key.to_dict(),
             "kind": self.config.kind,
@@ -140,6 +138,7 @@ class Cell:
             "candidates": [dict(candidate) for candidate in self.candidates],
             "validation": self.validation,
             "widen": list(self.widen),
+            **shared,
         }
 
     def deciding(self) -> dict[str, Any]:
@@ -154,6 +153,12 @@ def with_settings(config: RunConfig, values: Candidate) -> RunConfig:
     return replace(config, **values)
 
 
+def reseeded(config: RunConfig, seed: int) -> RunConfig:
+    """A configuration as it is at another seed, which also shuffles a shuffled hierarchy."""
+    shuffle = config.data.shuffle if config.data.shuffle != config.seed else seed
+    return replace(config, seed=seed, data=replace(config.data, shuffle=shuffle))
+
+
 def cell_from_dict(document: Mapping[str, Any]) -> Cell:
     """A cell from plain values.
 
@@ -165,7 +170,14 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         if "rates" in document:  # how a study was stored when it searched nothing but rates
             return Cell(key, config, rate_candidates(document["rates"]), HELD_OUT)
         below, above = document.get("widen", (0, 0))
-        return Cell(key, config, tuple(document["candidates"]), document["validation"], (below, above))
+        return Cell(
+            key,
+            config,
+            tuple(document["candidates"]),
+            document["validation"],
+            (below, above),
+            document.get("search_seed"),
+        )
     except (KeyError, TypeError) as error:
         raise ConfigError(f"a cell of the study does not fit this version: {error!r}.") from error
 
@@ -209,6 +221,7 @@ class Record:
         again: Whether the study tries it again by itself.
         candidates: How many candidates its cell has searched, of a final run; 1 without a search.
         edge: Where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside.
+        id: Of the run, which several cells may share; "" while it is not chosen, or where nobody asked.
     """
 
     key: CellKey
@@ -219,6 +232,7 @@ class Record:
     again: bool = False
     candidates: int = 1
     edge: str = ""
+    id: str = ""
 
     @property
     def status(self) -> str:
@@ -301,12 +315,6 @@ def best_record(records: Sequence[Record], merit: Callable[[Record], float | Non
         return record.status == "finished", -1.0 if value is None else value, record.key.dilution == 0.5
 
     return max(records, key=rank)
-
-
-def chosen_on(records: Iterable[Record]) -> str:
-    """What the searches among these runs are judged on, in words."""
-    held = {r.run.config.validation for r in records if r.stage == "search" and r.run is not None}
-    return "the data's own validation split" if held == {"split"} else "held-out training samples"
 
 
 def only(cells: Sequence[Cell], wanted: Mapping[str, str]) -> list[Cell]:

@@ -10,6 +10,7 @@ from typing import Any
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import Record
+from hace.lab.study.searches import each_run
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
 GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(
@@ -52,14 +53,14 @@ def whats_left(
     configs: Mapping[tuple[str, str, str], RunConfig],
     data: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> dict[tuple[str, str, str], Left]:
-    """Runs, finished ones, and the seconds of the others, by data set, model and method.
+    """Runs, finished ones, and the seconds of the others, by data set, model and method; a run that cells share is one.
 
     Args:
         records: Of the study.
         configs: A configuration by data set, model and method.
         data: Facts about the study's data sets, by name and kind of runs.
     """
-    records = list(records)
+    records = each_run(records)
     speeds = _speeds(records)
     found: dict[tuple[str, str, str], Left] = {}
     for record in records:

@@ -1,10 +1,16 @@
-"""What people call a run: its method, its learning rate, and a seed if it is not the first."""
+"""What people call a run, its method, its learning rate, and a seed if it is not the first; and the model behind features."""
 
 from __future__ import annotations
 
-from hace.lab.runs.config import LossConfig, RunConfig
+from pathlib import Path
+
+from hace.data.feature_files import feature_model
+from hace.errors import HaceError
+from hace.lab.runs.config import DataConfig, LossConfig, RunConfig
 from hace.lab.study.methods import METHODS
 from hace.losses.registry import loss_parameters
+
+DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 
 
 def run_title(config: RunConfig) -> str:
@@ -38,3 +44,25 @@ def _loss_title(loss: LossConfig) -> str:
     return " ".join(
         [loss.name, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())]
     )
+
+
+def behind(data: DataConfig) -> str:
+    """The model behind features, as tables name it; "features" where they do not say."""
+    if data.name != "features":
+        return "features"
+    if data.root is None:
+        return DINOV2
+    path = Path(data.root)
+    try:
+        if path.is_dir():
+            from hace.lab.features.store import FeatureStore
+
+            model = FeatureStore(path).manifest["model"]["name"]
+        else:
+            model = feature_model(path) if path.is_file() else None
+    except HaceError:  # the survey of the data says what is wrong with them
+        model = None
+    known = model is not None and model.lower().replace("-", "_").startswith(
+        (DINOV2, "vit_large_patch14_dinov2")
+    )
+    return DINOV2 if known else model or "features"

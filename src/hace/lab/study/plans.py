@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hace.data.feature_files import feature_model
-from hace.errors import ConfigError, HaceError, nearest
+from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, dealt_candidates, only, rate_candidates
 from hace.lab.study.methods import Method, methods
+from hace.lab.study.naming import behind
 from hace.lab.study.presets import LabelGrid, Preset
 
-DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = {
     "data": "Use --features, --data-root and --hierarchy.",
@@ -96,6 +95,7 @@ class Choices:
         rates: Instead of the preset's.
         decays: Weight decays, instead of the preset's.
         widen: How many rates a search may add on each side while one chooses the edge, instead of the preset's.
+        search_once: Whether the search of seed 0 chooses for all seeds, also where the preset does not say so.
         shares: Shares of coarse or wrong labels, instead of the preset's.
         fine: Known labels per class, instead of the preset's.
         coarse_to: What coarse labels are known to, instead of their parent.
@@ -110,6 +110,7 @@ class Choices:
     rates: tuple[float, ...] | None = None
     decays: tuple[float, ...] | None = None
     widen: int | None = None
+    search_once: bool = False
     shares: tuple[float, ...] | None = None
     fine: tuple[int, ...] | None = None
     coarse_to: int | str | None = None
@@ -275,28 +276,6 @@ def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
             raise ConfigError(f"--hierarchy {name}= must come with {options}.{nearest(name, given)}")
 
 
-def behind(data: DataConfig) -> str:
-    """The model behind features, as tables name it; "features" where they do not say."""
-    if data.name != "features":
-        return "features"
-    if data.root is None:
-        return DINOV2
-    path = Path(data.root)
-    try:
-        if path.is_dir():
-            from hace.lab.features.store import FeatureStore
-
-            model = FeatureStore(path).manifest["model"]["name"]
-        else:
-            model = feature_model(path) if path.is_file() else None
-    except HaceError:  # the survey of the data says what is wrong with them
-        model = None
-    known = model is not None and model.lower().replace("-", "_").startswith(
-        (DINOV2, "vit_large_patch14_dinov2")
-    )
-    return DINOV2 if known else model or "features"
-
-
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
     """The configuration that all runs of a data set and model share, at the base rate."""
     scale = choices.epochs_scale
@@ -347,4 +326,6 @@ def method_cells(
         steps = preset.widens_on(dataset) if choices.widen is None else choices.widen
         widen = (steps, steps) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
         own = method.last_layer(base.kind)
-        yield Cell(key, replace(base, data=data, loss=loss, seed=seed, **own), candidates, widen=widen)
+        config = replace(base, data=data, loss=loss, seed=seed, **own)
+        shared = 0 if len(candidates) > 1 and (preset.search_once or choices.search_once) else None
+        yield Cell(key, config, candidates, widen=widen, search_seed=shared)

@@ -76,6 +76,7 @@ class Preset:
         dilutions: Of methods that have one.
         rates: Searched by the fair protocol; times the recipe's rate in end-to-end training.
         decays: Weight decays searched with every rate; by default that of the base configuration.
+        search_once: Whether the search of seed 0 chooses for all seeds; by default every seed searches.
         labels: What is known of the training labels, in each part of the study.
         data: Data sets that need no path because they are synthetic; a user's data replace them.
         brief: Whether a study of those, which only show how it works, has one seed and a grid that does not widen.
@@ -98,6 +99,7 @@ class Preset:
     dilutions: tuple[float, ...] = (0.5,)
     rates: tuple[float, ...] = FAIR_RATES
     decays: tuple[float, ...] = ()
+    search_once: bool = False
     labels: LabelGrid = LabelGrid()
     data: Mapping[str, DataConfig] = field(default_factory=dict)
     brief: bool = False

@@ -78,6 +78,7 @@ class Scheduler:
         self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
         self._flying: set[str] = set()
         self._saved: dict[str, int] = {}  # steps of trainings when their job began
+        self._judged: set[tuple[str, ...]] = set()  # searches; the seeds of a study may share them
         self._contests: dict[CellKey, list[Searching]] = {}  # the contest of each cell
         for cells in contests(study.cells):
             for cell in cells:
@@ -144,14 +145,15 @@ class Scheduler:
     def _want(self, wanted: Wanted) -> None:
         run = self.study.identity(wanted.cell, wanted.config)
         self._wanted.setdefault(run, []).append(wanted)
-        if run in self._runs or self._finished(run):
-            self._row(wanted.cell).done += 1
-            self._row(wanted.cell).diverged += self._runs[run].status == "diverged"
+        row = self._row(wanted.cell)
+        if len(self._wanted[run]) > 1:
+            row.total -= 1  # a run that cells share counts once, where it was wanted first
+        elif self._finished(run):
+            row.done += 1
+            row.diverged += self._runs[run].status == "diverged"
         elif self._given_up(run):
-            self._row(wanted.cell).failed += 1
-        elif run in self._flying:
-            self._row(wanted.cell).running += 1
-        elif len(self._wanted[run]) == 1:
+            row.failed += 1
+        else:
             self._ready.append(run)
 
     def _finished(self, run: str) -> bool:
@@ -168,13 +170,14 @@ class Scheduler:
         searched = [[self._record(cell, run) for run in runs] for cell, runs in contest]
         if wider := widened(cells, searched):
             return self._search(wider, begun={cell.key: len(runs) for cell, runs in contest})
-        for cell, records in zip(cells, searched, strict=True):
+        for (cell, runs), records in zip(contest, searched, strict=True):
             candidate, why = choose(cell, records)
             if candidate is None:
                 self._row(cell).failed += 1
                 self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
                 continue
-            if len(records) > 2:
+            if len(records) > 2 and tuple(runs) not in self._judged:
+                self._judged.add(tuple(runs))
                 self.tally.searches += 1
                 self.tally.edges += bool(cell.edge(candidate))
             self._want(Wanted(cell, "final", cell.final(candidate)))
@@ -298,9 +301,8 @@ class Scheduler:
 
     def _count(self, runs: Iterable[str], what: str, by: int) -> None:
         for run in runs:
-            for wanted in self._wanted[run]:
-                row = self._row(wanted.cell)
-                setattr(row, what, getattr(row, what) + by)
+            row = self._row(self._wanted[run][0].cell)
+            setattr(row, what, getattr(row, what) + by)
 
     def _row(self, cell: Cell) -> Row:
         key = cell.key

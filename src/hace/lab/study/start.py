@@ -180,6 +180,7 @@ def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -
             "rates": choices.rates and list(choices.rates),
             "decays": choices.decays and list(choices.decays),
             "widen": choices.widen,
+            "search_once": choices.search_once,
             "shares": choices.shares and list(choices.shares),
             "fine": choices.fine and list(choices.fine),
             "coarse_to": choices.coarse_to,

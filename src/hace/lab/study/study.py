@@ -85,7 +85,7 @@ class Study:
             run_id = self.identity(cell, config)
             if run_id not in opened:
                 opened[run_id] = self._open(run_id, failures)
-            return Record(cell.key, stage, config.lr, *opened[run_id])
+            return Record(cell.key, stage, config.lr, *opened[run_id], id=run_id)
 
         def search(cells: Sequence[Cell]) -> list[list[Record]]:
             return [[look(cell, config, "search") for config in cell.search()] for cell in cells]

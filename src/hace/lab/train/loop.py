@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hace.data import Samples
-from hace.lab.models import build_model
+from hace.errors import ConfigError
+from hace.lab.models import build_model, zero_head
 from hace.lab.runs.samples import Task
 from hace.lab.runs.stopping import DivergedError
 from hace.lab.runs.train_config import TrainConfig
@@ -251,7 +252,13 @@ def new_state(
     config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device
 ) -> State:
     """A model with its initial weights, its optimiser, and nothing done."""
-    model = placed(initial_model(config, loss, view, config.seed), config, device)
+    model = initial_model(config, loss, view, config.seed)
+    zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
+    if zeros and not zero_head(model) and config.start == "zeros":
+        raise ConfigError(
+            f"start must be random or auto with {config.model}, which does not end in one linear layer. Got zeros."
+        )
+    model = placed(model, config, device)
     optimizer = build_optimizer(
         model,
         config.optimizer,

@@ -1,0 +1,137 @@
+"""One search for all seeds: the same runs, counted once, said on the page and in the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hace.cli import main
+from hace.lab.report.text import counts_text, notes, report_text
+from hace.lab.report.writing import about_study
+from hace.lab.study.cells import cell_from_dict
+from hace.lab.study.executors import InProcess
+from hace.lab.study.plans import Choices, make_plan
+from hace.lab.study.presets import find_presets
+from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.searches import chosen_on, each_run, searched_at
+from hace.lab.study.start import Survey, start_study
+from hace.lab.study.study import Study, read_study
+from tests.lab.study.test_contests import Killed
+from tests.study_files import plants_study
+
+SEEDS, RATES = 3, (1.0, 4.0, 16.0)
+
+
+def shared_study(folder: Path, **more) -> tuple[Study, Scheduler]:
+    """SCE and HACE, one of them over a shuffled tree too: 3 searches of 3 runs, and 9 final runs."""
+    only = {"method": "sce,hace,hace_shuffled"}
+    choices = Choices(
+        only=only, rates=RATES, widen=0, seeds=SEEDS, epochs_scale=0.05, search_once=True, **more
+    )
+    plan = make_plan(find_presets("methods"), choices)
+    survey = Survey(plan.data)
+    study = start_study(folder, plan, choices, survey)
+    return study, Scheduler(study, survey.sources)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    study, scheduler = shared_study(tmp_path_factory.mktemp("once") / "study")
+    assert scheduler.tally.sum("total") == 9 + 9  # counted once before, during and after
+    with InProcess() as executor:
+        tally = scheduler.run(executor)
+    assert (tally.sum("done"), tally.sum("total"), tally.searches) == (18, 18, 3)
+    assert {key[2]: (row.done, row.total) for key, row in tally.rows.items()} == dict.fromkeys(
+        ("sce", "hace", "hace_shuffled"), (6, 6)
+    )
+    return study
+
+
+def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: Study) -> None:
+    for method in ("sce", "hace", "hace_shuffled"):
+        cells = [cell for cell in done.cells if cell.key.method == method]
+        assert [cell.config.seed for cell in cells] == [0, 1, 2]
+        searches = [[done.identity(cell, config) for config in cell.search()] for cell in cells]
+        assert searches[0] == searches[1] == searches[2]
+        assert len({done.identity(cell, cell.final({"lr": 1.0})) for cell in cells}) == SEEDS
+    shuffled = [cell for cell in done.cells if cell.key.method == "hace_shuffled"]
+    assert [cell.config.data.shuffle for cell in shuffled] == [0, 1, 2]
+    assert {config.data.shuffle for cell in shuffled for config in cell.search()} == {0}
+
+
+def test_the_rate_is_one_for_all_seeds(done: Study) -> None:
+    final = [record for record in done.records() if record.stage == "final"]
+    assert len(final) == 9
+    for method in ("sce", "hace", "hace_shuffled"):
+        assert len({record.lr for record in final if record.key.method == method}) == 1
+    assert {record.run.config.seed for record in final if record.run is not None} == {0, 1, 2}
+
+
+def test_killed_and_resumed_ends_with_the_same_runs(done: Study, tmp_path: Path) -> None:
+    for _ in range(20):
+        again, scheduler = shared_study(tmp_path / "killed")
+        try:
+            with Killed(1) as executor:
+                scheduler.run(executor)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert sorted(p.name for p in again.runs.iterdir()) == sorted(p.name for p in done.runs.iterdir())
+    assert [(r.key, r.lr, r.id) for r in again.records()] == [(r.key, r.lr, r.id) for r in done.records()]
+
+
+def test_counts_have_a_shared_run_once(done: Study) -> None:
+    records = done.records()
+    assert len(records) == 9 * 3 + 9
+    assert len(each_run(records)) == 18
+    assert counts_text(records) == "18 runs: 18 finished"
+    edges = [line for line in notes(records) if "edge" in line]
+    assert all("of 3 searches" in line for line in edges)
+
+
+def test_page_and_terminal_say_so(done: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    records = done.records()
+    assert searched_at(records) == 0
+    assert chosen_on(records) == "held-out training samples, once for all seeds, at seed 0"
+    text = " ".join(report_text(records).split())
+    assert "Rates chosen on held-out training samples, once for all seeds, at seed 0." in text
+    assert main(["report", str(done.folder)]) == 0
+    assert "writing the report of 18 runs" in capsys.readouterr().err
+    page = (done.folder / "report" / "report.html").read_text()
+    assert "Rates were chosen once, at seed 0, for all seeds" in page
+    assert "the learning rate was chosen at seed 0 for all" in page
+    assert "18 runs: 18 finished" in page
+    assert " --search-once " in page
+    assert " --search-once " in about_study(done).command
+
+
+def test_a_study_keeps_it_and_older_ones_open_unchanged(done: Study) -> None:
+    cells = json.loads((done.folder / "study.json").read_text())["cells"]
+    assert {cell["search_seed"] for cell in cells} == {0}
+    assert [cell_from_dict(cell) for cell in cells] == list(read_study(done.folder).cells)
+    old = dict(cells[0])
+    del old["search_seed"]
+    cell = cell_from_dict(old)
+    assert cell.search_seed is None
+    assert cell.to_dict() == old  # no new key, so it is the same study
+
+
+def test_the_option_and_its_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = plants_study(tmp_path)
+    options += [
+        "--methods",
+        "sce",
+        "--rates",
+        "1,8",
+        "--seeds",
+        "3",
+        "--out",
+        str(tmp_path / "s"),
+        "--dry-run",
+    ]
+    assert main(options) == 0
+    assert "3 cells, 9 runs, 0 done" in capsys.readouterr().out
+    assert main([*options, "--search-once"]) == 0
+    assert "3 cells, 5 runs, 0 done" in capsys.readouterr().out
