@@ -6,24 +6,36 @@ Every number comes from the library, from evidence/results or from a table of th
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import onnxruntime
 import torch
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from safetensors.torch import save_file
+from sklearn.datasets import load_iris
 
-from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, SoftLabelLoss
-from hace.data import synthetic_images
+from hace import CrossEntropyLoss, HACEClassifier, HACELoss, HCELoss, Hierarchy, SoftLabelLoss, build_loss
+from hace.data import synthetic_features, synthetic_images
 from hace.draw.drawing_files import draw_hierarchy
 from hace.draw.static_picture import _rings
 from hace.draw.tree_layout import lay_out
 from hace.formats import parse_hierarchy
 from hace.formats.builtin import animals_hierarchy
+from hace.lab.features import FeatureStore, extract, load_backbone
+from hace.lab.probe import run_probes
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.serve.export import export_run
+from hace.linear import Optimization, Trial, fit_heads, head_scores
+from hace.metrics import LevelAccuracy
 from hace.paper import paper_tables
 
 DOCS = Path(__file__).parent
@@ -225,8 +237,210 @@ def gains() -> Figure:
     return figure
 
 
+def estimator() -> Figure:
+    """Where the estimator of the page answers with a species, and where with the kind alone."""
+    iris = load_iris()
+    x, y = iris.data[:, 2:], iris.target_names[iris.target]
+    h = Hierarchy.from_paths([("small", "setosa"), ("large", "versicolor"), ("large", "virginica")])
+    classifier = HACEClassifier(h).fit(x, y)
+    u, v = np.meshgrid(np.linspace(0.5, 7.3, 340), np.linspace(-0.1, 2.7, 140))
+    answers = np.array(
+        classifier.predict_node(np.column_stack([u.ravel(), v.ravel()]), threshold=0.9), dtype=object
+    )
+    shades = {
+        "setosa": TEAL,
+        "versicolor": RED,
+        "virginica": "#4f6d9e",
+        "large": "#e4e7eb",
+        "small": "#cbd2d9",
+        None: "white",
+    }
+    figure, axes = plt.subplots(figsize=(8.2, 3.6))
+    image = np.array([to_rgb(shades[answer]) for answer in answers]).reshape(*u.shape, 3)
+    axes.imshow(0.45 * image + 0.55, origin="lower", extent=(0.5, 7.3, -0.1, 2.7), aspect="auto")
+    for species in h.leaves:
+        axes.scatter(*x[y == species].T, s=14, color=shades[species], label=species, lw=0)
+    words = 'the answer "large":\none of the two, but which?'
+    axes.annotate(words, (4.72, 1.78), (5.2, 0.35), color=INK, arrowprops={"arrowstyle": "-", "color": INK})
+    axes.set(xlabel="petal length, cm", ylabel="petal width, cm")
+    axes.legend(frameon=False, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def probing() -> Figure:
+    """Accuracy of many heads of one pass, by learning rate: two losses, two different best rates."""
+    data = synthetic_features("animals", signal=0.7, train=60, test=20)
+    train, test = data["train"], data["test"]
+    rates = [2.0**i for i in range(-3, 10)]
+    figure, axes = plt.subplots(figsize=(8.2, 3.4))
+    for name, colour, shown in (("cross_entropy", INK, "cross-entropy"), ("hace", TEAL, "HACE, d = 0.5")):
+        loss = build_loss(name, data.hierarchy)
+        heads = fit_heads(
+            train.x, train.labels, [Trial(loss, rate) for rate in rates], Optimization(epochs=20)
+        )
+        scores = [loss.leaf_logits(head_scores(test.x, head)) for head in heads]
+        right = [100 * (s.argmax(1).numpy() == test.labels).mean() for s in scores]
+        best = int(np.argmax(right))
+        axes.plot(rates, right, "o-", color=colour, label=shown, ms=4)
+        axes.plot(rates[best], right[best], "o", color=colour, ms=10, mfc="none")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axes.minorticks_off()
+    axes.set(xlabel="learning rate", ylabel="top-1 accuracy, %")
+    axes.legend(frameon=False, loc="lower center")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def features() -> Figure:
+    """How alike the mean features of twelve classes are: groups of the tree show as blocks."""
+    import timm  # after hace, which repairs torchvision beside a CPU-only torch
+
+    torch.manual_seed(0)
+    data = synthetic_images(classes=12, train=20, test=1)
+    h = data.hierarchy
+    order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
+    with tempfile.TemporaryDirectory() as folder:
+        weights, store = Path(folder) / "weights.safetensors", Path(folder) / "features"
+        save_file(timm.create_model("test_vit", img_size=32).state_dict(), weights)
+        extract(data, load_backbone("test_vit", checkpoint=weights, image_size=32), store)
+        train = FeatureStore(store).load("train")
+    x, labels = np.asarray(train.x), h.labels[train.nodes]
+    means = np.array([x[labels == label].mean(axis=0) for label in order]) - x.mean(axis=0)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    names = [h.leaves[label] for label in order]
+    figure, axes = plt.subplots(figsize=(5.6, 4.6))
+    shown = axes.imshow(means @ means.T, cmap="GnBu", vmin=-1, vmax=1)
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(shown, ax=axes, shrink=0.8, label="cosine of mean features")
+    return figure
+
+
+def deployment() -> Figure:
+    """What an exported file says of three samples: q* along the path to the most probable class."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = DataConfig("synthetic-features", hierarchy="animals", options={"signal": 0.7})
+        (run,) = run_probes(
+            [ProbeConfig(data=data, loss=LossConfig("hace"), lr=16, epochs=20)], Path(folder) / "runs"
+        )
+        file = Path(folder) / "animals.onnx"
+        export_run(run.folder, file)
+        samples = synthetic_features("animals", signal=0.7)["test"]
+        session = onnxruntime.InferenceSession(file)
+        document = json.loads(session.get_modelmeta().custom_metadata_map["hace"])
+        q = session.run(["node_probabilities"], {"features": np.asarray(samples.x, dtype=np.float32)})[0]
+    h = animals_hierarchy()
+    assert tuple(document["nodes"]) == h.nodes
+    best = q[:, h.leaf_nodes].argmax(axis=1)
+    sure = q[np.arange(len(q)), h.leaf_nodes[best]]
+    figure, row = plt.subplots(1, 3, figsize=(9.6, 1.9))
+    for axes, wanted in zip(row, (0.9, 0.6, 0.35), strict=True):
+        i = int(np.abs(sure - wanted).argmin())
+        path = list(reversed(h.path(h.leaves[best[i]])))
+        values = [q[i, h.index(node)] for node in path]
+        axes.barh(path, values, color=[TEAL if value >= 0.8 else GREY for value in values], height=0.6)
+        for y, value in enumerate(values):
+            axes.text(0.03, y, f"{value:.2f}", va="center", color="white", weight="bold")
+        axes.axvline(0.8, color=RED, lw=1.4)
+        axes.invert_yaxis()
+        axes.set(xlim=(0, 1), xticks=[0, 0.8, 1])
+        axes.tick_params(axis="y", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return figure
+
+
+def integrations() -> Figure:
+    """`plot()` of a torchmetrics class of ours, over the epochs of a small training."""
+    data = synthetic_features("animals", signal=0.7, nuisance=4.0)
+    train, test = data["train"], data["test"]
+    loss = HACELoss(data.hierarchy)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(train.x.shape[1], loss.num_outputs)
+    x, y = torch.as_tensor(np.asarray(train.x)), torch.as_tensor(train.labels)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    metric = LevelAccuracy(data.hierarchy)
+    values = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        metric.update(model(torch.as_tensor(np.asarray(test.x))).detach(), torch.as_tensor(test.labels))
+        values.append(metric.compute())
+        metric.reset()
+    figure, axes = plt.subplots(figsize=(8.2, 3.2))
+    metric.plot(values, ax=axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def peers() -> Figure:
+    """The table of classifiers: accuracy against the time to fit."""
+    text = (DOCS / "migration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\S[^|]*?) \| ([\d.]+) % \| ([\d.]+) s ", text, re.MULTILINE)
+    figure, axes = plt.subplots(figsize=(8.2, 2.8))
+    for name, right, seconds in rows:
+        shown = name.replace("`", "").split(", without")[0].removeprefix("scikit-learn's ")
+        colour = TEAL if shown.startswith("HACE") else INK if shown.startswith("Logistic") else RED
+        axes.plot(float(seconds), float(right), "o", color=colour)
+        offset = (8, -12) if "parent" in shown else (8, 4)
+        axes.annotate(shown, (float(seconds), float(right)), offset, textcoords="offset points", color=colour)
+    axes.set(xscale="log", xlim=(1, 60), ylim=(60, 73), xlabel="seconds to fit", ylabel="top-1, %")
+    axes.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def layers() -> Figure:
+    """Which layer imports which: files that do, counted in the source. Nothing is left of the diagonal."""
+    source = DOCS.parent / "src" / "hace"
+    names = re.findall(r"^  (\w+)  ", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    counts = np.zeros((len(names), len(names)), dtype=int)
+    for i, name in enumerate(names):
+        for file in [source / f"{name}.py"] if name == "errors" else sorted((source / name).rglob("*.py")):
+            for other in set(re.findall(r"(?:from|import) hace\.(\w+)", file.read_text(encoding="utf-8"))):
+                if other in names and other != name:
+                    counts[i, names.index(other)] += 1
+    figure, axes = plt.subplots(figsize=(6.4, 5.0))
+    axes.imshow(np.log1p(counts), cmap="GnBu", aspect="auto")
+    for (i, j), count in np.ndenumerate(counts):
+        if count:
+            axes.text(
+                j, i, str(count), ha="center", va="center", color=INK if count < 30 else "white", fontsize=9
+            )
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title("files of a layer that import another", loc="left", color=INK)
+    return figure
+
+
 PICTURES: dict[str, Callable[[], Figure | None]] = {
-    f.__name__: f for f in (shop, animals, targets, threshold, coarse_labels, segments, speed, painted, gains)
+    f.__name__: f
+    for f in (
+        shop,
+        animals,
+        targets,
+        threshold,
+        coarse_labels,
+        segments,
+        speed,
+        painted,
+        gains,
+        estimator,
+        probing,
+        features,
+        deployment,
+        integrations,
+        layers,
+        peers,
+    )
 }
 
 

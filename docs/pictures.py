@@ -1,7 +1,7 @@
 """The picture at the top of the README: python docs/pictures.py
 
-Two mistakes that cross-entropy cannot tell apart, on a tree, with the probabilities q* and the target p* of every node.
-All numbers are computed by the library.
+Two mistakes that cross-entropy cannot tell apart, on a tree, with the probabilities q* and the target p* of every node; beside
+them a taxonomy as a sunburst. All numbers are computed by the library.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.patches import Circle
+from PIL import Image
 
 from hace import CrossEntropyLoss, HACELoss, Hierarchy
+from hace.draw.static_picture import _colours, _label, _ring_edges, _sector
+from hace.draw.tree_layout import lay_out
+from hace.formats.builtin import animals_hierarchy
 
 PATHS = [
     ("animal", "dog", "husky"),
@@ -24,10 +30,11 @@ PATHS = [
     ("vehicle", "aircraft", "airliner"),
 ]
 PLACES = {
-    "animal": (1.0, 2.8), "vehicle": (3.4, 2.8), "dog": (0.5, 1.4), "cat": (2.2, 1.4), "aircraft": (3.4, 1.4),
-    "husky": (0.0, 0), "beagle": (1.0, 0), "tabby": (2.2, 0), "airliner": (3.4, 0),
+    "animal": (1.0, 2.8), "vehicle": (3.6, 2.8), "dog": (0.5, 1.4), "cat": (2.4, 1.4), "aircraft": (3.6, 1.4),
+    "husky": (0.0, 0), "beagle": (1.0, 0), "tabby": (2.4, 0), "airliner": (3.6, 0),
 }  # fmt: skip
 MISTAKES = {"beagle": "A husky taken for a beagle", "airliner": "A husky taken for an airliner"}
+IMAGE = Path(__file__).parent / "images" / "mistakes.png"
 SURE, TEAL, RED, INK = 0.8, "#00796b", "#c2410c", "#1f2933"
 TRUTH = 0.1  # what both predictions give the true class
 
@@ -81,8 +88,32 @@ def draw(axes: Axes, h: Hierarchy, answer: str) -> None:
         color=TEAL if answer == "beagle" else RED,
         va="bottom",
     )
-    axes.set_xlim(-0.6, 4.3)
+    axes.set_xlim(-0.6, 4.6)
     axes.set_ylim(-0.75, 3.2)
+    axes.set_aspect("equal")
+    axes.axis("off")
+
+
+def sunburst(axes: Axes, h: Hierarchy, radius: float) -> None:
+    """Every node of a taxonomy by name, its tops in the middle."""
+    cells = lay_out(h)
+    edges = _ring_edges(h, cells, radius)
+    turn, top = 2 * math.pi / cells.rows, h.depths.min()
+    sectors = []
+    for v in range(h.num_nodes):
+        inner = edges[h.depths[v] - top]
+        outer = edges[-1] if cells.ends[v] else edges[h.depths[v] - top + 1]
+        low, high = math.pi / 2 - turn * cells.start[v], math.pi / 2 - turn * cells.end[v]
+        sectors.append(_sector(inner, outer, low, high))
+        at = outer if cells.ends[v] else inner
+        _label(axes, h.names[v], (low + high) / 2, (low - high) * (at + 0.05), at + 0.05, 2.0)
+    colours = np.asarray(_colours(h, cells))
+    axes.add_collection(PolyCollection(sectors, facecolors=colours, edgecolors="white", linewidths=0.6))
+    axes.set_title(
+        f"A taxonomy: {h.num_leaves} classes, {h.num_nodes} nodes", fontsize=15, color=INK, weight="bold"
+    )
+    axes.set_xlim(-radius - 0.95, radius + 0.95)
+    axes.set_ylim(-radius - 0.95, radius + 0.95)
     axes.set_aspect("equal")
     axes.axis("off")
 
@@ -90,11 +121,13 @@ def draw(axes: Axes, h: Hierarchy, answer: str) -> None:
 def main() -> None:
     """Write docs/images/mistakes.png."""
     h = Hierarchy.from_paths(PATHS, leaves=[path[-1] for path in PATHS])
-    figure, both = plt.subplots(1, 2, figsize=(11.6, 5.4), facecolor="white")
-    for axes, answer in zip(both, MISTAKES, strict=True):
-        draw(axes, h, answer)
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.0, top=0.88, wspace=0.06)
-    figure.savefig(Path(__file__).parent / "images" / "mistakes.png", dpi=110)
+    figure = plt.figure(figsize=(12.6, 8.4), facecolor="white")
+    for answer, below in zip(MISTAKES, (0.5, 0.0), strict=True):
+        draw(figure.add_axes((0.0, below, 0.45, 0.43)), h, answer)
+    side = 0.53 * 12.6
+    sunburst(figure.add_axes((0.47, 0.0, 0.53, 0.95)), animals_hierarchy(), side / 2 - 0.95)
+    figure.savefig(IMAGE, dpi=100, metadata={"Software": None})
+    Image.open(IMAGE).convert("RGB").quantize(128).save(IMAGE, optimize=True)  # a third of the size
 
 
 if __name__ == "__main__":

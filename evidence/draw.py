@@ -23,6 +23,7 @@ METHODS = {  # title in results: title in the picture, colour, marker
 CLEAN = (
     ("CUB-200, all labels", "cub200-clean", "all labels"),
     ("CIFAR-100, all labels", "cifar100-clean", "all labels"),
+    ("CIFAR-100, pixels, all labels", "cifar100-end-to-end-clean", "all labels"),
 )
 FEW = (
     ("CUB-200, 5 labels per class", "cub200-low-shot", "5 a class"),
@@ -35,6 +36,7 @@ COARSE = (
     ("CUB-200, 1 per class, the rest coarse", "cub200-low-shot", "1 a class + parent"),
     ("CIFAR-100, 5 per class, the rest coarse", "cifar100-low-shot", "5 a class + parent"),
     ("CIFAR-100, 1 per class, the rest coarse", "cifar100-low-shot", "1 a class + parent"),
+    ("CIFAR-100, pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
 )
 WRONG = (
     ("CUB-200, 40 % wrong, same genus", "cub200-noisy-labels", "40 % wrong within parent"),
@@ -96,7 +98,9 @@ def effect(panel: Panel, study: str, labels: str, method: str) -> Effect | None:
     path = RESULTS / study / "effects.csv"
     if not path.exists():
         return None
-    minus = f"SCE, {labels.partition(' + ')[0]} alone" if panel.alone else "SCE"
+    fine, few, _ = labels.partition(" + ")
+    dropped = f"SCE, {fine} alone" if few else "SCE, coarse labels dropped"
+    minus = dropped if panel.alone else "SCE"
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if (row["labels"], row["method"], row["minus"], row["metric"]) == (

@@ -74,7 +74,7 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
         words = shlex.split(command.format(**inputs))
         _hace(*words, "--out", str(folder), "--runs", str(args.work / "runs"), "--workers", str(args.workers))
     files = {
-        word: {"file": path.name, "sha256": _sha256(path), **_source(word, listed, args)}
+        word: {"file": path.name, "sha256": sha256(path), **_source(word, listed, args)}
         for word, path in inputs.items()
     }
     keep(folder, RESULTS / name, f"hace {' '.join(command.split())}", files)
@@ -89,8 +89,10 @@ def keep(folder: Path, target: Path, command: str, inputs: dict[str, Any]) -> No
         (target / f"{table.id}.csv").write_text(to_csv(table), encoding="utf-8")
     write_effects(results, target / "effects.csv")
     made_with = environment.config()
-    finished = [record.run.result for record in results.records if record.run is not None]
-    found = [result for result in finished if result]
+    runs = {
+        record.run.folder: record.run for record in results.records if record.run is not None
+    }  # each once
+    found = [run.result for run in runs.values() if run.result]
     about = {
         "command": command,
         "inputs": inputs,
@@ -136,7 +138,7 @@ def _source(word: str, listed: dict[str, Any], args: argparse.Namespace) -> dict
         return {}
     name, *options = listed["reduced"][word].split()
     source = args.data / listed["inputs"][name]
-    return {"from": {"file": source.name, "sha256": _sha256(source), "options": " ".join(options)}}
+    return {"from": {"file": source.name, "sha256": sha256(source), "options": " ".join(options)}}
 
 
 def _hace(*words: str) -> None:
@@ -149,7 +151,8 @@ def _python(*words: str) -> None:
     subprocess.run([sys.executable, *words], check=True, env={**os.environ, **one})
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The hash of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
