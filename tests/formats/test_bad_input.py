@@ -58,6 +58,7 @@ BROKEN = [
     ("edges", "a\tb\tc", {}, r"line 1: expected two ids .*got 3: 'a\\tb\\tc'"),
     ("csv", "x,y\n1,2\n", {},
      r"line 1: the columns must be id and parent, or parent and child. Got 'x', 'y'.*-o columns=x,y.*-o header=false"),
+    ("csv", "Class Name (str),Group\na,b\n", {}, r"on the command line: -o 'columns=Class Name \(str\),Group'\)"),
     ("csv", "id,up\n1,\n", {"columns": {"parent": "upp"}}, r"or the names you gave: 'upp'. Got 'id', 'up'"),
     ("csv", "id,parent\n1,\n", {"columns": {"name": "nom"}}, r"line 1: no column 'nom'. Columns found: 'id', 'parent'"),
     ("csv", "kind,breed\na,b\n", {"columns": ["kind", "bred"]},

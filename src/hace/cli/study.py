@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a part: method=hace,sce dataset=cifar100 model=... dilution=... pairing=... seed=...",
     )
     what.add_argument("--methods", metavar="M,...", help="methods, instead of the study's")
+    what.add_argument(
+        "--models", metavar="M,...", help="architectures to train, instead of the study's: any name of timm's"
+    )
     what.add_argument("--rates", metavar="R,...", help="learning rates, instead of a fair study's")
     what.add_argument(
         "--decays", metavar="D,...", help="weight decays to search with every rate, instead of a fair study's"
@@ -122,6 +125,7 @@ def run(args: argparse.Namespace) -> None:
         place,
         pairs(args.only, "--only"),
         methods=None if args.methods is None else tuple(args.methods.split(",")),
+        models=None if args.models is None else tuple(args.models.split(",")),
         rates=listed_numbers("--rates", args.rates),
         decays=listed_numbers("--decays", args.decays),
         widen=args.widen,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -124,10 +125,11 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
     remedies = [f"columns={{'id': {names[0]!r}, 'parent': ...}} names columns of ids"]
     if len(names) > 1:
         found = [name for name in names if name != "label"]
-        levels = ",".join(found[:_SHOWN_LEVELS]) + (",..." if len(found) > _SHOWN_LEVELS else "")
+        shown = ",".join(found[:_SHOWN_LEVELS]) + (",..." if len(found) > _SHOWN_LEVELS else "")
+        levels = shlex.quote(f"columns={shown}")
         labels = " -o label=label" if "label" in names else ""
         remedies.append(
-            f"columns=[...] lists level columns from the top down (on the command line: -o columns={levels}{labels})"
+            f"columns=[...] lists level columns from the top down (on the command line: -o {levels}{labels})"
         )
     if len(names) == 2:
         remedies.append(

@@ -7,6 +7,7 @@ train_preset("cifar100/resnet18/hace")               the same by one name, as on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from hace.errors import ConfigError, nearest
@@ -80,8 +81,13 @@ def paper_config(
 
 
 def study_recipe(dataset: str, model: str) -> TrainConfig:
-    """What all runs of a study share on a data set; one that the paper does not have takes the recipe for NABirds."""
-    return paper_config(dataset if dataset in PAPER_DATASETS else "nabirds", model, "sce")
+    """What all runs of a study share on a data set.
+
+    One that the paper does not have takes the recipe for NABirds, such a model that of ResNet-18.
+    """
+    known = model if model in RECIPES else "resnet18"
+    config = paper_config(dataset if dataset in PAPER_DATASETS else "nabirds", known, "sce")
+    return replace(config, model=model)
 
 
 def _preset(dataset: str, model: str) -> Callable[..., TrainConfig]:

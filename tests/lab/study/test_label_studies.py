@@ -152,6 +152,23 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "study" / "report" / "figures" / "labels-synthetic-features-fair.svg").is_file()
 
 
+def test_features_whose_labels_are_mixed_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat([["lynx", "ocelot"], ["fox", "wolf"]], 30, axis=1)  # (2, 60): cats and dogs
+    x = rng.normal(size=(2, 60, 4)) + 2 * (y[..., None] == np.array(["lynx", "ocelot", "fox", "wolf"]))
+    split = np.tile(np.repeat(["train", "test", "train", "test"], 15), (2, 1))
+    known = np.where((split == "train") & (np.arange(60) % 3 == 0), [["cat"], ["dog"]], y)
+    np.savez(tmp_path / "pets.npz", X=x.reshape(120, 4), y=known.ravel(), split=split.ravel())
+    (tmp_path / "pets.csv").write_text("parent,child\ncat,lynx\ncat,ocelot\ndog,fox\ndog,wolf\n")
+    small = "--methods sce,sce_paths,sce_drop --seeds 1 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1"
+    given = ["--features", f"pets={tmp_path / 'pets.npz'}", "--hierarchy", f"pets={tmp_path / 'pets.csv'}"]
+    assert main(["study", "mixed-labels", *given, *small.split(), "--out", str(tmp_path / "S")]) == 0
+    assert main(["report", str(tmp_path / "S")]) == 0
+    question = "20 of 60 training samples are labelled above the leaves. Use or drop them?"
+    assert question in " ".join(capsys.readouterr().out.split())
+    assert question in (tmp_path / "S" / "report" / "report.html").read_text()
+
+
 # What the report says, of runs whose skill is known.
 
 
@@ -196,11 +213,8 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert answer.closed == pytest.approx((best - below) / (whole - below))
     (said,) = verdict.lines
     assert said.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain): " in said
-    assert (
-        " % of the way to knowing all labels. Next on held-out samples: SCE; conditional softmax is ahead"
-        in said
-    )
+    assert "(likely gain; best without them: SCE): " in said
+    assert " % of the way to knowing all labels. Next on " in said
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -212,10 +226,34 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     verdict = label_verdict(question)
     assert verdict.answer == "No. Drop the coarse labels."
     assert verdict.lines[1].startswith("1 label per class, the others known only to their parent: ")
-    assert "against dropping the coarse labels (likely loss)" in verdict.lines[1]  # alone, in another arena
+    assert "against dropping the coarse labels (likely loss; best without them: SCE)" in verdict.lines[1]
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
     assert label_verdict(level).answer.startswith("No difference shown. ")
+
+
+def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_path: Path) -> None:
+    known = {("sce", LabelsConfig(0.5)): 1.0, ("conditional", LabelsConfig(0.5)): 4.0}
+    finals = records(tmp_path, known)
+    (alone,) = label_questions(Results(finals + records(tmp_path, {("sce_drop", LabelsConfig(0.5)): 1.0})))
+    assert (
+        alone.answers[0].best == "conditional"
+    )  # no searches: the best on test samples, and the page says so
+    assert "Next on test samples: SCE; conditional softmax is ahead" in label_verdict(alone).lines[0]
+    assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
+    searches = []
+    for record in finals:
+        config = replace(record.run.config, validation=0.1, evaluate="val", keep=False)
+        searches.append(Record(record.key, "search", 1.0, make_run(tmp_path, animals(), config, "pets", 2.0)))
+    (level,) = label_questions(Results([*searches, *alone.results.records]))
+    assert (
+        level.answers[0].best == "sce"
+    )  # level on held-out samples: the first one, though it is behind on test samples
+    assert (
+        "Next on held-out samples: conditional softmax; SCE is behind it on test"
+        in label_verdict(level).lines[0]
+    )
+    assert label_blocks(level.results, draw=False)[-1].endswith("so no test result chose it.")
 
 
 def test_other_studies_have_no_such_section(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hace.errors import ConfigError, FormatError
 from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
 from hace.lab.report.text import report_text
-from hace.lab.report.writing import about_study, facts
+from hace.lab.report.writing import about_study, command_of, facts
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
@@ -159,6 +159,19 @@ def test_data_of_ones_own_need_an_option_only() -> None:
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
 
 
+def test_any_model_of_timm() -> None:
+    choices = Choices(
+        Locations({}, {"birds": "/"}), models=("test_vit", "resnet50"), methods=("sce",), seeds=1
+    )
+    first, second = make_plan(find_presets("mixed-labels-end-to-end", ALL), choices).cells[::4]
+    assert (first.key.model, first.config.model, second.config.model) == ("test_vit", "test_vit", "resnet50")
+    recipe = RECIPES["resnet18"]  # of a model that the paper does not have
+    assert (first.config.lr, first.config.optimizer) == (recipe.lr, recipe.optimizer)
+    assert "--models test_vit,resnet50" in command_of(
+        "mixed-labels-end-to-end", {"models": choices.models}, {}
+    )
+
+
 def test_several_presets_make_one_study() -> None:
     names = ["paper-probe", "fair-probe", "controls", "paper-fgvc"]
     together = plan(names)
@@ -201,6 +214,26 @@ def test_any_setting_of_all_runs() -> None:
             "fair-probe",
             {"settings": {"bath_size": 1}},
             "bath_size is not a setting.* Did you mean 'batch_size'",
+        ),
+        (
+            "fair-end-to-end",
+            {"settings": {"model": "resnet50"}},
+            "--set model is set by the .* Use --models.",
+        ),
+        (
+            "fair-end-to-end",
+            {"models": ("resnet5",)},
+            "a name of timm's. Got 'resnet5'. Did you mean 'resnet50'",
+        ),
+        (
+            "fair-probe",
+            {"models": ("resnet50",)},
+            "--models must come with fair-end-to-end or .* Got fair-probe.",
+        ),
+        (
+            "paper-fgvc",
+            {"models": ("resnet50",)},
+            "--models must come with fair-end-to-end or .* Got paper-fgvc.",
         ),
         ("fair-probe", {"seeds": 0}, "--seeds must be at least 1. Got 0"),
         ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0. Got 0"),

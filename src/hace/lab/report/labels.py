@@ -25,6 +25,10 @@ HOW_CHOSEN = (
     "Rates and decays are chosen on held-out training samples by their true labels, for every method alike; the final run "
     "trains on what is known of them. The best method is the best on held-out samples, so no test result chose it."
 )
+NOT_CHOSEN = (
+    "Every method has one candidate, so nothing was held out. The best method is the best on test samples, which flatters "
+    "it."
+)
 
 
 class Answer(NamedTuple):
@@ -33,11 +37,13 @@ class Answer(NamedTuple):
     Attributes:
         arena: Where.
         best: The method that was best on held-out samples, of those that use all labels they are given; controls do not count.
+            Where nothing was held out, the best on test samples.
         accuracy: Its mean top-1 on test samples.
         second: The next one, and how far the best is ahead of it on test samples.
         dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
         closed: The share of the gap between dropping and knowing all labels that the best method closes.
         lost: What it loses to knowing all labels, in accuracy.
+        held_out: Whether held-out samples chose the best method.
     """
 
     arena: Arena
@@ -47,6 +53,7 @@ class Answer(NamedTuple):
     dropping: tuple[str, Interval] | None
     closed: float | None
     lost: float | None
+    held_out: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +86,30 @@ class LabelQuestion:
         return found[0] if found and not self._droppers(found[0]) else None
 
     @cached_property
+    def mixed(self) -> tuple[int, int] | None:
+        """Of labels that are mixed already: training samples labelled above the leaves, and all training samples.
+
+        None where all labels are leaves, or no run that drops the others has finished.
+        """
+        for arena in (a for a, labels in self.arenas.items() if labels == LabelsConfig()):
+            drops = self._droppers(arena)
+            dropping = [samples for m in drops for samples in self._training_samples(arena, m)]
+            using = [
+                samples
+                for m in self.results.choices[arena]
+                if m not in drops
+                for samples in self._training_samples(arena, m)
+            ]
+            if using and dropping and max(using) > max(dropping):
+                return max(using) - max(dropping), max(using)
+        return None
+
+    def _training_samples(self, arena: Arena, method: str) -> list[int]:
+        runs = [record.run for record in self.results.choices[arena][method].finished]
+        about = [run.result.get("train", {}) for run in runs if run is not None and run.result is not None]
+        return [part["samples"] for part in about if part.get("samples")]
+
+    @cached_property
     def answers(self) -> list[Answer]:
         """One for each state of the labels with a finished method."""
         return [answer for arena in self.arenas if (answer := self._answer(arena)) is not None]
@@ -88,12 +119,16 @@ class LabelQuestion:
         return arena.labels or (AS_THEY_ARE if self._droppers(arena) else ALL_KNOWN)
 
     def scores(self, arena: Arena) -> dict[str, float]:
-        """The mean top-1 of every method with a result; the best on held-out samples first, so that no test result chooses."""
+        """The mean top-1 of every method with a result, the best on held-out samples first.
+
+        No test result chooses: of methods that are level there the study's first one leads. Only where nothing was held out
+        the best on test samples is first.
+        """
         arrays = self.results.arrays[arena]
         found = {m: arrays.score(m, TOP1).value for m in arrays.choices}
         known = {m: value for m, value in found.items() if value is not None}
         held = self.results.held_out(arena)
-        return dict(sorted(known.items(), key=lambda item: (-held.get(item[0], -1.0), -item[1])))
+        return dict(sorted(known.items(), key=lambda item: -held.get(item[0], -1.0) if held else -item[1]))
 
     def _droppers(self, arena: Arena) -> list[str]:
         return [m for m in self.results.choices[arena] if m in METHODS and METHODS[m].drops]
@@ -117,7 +152,9 @@ class LabelQuestion:
             below = self.scores(there)[name]
             if whole is not None and whole > below:
                 closed = (scores[best] - below) / (whole - below)
-        return Answer(arena, best, scores[best], second, gain, closed, lost)
+        return Answer(
+            arena, best, scores[best], second, gain, closed, lost, bool(self.results.held_out(arena))
+        )
 
     def _dropping(self, arena: Arena) -> tuple[Arena, str] | None:
         """Where coarse labels are dropped, and the best method there."""
@@ -158,7 +195,10 @@ def label_blocks(results: Results, draw: bool) -> list[Any]:
         blocks.append(labels_table(question))
         if draw and (drawn := _picture(question)) is not None:
             blocks.append(drawn)
-    return [*blocks, HOW_CHOSEN] if blocks else []
+    if not blocks:
+        return []
+    held_out = any(answer.held_out for question in label_questions(results) for answer in question.answers)
+    return [*blocks, HOW_CHOSEN if held_out else NOT_CHOSEN]
 
 
 def in_words(labels: LabelsConfig) -> str:

@@ -176,16 +176,18 @@ def label_verdict(question: LabelQuestion) -> Verdict:
             where, answer, tone, lines=lines, doubts=tuple(notes), question="which method for poor labels?"
         )
     answer, tone = _use_or_drop(poor, list(gains.values()))
-    return Verdict(
-        where, answer, tone, lines=lines, doubts=tuple(notes), question="are coarse labels worth using?"
-    )
+    asked = "are coarse labels worth using?"
+    if question.mixed is not None:
+        coarse, samples = question.mixed
+        asked = f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Use or drop them?"
+    return Verdict(where, answer, tone, lines=lines, doubts=tuple(notes), question=asked)
 
 
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
     shown = [gain for gain in gains if gain.excludes_zero]
     if not shown:
         return (
-            "No difference shown. Using the coarse labels is neither better nor worse than dropping them.",
+            "No difference shown. These runs cannot tell using the coarse labels from dropping them.",
             "open",
         )
     if len(shown) < len(gains) or len({gain.value > 0 for gain in shown}) > 1:
@@ -200,8 +202,9 @@ def _label_line(answer: Answer, state: str, sure: Certainty | None) -> str:
     """What a state of the labels says: the best method, its gain over dropping, and how much of the gap it closes."""
     said = f"{state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f} %"
     if answer.dropping is not None and sure is not None:
-        _, gain = answer.dropping
+        without, gain = answer.dropping
         word = "unclear" if sure == "open" else f"{sure} {'gain' if gain.value > 0 else 'loss'}"
+        word += f"; best without them: {method_title(without).removesuffix(', coarse labels dropped')}"
         said += f", {_points(gain)} against dropping the coarse labels ({word})"
     if answer.closed is not None:
         said += f": {100 * answer.closed:.0f} % of the way to knowing all labels"
@@ -215,7 +218,8 @@ def _label_line(answer: Answer, state: str, sure: Certainty | None) -> str:
             if gap.value > 0
             else "behind it on test samples"
         )
-        said += f" Next on held-out samples: {method_title(name)}; {method_title(answer.best)} is {place}, {_points(gap)}."
+        chosen = "held-out" if answer.held_out else "test"
+        said += f" Next on {chosen} samples: {method_title(name)}; {method_title(answer.best)} is {place}, {_points(gap)}."
     return said
 
 

@@ -141,7 +141,7 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
                 hierarchy = config.get("hierarchy") or hierarchy
         if hierarchy:  # a name that comes with hace, or a file
             words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
-    for name in ("methods", "rates", "decays", "fine"):
+    for name in ("methods", "models", "rates", "decays", "fine"):
         if choices.get(name):
             words += [
                 f"--{name}",

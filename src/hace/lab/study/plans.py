@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hace.errors import ConfigError, nearest
+from hace.lab.models import check_model
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, dealt_candidates, only, rate_candidates
@@ -22,7 +23,7 @@ _OF_THE_GRID = {
     "seed": "Use --seeds or --only.",
     "lr": "Use --rates or --only.",
     "epochs": "Use --epochs-scale.",
-    "model": "Use --only.",
+    "model": "Use --models.",
     "validation": "The data's validation split chooses, or 10 % of the training samples.",
     "evaluate": "Searches are judged on held-out samples, final runs on the test samples.",
     "keep": "Final runs keep their weights.",
@@ -92,6 +93,7 @@ class Choices:
         locations: Paths of the data.
         only: Values of parts of the cells to keep: {"method": "hace,sce"}.
         methods: Instead of the preset's.
+        models: Architectures of end-to-end training, instead of the preset's.
         rates: Instead of the preset's.
         decays: Weight decays, instead of the preset's.
         widen: How many rates a search may add on each side while one chooses the edge, instead of the preset's.
@@ -107,6 +109,7 @@ class Choices:
     locations: Locations = field(default_factory=Locations)
     only: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
     decays: tuple[float, ...] | None = None
     widen: int | None = None
@@ -217,7 +220,8 @@ def make_plan(
 def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
     """The cells of a preset on a data set."""
     rows = methods(choices.methods or preset.methods)
-    for model in preset.models if preset.kind == "train" else (behind(source),):
+    models = preset.models if choices.models is None or preset.fixed is not None else choices.models
+    for model in models if preset.kind == "train" else (behind(source),):
         base = _base(preset, dataset, model, source, choices)
         for labels in choices.grid(preset).situations():
             known = replace(base, data=replace(source, labels=labels))
@@ -251,7 +255,7 @@ def _data(
 
 
 def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
-    """Refuse an option about labels that none of the presets has a grid for."""
+    """Refuse an option that none of the presets has a use for, and names that timm does not know."""
     grids = [preset.labels for preset in presets.values()]
     for option, value, fits, studies in (
         ("--shares", choices.shares, any(g.coarse or g.wrong for g in grids), "mixed-labels or noisy-labels"),
@@ -262,9 +266,17 @@ def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
             any(g.coarse or g.fine for g in grids),
             "mixed-labels or low-shot",
         ),
+        (
+            "--models",
+            choices.models,
+            any(p.kind == "train" and p.fixed is None for p in presets.values()),
+            "fair-end-to-end or another study that trains and chooses its rates",
+        ),
     ):
         if value is not None and not fits:
             raise ConfigError(f"{option} must come with {studies}. Got {', '.join(presets)}.")
+    for model in choices.models or ():
+        check_model(model)
 
 
 def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:

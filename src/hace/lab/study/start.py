@@ -177,6 +177,7 @@ def draft(plan: StudyPlan, choices: Choices, survey: Survey, runs: str | None) -
         "choices": {
             "only": dict(choices.only),
             "methods": choices.methods and list(choices.methods),
+            "models": choices.models and list(choices.models),
             "rates": choices.rates and list(choices.rates),
             "decays": choices.decays and list(choices.decays),
             "widen": choices.widen,
