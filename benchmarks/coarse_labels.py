@@ -11,13 +11,13 @@ A training set has k samples per class with the label of the class; the others h
 classes in 8 groups, 64 unit-length features, 15 % fine labels), "shop" (the same, but 12 of the 40 classes are alone in their
 group, as avocado under avocado, and the others in groups of 2 to 7), "embedded" (hace.data.synthetic_features), "cub" or
 "cifar" (frozen features of CUB-200, reduced to 256 dimensions by the principal axes of the training set, and CIFAR-100, from
-the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA). The tables of
-L-BFGS (decays, defaults, clean-defaults) take the first 60 training samples of each class of CIFAR-100.
+the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA). --per-class
+takes the first training samples of each class; the tables of L-BFGS (decays, defaults, clean-defaults) take 60 of CIFAR-100.
 
 Mini-batch tables choose the rate on a tenth of the training samples, whose classes are taken as known for this purpose, for
 every method alike; then the head is judged on the test set without a refit. Top-1 in %, means over seeds; in brackets the
-95 % interval of the difference from dropping the coarse labels (on clean labels: from the first row), by a bootstrap over
-seeds and test samples. One thread.
+95 % interval of the difference from dropping the coarse labels (on clean labels: from the first row; of a random start: from
+the same method started from zeros), by a bootstrap over seeds and test samples. One thread.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ HEADS = (
     *(paths(sharing) for sharing in (0.25, 0.5, 1.0)),
     *(paths(sharing, 0.5) for sharing in (0.25, 0.5, 1.0)),
 )
+STARTED = (HEADS[0], *HEADS[2:5], HEADS[6], paths(0.5), paths(1.0), paths(1.0, 0.5))
 CLEAN = (Method("cross-entropy", "cross_entropy"), Method("HACE over nodes, d = 0.5", "hace"), *HEADS[7:])
 
 
@@ -267,11 +268,11 @@ def one_seed(table: str, name: str, data: Data, known: Known, seed: int) -> dict
         return in_batches(data, known, list(HEADS if table == "heads" else CLEAN), seed, EPOCHS[name])
     if table == "starts":
         both = [
-            Method(f"{m.name}, {start}", m.loss, m.params, start=start)
-            for m in (*HEADS[2:5], *HEADS[6:])
+            replace(method, name=method.name if start == "zeros" else f"{method.name}, random", start=start)
+            for method in STARTED
             for start in ("zeros", "random")
         ]
-        return in_batches(data, known, [HEADS[0], *both], seed, EPOCHS[name])
+        return in_batches(data, known, both, seed, EPOCHS[name])
     cases = decay_cases(known) if table == "decays" else dict(DEFAULTS if table == "defaults" else ON_CLEAN)
     right = {}
     for case, settings in cases.items():
@@ -303,6 +304,8 @@ def show(title: str, right: dict[str, list[Right]]) -> None:
         against = first
         if "|" in method:
             against = f"{DROP}|{method.split('|')[1]}"
+        elif method.endswith(", random"):
+            against = method.removesuffix(", random")
         low, high = interval(runs, right[against])
         mean = 100 * float(np.mean(runs))
         gap = mean - 100 * float(np.mean(right[against]))
@@ -319,12 +322,18 @@ def main() -> None:
     parser.add_argument("name", metavar="DATA", choices=tuple(FINE))
     parser.add_argument("--data", type=Path, default=os.environ.get("HACE_TEST_DATA"))
     parser.add_argument("--fine", type=int, nargs="+", help="fine labels per class")
+    parser.add_argument("--per-class", type=int, metavar="N", help="training samples per class")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     torch.set_num_threads(1)
     data = read(args.name, args.data and Path(args.data))
-    if args.name == "cifar" and args.table in ("decays", "defaults", "clean-defaults"):
-        rows = np.concatenate([np.flatnonzero(data.y == label)[:60] for label in range(data.h.num_leaves)])
+    per_class = args.per_class
+    if per_class is None and args.name == "cifar" and args.table in ("decays", "defaults", "clean-defaults"):
+        per_class = 60
+    if per_class is not None:
+        rows = np.concatenate(
+            [np.flatnonzero(data.y == label)[:per_class] for label in range(data.h.num_leaves)]
+        )
         data = replace(data, x=data.x[rows], y=data.y[rows])
     counts = args.fine or FINE[args.name]
     for count in (len(data.y),) if args.table.startswith("clean") else counts:

@@ -165,6 +165,9 @@ CASES |= {
     "hace_paths": _paths("hace_paths", 0.5, CASES["hace_leaves"]),
     "simloss_paths": _paths("simloss", 0.5, CASES["simloss"]),
     "expected_paths": _paths("expected_distance", 1.0, CASES["expected_distance"]),
+    "soft_margin_paths": _paths("soft_margin", 1.0, CASES["soft_margin"]),
+    "ce_paths_smooth": _paths("cross_entropy_paths", 0.5, CASES["ce_smooth"]),
+    "hace_paths_smooth": _paths("hace_paths", 1.0, CASES["hace_leaves_smooth"]),
 }
 
 

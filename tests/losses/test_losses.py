@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import hace
 from hace import LOSSES, Hierarchy, build_loss
+from hace.losses.registry import loss_parameters
 from tests.hierarchies import NAMED, hierarchies
 from tests.loss_cases import (
     CASES,
@@ -45,6 +46,9 @@ def form(request: pytest.FixtureRequest) -> Iterator[Form]:
 
 def test_the_cases_cover_every_loss() -> None:
     assert {case.loss for case in CASES.values()} == set(LOSSES)
+    h = NAMED["animals"].build()
+    share = {type(build_loss(name, h)) for name in LOSSES if "sharing" in loss_parameters(name)}
+    assert {type(case.build(h)) for case in CASES.values() if case.outputs == "paths"} == share
 
 
 # ------------------------------------------------------------------ the oracle

@@ -55,6 +55,7 @@ SERVED = (
     "hce",
     "hace",
     "hace_leaves",
+    "ce_paths",
 )  # by the kernel: the others compile to the same graph without it
 COMPILED = [(case, PURE) for case in ONE_OF_EACH] + [
     (case, KERNEL) for case in ONE_OF_EACH if case.startswith(SERVED)
