@@ -74,14 +74,17 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         HaceError: The files cannot be written.
     """
     folder = Path(folder)
-    with writing(folder), _new_or_kept(folder):
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
-            yield Path(temporary)
-            written = sorted(Path(temporary).iterdir())
-            for file in written:
-                _check_target(folder / file.name)
-            for file in written:
-                os.replace(file, folder / file.name)
+    with (
+        writing(folder),
+        _new_or_kept(folder),
+        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
+    ):
+        yield Path(temporary)
+        written = sorted(Path(temporary).iterdir())
+        for file in written:
+            _check_target(folder / file.name)
+        for file in written:
+            os.replace(file, folder / file.name)
 
 
 @contextmanager
