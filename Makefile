@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+READY := $(VENV)/.ready-dev
+# The demo needs no tools for development: on a first visit they would double the time until it starts.
+TRYING := $(or $(wildcard $(READY)),$(VENV)/.ready-all)
 
 # Two test workers with one thread each are faster than one with two, and runs repeat bit for bit at one thread only.
 export OMP_NUM_THREADS := 1
@@ -26,15 +28,16 @@ help:
 	@echo "make clean      remove everything the other targets made"
 
 # A change to the kernel's source needs a new build. The old build is removed first, so that it cannot survive a build
-# that fails.
-$(READY): pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
+# that fails. The extra to install is the last word of the target: dev or all.
+$(VENV)/.ready-%: pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
+	@echo "Setting up $(VENV): pip fetches torch and other packages and is silent for a few minutes."
 	$(PYTHON) -m venv $(VENV)
 	rm -f src/hace/losses/kernels/*.so
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	$(BIN)/python src/hace/_torchvision_guard.py
 	@touch $@
 
-demo: $(READY)
+demo: $(TRYING)
 	$(BIN)/hace demo
 
 test: $(READY)

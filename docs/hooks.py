@@ -40,8 +40,14 @@ class MathParagraphs(Preprocessor):
                 if not more.strip():
                     break
                 formula.append(more)
-            shown += ["", self.md.htmlStash.store(convert(" ".join(formula), display="block")), ""]
+            shown += ["", self.md.htmlStash.store(drawn(" ".join(formula))), ""]
         return shown
+
+
+def drawn(formula: str) -> str:
+    r"""A formula as MathML, one line for each part between `\qquad`; what is wider than the page scrolls."""
+    lines = (convert(part, display="block") for part in formula.split(r"\qquad"))
+    return f'<div style="overflow-x: auto; overflow-y: hidden">{"".join(lines)}</div>'
 
 
 class MathExtension(Extension):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError
-from hace.files.writing import atomic_path
+from hace.files.writing import atomic_folder, atomic_path
 
 
 def test_replaces_in_one_step_at_the_end(tmp_path: Path) -> None:
@@ -57,3 +57,19 @@ def test_refuses_what_is_no_file(name: str, words: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match=words), atomic_path(tmp_path / name):
         pytest.fail("must refuse before anything is written")
+
+
+def test_a_folder_that_fails_is_removed_only_if_it_is_new(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        with pytest.raises(KeyError), atomic_folder(folder) as temporary:
+            (temporary / "a.txt").write_text("half")
+            raise KeyError
+
+    fail(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    fail(tmp_path / "old")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+    with atomic_folder(tmp_path / "new") as temporary:
+        (temporary / "a.txt").write_text("whole")
+    assert (tmp_path / "new" / "a.txt").read_text() == "whole"

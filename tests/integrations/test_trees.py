@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,47 +91,60 @@ def test_ete() -> None:
     pytest.skip("needs ete4 or ete3")
 
 
-class Synset:
-    """What NLTK's WordNet gives: methods, equal by name, several hypernyms."""
+HYPERNYMS = {
+    "animal": [],
+    "canine": ["animal"],
+    "pet": ["animal"],
+    "wolf": ["canine"],
+    "dog": ["canine", "pet"],
+}
 
-    ABOVE = {  # noqa: RUF012
-        "dog.n.01": ["canine.n.02", "pet.n.01"],
-        "wolf.n.01": ["canine.n.02"],
-        "canine.n.02": ["animal.n.01"],
-        "pet.n.01": ["animal.n.01"],
-        "animal.n.01": [],
+
+@pytest.fixture
+def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """NLTK's reader on a dictionary of five nouns, in WordNet's own files: a line is found by its byte offset."""
+    reader = pytest.importorskip("nltk.corpus.reader.wordnet")
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path)])  # NLTK reads nothing from elsewhere
+    folder = tmp_path / "corpora" / "wordnet"
+    folder.mkdir(parents=True)
+    parts = [f"{kind}.{part}" for part in ("adj", "adv", "noun", "verb") for kind in ("index", "data")]
+    for name in ("cntlist.rev", "index.sense", *parts, "adj.exc", "adv.exc", "noun.exc", "verb.exc"):
+        (folder / name).write_text("")
+    (folder / "lexnames").write_text("00\tnoun.Tops\t1\n")
+    related = {
+        word: [("@", above) for above in HYPERNYMS[word]]
+        + [("~", below) for below in HYPERNYMS if word in HYPERNYMS[below]]
+        for word in HYPERNYMS
     }
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def line(word: str, offsets: dict[str, int]) -> str:
+        pointers = "".join(f"{kind} {offsets[other]:08d} n 0000 " for kind, other in related[word])
+        return f"{offsets[word]:08d} 00 n 01 {word} 0 {len(related[word]):03d} {pointers}| a {word}\n"
 
-    def name(self) -> str:
-        return self._name
+    offsets, end = {}, 0
+    for word in HYPERNYMS:
+        offsets[word] = end
+        end += len(line(word, dict.fromkeys(HYPERNYMS, 0)))
+    (folder / "data.noun").write_text("".join(line(word, offsets) for word in HYPERNYMS))
+    (folder / "index.noun").write_text(
+        "".join(f"{word} n 1 0 1 0 {offsets[word]:08d}\n" for word in sorted(HYPERNYMS))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has no other languages
+        opened = reader.WordNetCorpusReader(str(folder), None)
+    yield opened
+    for file in opened._data_file_map.values():  # NLTK never closes them
+        file.close()
 
-    def hypernyms(self) -> list[Synset]:
-        return [Synset(above) for above in self.ABOVE[self._name]]
 
-    def hyponyms(self) -> list[Synset]:
-        return [Synset(below) for below, above in self.ABOVE.items() if self._name in above]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Synset) and self._name == other._name
-
-    def __hash__(self) -> int:
-        return hash(self._name)
-
-
-def test_synsets_upward_and_downward() -> None:
-    up = Hierarchy.from_tree([Synset("wolf.n.01"), Synset("dog.n.01")], parents="hypernyms")
+def test_synsets_of_wordnet_upward_and_downward(wordnet: Any) -> None:
+    wolf, dog = wordnet.synset("wolf.n.01"), wordnet.synset("dog.n.01")
+    up = Hierarchy.from_tree([wolf, dog], parents="hypernyms")
     assert up.leaves == ("wolf.n.01", "dog.n.01")
-    assert set(up.parents("dog.n.01")) == {"canine.n.02", "pet.n.01"}
-    down = Hierarchy.from_tree(Synset("animal.n.01"), children="hyponyms", leaves=up.leaves)
+    assert set(up.parents("dog.n.01")) == {"canine.n.01", "pet.n.01"}
+    assert up.tops == ("animal.n.01",)
+    down = Hierarchy.from_tree(wordnet.synset("animal.n.01"), children="hyponyms", leaves=up.leaves)
     assert down == up
-
-
-def test_the_methods_of_synsets_are_those_of_nltk() -> None:
-    wordnet = pytest.importorskip("nltk.corpus.reader.wordnet")
-    assert all(callable(getattr(wordnet.Synset, method)) for method in ("name", "hypernyms", "hyponyms"))
 
 
 def test_pandas_series_and_frames() -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +74,31 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         HaceError: The files cannot be written.
     """
     folder = Path(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
-            yield Path(temporary)
-            written = sorted(Path(temporary).iterdir())
-            for file in written:
-                _check_target(folder / file.name)
-            for file in written:
-                os.replace(file, folder / file.name)
+    with (
+        writing(folder),
+        _new_or_kept(folder),
+        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
+    ):
+        yield Path(temporary)
+        written = sorted(Path(temporary).iterdir())
+        for file in written:
+            _check_target(folder / file.name)
+        for file in written:
+            os.replace(file, folder / file.name)
+
+
+@contextmanager
+def _new_or_kept(folder: Path) -> Iterator[None]:
+    """Make a folder if it does not exist; a failure removes it again, if it is new and empty."""
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new:
+            with suppress(OSError):  # somebody else has written to it
+                folder.rmdir()
+        raise
 
 
 def _check_target(path: Path) -> None:

@@ -96,6 +96,11 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     expected = Predictor.from_run(run.folder)
     promised = [p.predict(x, accuracy=0.8).answers.ids for p in (found, expected)]
     assert promised[0] == promised[1]
+    if head == "linear":
+        write_hub_folder(prepare(run.folder), tmp_path / "hub")
+        (promise,) = [t for t in expected.calibration.thresholds if t.of == "samples" and t.accuracy == 0.8]
+        card = (tmp_path / "hub" / "README.md").read_text()
+        assert f"- threshold {promise.threshold:.4g}: {promise.promise}" in card
     assert found.calibration.temperature == found.document["temperature"] == expected.calibration.temperature
     _, leaves, nodes = found.program.run(x)
     tops = [v for v, node in enumerate(found.document["nodes"]) if not found.hierarchy.parents(node)]
@@ -149,6 +154,8 @@ def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> 
         Predictor.from_run(tmp_path / "b.safetensors")
     with pytest.raises(ConfigError, match="to must be one of onnx, torch, safetensors"):
         write_export(prepare(run_folder), tmp_path / "c.tflite", "tflite")
+    with pytest.raises(ConfigError, match=r"a file for torch must end in \.pt2: readers go by it"):
+        write_export(prepare(run_folder), tmp_path / "c.torch", "torch")
     with pytest.raises(ConfigError, match=r"path must end in \.onnx"):
         export_run(run_folder, tmp_path / "c.tflite")
     with pytest.raises(ConfigError, match="checkpoint must come with a run"):

@@ -375,6 +375,8 @@ def test_no_study_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "--out STUDY" in said
     with pytest.raises(FormatError, match=r"must be a study. Got a folder without study\.json"):
         read_study(tmp_path)
+    with pytest.raises(FormatError, match=r"nowhere must be a study. Got no such folder"):
+        read_study(tmp_path / "nowhere")
 
 
 def test_the_list_names_every_study_and_assumption(capsys: pytest.CaptureFixture[str]) -> None:

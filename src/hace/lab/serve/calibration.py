@@ -88,7 +88,8 @@ class Calibration:
         """Plain values, for JSON."""
         plain = asdict(replace(self, thresholds=(), missing=()))
         del plain["missing"]
-        return {"format": FORMAT, **plain, "thresholds": [t.to_dict() for t in self.thresholds]}
+        thresholds = [t.to_dict() for t in self.thresholds]
+        return {"format": FORMAT, **plain, "thresholds": thresholds, "notes": list(self.notes)}
 
 
 def check_promise(accuracy: float, of: str) -> None:

@@ -132,8 +132,9 @@ def read_study(folder: str | Path) -> Study:
     folder = Path(folder)
     path = folder / STUDY
     if not path.is_file():
+        found = f"a folder without {STUDY}" if folder.is_dir() else "no such folder"
         raise FormatError(
-            f"{folder} must be a study. Got a folder without {STUDY}: `hace study PRESET --out FOLDER` makes one."
+            f"{folder} must be a study. Got {found}: `hace study PRESET --out FOLDER` makes one."
         )
     document = read_mapping(path)
     lacking = [key for key, kind in _PARTS.items() if not isinstance(document.get(key), kind)]
