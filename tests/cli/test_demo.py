@@ -37,8 +37,8 @@ def test_the_demo(tmp_path: Path) -> None:
         sum(error or 1 for error in errors) / len(errors) < 0.15
     )  # trained long enough to know what they know
 
-    assert "animals · features: does the hierarchy help?" in said
-    assert "animals · features: are coarse labels worth using?\n  Yes. Use the coarse labels, with" in said
+    assert "animals: does the hierarchy help?" in said
+    assert "animals: are coarse labels worth using?\n  Yes. Use the coarse labels, with" in said
     assert "HACE, shuffled tree" in said
     assert max(map(len, said.splitlines())) <= 100 or str(study) in max(said.splitlines(), key=len)
     page = re.search(r"The page: (.*)\n", said)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.cli.evaluate_folder import EVALUATION_PAGE, check_out, write_results
-from hace.cli.evaluate_run import input_of_runs
+from hace.cli.evaluate_run import input_of_runs, named_tree
 from hace.cli.evaluate_scores import Model, input_of_files
 from hace.cli.options import add_raw_cells
 from hace.cli.options_answers import (
@@ -51,6 +51,7 @@ examples:
   hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
   hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
   hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
+  hace evaluate --run runs/4cd033b43672ca23 --names classes.txt --out results    names for a hierarchy of numbers
 
 Scores have one column per leaf (label order) or per node (node order). Named columns (.csv, .parquet) may be in any order;
 they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.
@@ -91,6 +92,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="device for a run of `hace train` (default: auto)",
     )
     add_score_files(parser)
+    add(
+        "--names",
+        metavar="FILE",
+        help='names of nodes, one line "id name" each, where the hierarchy has only ids',
+    )
     add(
         "--distance",
         choices=("lca_height", "lca_depth", "edges"),
@@ -162,6 +168,8 @@ def run(args: argparse.Namespace) -> None:
         check_out(args.out)
     from hace.metrics.summary_lines import summary_lines
 
+    if args.names is not None and args.run_folder is None:
+        args.option = [*args.option, f"names={args.names}"]
     given = input_of_files(args) if args.run_folder is None else input_of_runs(args)
     h = given.hierarchy
     subset = None if args.subset is None else subset_of(args.subset, h)
@@ -186,6 +194,9 @@ def run(args: argparse.Namespace) -> None:
         + [None]
     )[:2]
     assert report is not None
+    if args.names is not None and args.run_folder is not None:
+        h = named_tree(args.run_folder, args.names)
+        report, other = report.over(h), other and other.over(h)
     if args.only_subset and inside is not None:
         report, other = report.of_samples(inside), other and other.of_samples(inside)
     found = given.about | report.to_dict()
@@ -288,8 +299,8 @@ def comparison(
     ]
     second = models[1].source
     text = (
-        f"\ncomparison: first {models[0].name}, second {models[1].name}; 95 % intervals of the change by "
-        f"{args.replicates:,} paired bootstrap draws, * without 0\n\n{comparison_text(differences)}"
+        f"\nfirst: {models[0].name}\nsecond: {models[1].name}\n95 % intervals of the change by {args.replicates:,} paired "
+        f"bootstrap draws; * marks differences whose interval excludes 0\n\n{comparison_text(differences)}"
     )
     found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
     return differences, found, text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
     from hace.lab.serve.rescoring import Rescored
     from hace.metrics.evaluation import Evaluation
 
@@ -34,6 +36,7 @@ OF_FILES = {
 def input_of_runs(args: argparse.Namespace) -> EvaluationInput:
     """A run, and a second one or a file of scores to compare it with."""
     from hace.lab.serve.rescoring import rescored
+    from hace.lab.study.naming import without_common_end
 
     given = [
         f"--{name.replace('_', '-')}" for name, unset in OF_FILES.items() if getattr(args, name) != unset
@@ -55,7 +58,18 @@ def input_of_runs(args: argparse.Namespace) -> EvaluationInput:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, truth, labels, first.hierarchy, args))
     about = {"run": first.run.id, "split": first.split}
+    if len(models) > 1:
+        short = without_common_end([model.name for model in models])
+        models = [replace(model, name=name) for model, name in zip(models, short, strict=True)]
     return EvaluationInput(first.hierarchy, truth, told_apart(models), about)
+
+
+def named_tree(folder: str, names: str) -> Hierarchy:
+    """The hierarchy of a run with the names of its nodes from a file."""
+    from hace.formats import read_hierarchy
+    from hace.lab.runs.run import HIERARCHY
+
+    return read_hierarchy(Path(folder) / HIERARCHY, names=names)
 
 
 def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:

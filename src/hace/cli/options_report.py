@@ -75,7 +75,10 @@ def show_two(first: str, second: str, out: str, *, names: str | None = None, qui
             else []
         )
 
-    about = About(f"{called[0]} and {called[1]}", data={**sides[0].data, **sides[1].data})
+    title = (
+        f"{called[0]} and {called[1]}" if tables else f"{results.second} and {results.first}"
+    )  # two runs have names
+    about = About(title, data={**sides[0].data, **sides[1].data})
     page = write_records(results, about, Path(out), [section])
     if not quiet:
         print("\n\n".join(map(to_text, tables)) if tables else results_text(results), end="\n\n")

@@ -101,16 +101,15 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def comparison_text(differences: dict[MetricKey, Difference]) -> str:
-    """The table for the terminal; a star marks intervals that exclude 0."""
-    width = max(len(text) for key in differences for text in key)
+    """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
+    width = max(len(name) for _, name in differences)
     lines, heading = [], ""
     for (group, name), d in differences.items():
         if group != heading:
             heading = group
-            lines += [
-                "",
-                f"{heading:<{width + 2}}  {'first':>8}  {'second':>8}  {'change':>8}  95 % interval",
-            ]
+            columns = f"  {'first':>8}  {'second':>8}  {'change':>8}  95 % interval"
+            fits = len(heading) <= width + 2
+            lines += ["", *([] if fits else [heading]), f"{heading if fits else '':<{width + 2}}{columns}"]
         if np.isnan(d.low):
             lines.append(f"  {name:<{width}}  {'-':>8}  {'-':>8}  {'-':>8}")
             continue

@@ -49,6 +49,15 @@ class Evaluation:
         """This evaluation with that of calibrated scores beside it."""
         return replace(self, calibrated=calibrated, temperature=temperature)
 
+    def over(self, hierarchy: Hierarchy) -> Evaluation:
+        """The same over a hierarchy that differs in names alone.
+
+        Args:
+            hierarchy: its nodes have the same ids, in the same order.
+        """
+        calibrated = None if self.calibrated is None else self.calibrated.over(hierarchy)
+        return replace(self, hierarchy=hierarchy, calibrated=calibrated)
+
     def of_samples(self, rows: np.ndarray) -> Evaluation:
         """The metrics of some of the samples alone.
 

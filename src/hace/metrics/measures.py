@@ -63,6 +63,16 @@ def level_titles(hierarchy: Hierarchy) -> tuple[str, ...]:
     return hierarchy.level_names or tuple(f"level {k}" for k in level_numbers(hierarchy))
 
 
+def node_of_level(title: str) -> str:
+    """What a node of a level is called in a sentence.
+
+    Example:
+        >>> node_of_level("family"), node_of_level("level 3")
+        ('family', 'node at level 3')
+    """
+    return f"node at {title}" if title.startswith("level ") else title
+
+
 # ---------------------------------------------------------------------- leaves
 
 

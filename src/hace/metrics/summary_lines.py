@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hace.metrics.measures import node_of_level
+
 if TYPE_CHECKING:
     from hace.metrics.evaluation import Evaluation
 
@@ -25,8 +27,8 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
         >>> scores = np.array([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
         >>> for line in summary_lines(evaluate(scores, [0, 1, 2], h), "mine"):
         ...     print(line)
-        mine: right class in 66.7 % of 3 samples [20.8, 93.9], right level 1 in 100.0 %.
-        Mistakes: 1; 100 % stay within the right level 1. Most frequent: pug taken for husky (1).
+        mine: right class in 66.7 % of 3 samples [20.8, 93.9], right node at level 1 in 100.0 %.
+        Mistakes: 1; 100 % stay within the right node at level 1. Most frequent: pug taken for husky (1).
         Confidence: 86.6 % stated on average, 19.9 points too high.
     """
     if not len(evaluation.samples):
@@ -57,7 +59,7 @@ def _accuracy(e: Evaluation, name: str) -> str:
     share = 100 * right / samples
     text = f"{name}: right class in {share:.1f} % of {samples:,} samples [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
-        text += f", right {e.level_titles[-2]} in {100 * _within(e):.1f} %"
+        text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f} %"
     return f"{text}."
 
 
@@ -73,7 +75,7 @@ def _mistakes(e: Evaluation) -> str:
     text = f"Mistakes: {e.mistakes:,}"
     if len(e.level_titles) > 1:
         stay = (_within(e) * len(e.samples) - (len(e.samples) - e.mistakes)) / e.mistakes
-        text += f"; {100 * stay:.0f} % stay within the right {e.level_titles[-2]}"
+        text += f"; {100 * stay:.0f} % stay within the right {node_of_level(e.level_titles[-2])}"
     table = e.confusion.pair_columns(1)
     truth, answer, count = (table[key][0] for key in ("truth_name", "answer_name", "count"))
     return f"{text}. Most frequent: {truth} taken for {answer or 'nothing'} ({count:,})."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,3 +61,78 @@ def soon(browser: Any, holds: Callable[[], bool]) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
     WebDriverWait(browser, 30, poll_frequency=0.05).until(lambda _: holds())
+
+
+USABLE = "a[href], button, select, input, summary, [tabindex='0']"
+
+
+def fresh(browser: Any, page: Path, address: str = "") -> None:
+    """Open a page on a desktop, in light colours, with no network; wait until it is drawn."""
+    browser.execute_cdp_cmd("Network.enable", {})
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    browser.set_window_size(1280, 900)
+    browser.get("about:blank")
+    browser.get(page.as_uri() + address)
+    settle(browser)
+
+
+def on_screen(browser: Any, width: int, height: int, scheme: str = "light") -> None:
+    """The same page on another screen, or in another scheme."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.refresh()
+    settle(browser)
+
+
+def nothing_was_loaded(browser: Any) -> None:
+    """No errors in the console, and no request but that of the page itself."""
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)") == []
+
+
+def serious_barriers(browser: Any) -> list[str]:
+    """What axe-core finds in the page with everything unfolded: violations that are serious or critical."""
+    axe = pytest.importorskip("axe_core_python", reason="needs axe-core: pip install axe-core-python")
+    browser.execute_script("for (const box of document.querySelectorAll('details')) box.open = true")
+    browser.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1]; axe.run().then((r) => done(r.violations))"
+    )
+    return [
+        f"{v['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
+        for v in found
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+
+
+def missed_by_tab(browser: Any) -> tuple[int, list[str]]:
+    """How many usable elements a page shows, and those that the Tab key does not reach."""
+    from selenium.webdriver.common.keys import Keys
+
+    usable = f'[...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled)'
+    wanted = browser.execute_script(
+        "window.reached = new Set(); document.addEventListener('focusin', (e) => window.reached.add(e.target));"
+        f"return {usable}.length"
+    )
+    for _ in range(wanted + 5):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    missed = browser.execute_script(
+        f"return {usable}.filter((e) => !window.reached.has(e)).map((e) => e.outerHTML.slice(0, 90))"
+    )
+    return wanted, missed
+
+
+def sticking_out(browser: Any) -> list[str]:
+    """What lies beyond the right edge of the screen, but for what scrolls by itself."""
+    inner, outer = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
+    past = browser.execute_script(
+        "return [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, svg, .heard, .skip') &&"
+        "e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))"
+    )
+    return past if inner <= outer else [f"{inner} px wide", *past]

@@ -12,7 +12,7 @@ import pytest
 from hace import Hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
-from tests.lab.report.conftest import settle
+from tests.lab.report.conftest import fresh, nothing_was_loaded, on_screen, sticking_out
 from tests.report_studies import animals, fair_records
 
 pytestmark = pytest.mark.slow
@@ -36,13 +36,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-    browser.set_window_size(1280, 900)
-    browser.get(page.as_uri())
-    settle(browser)
+    fresh(browser, page)
     yield browser
-    assert browser.get_log("browser") == []
+    nothing_was_loaded(browser)
 
 
 def one(browser: Any, selector: str) -> Any:
@@ -151,20 +147,9 @@ def test_lists_of_extremes_lead_to_classes(opened: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    opened.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    opened.refresh()
-    settle(opened)
-    inner, outer = opened.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
-    assert inner <= outer == width
-    past = opened.execute_script(
-        "return [...document.querySelectorAll('body *')].filter((e) => !e.closest('.scroll, svg, .heard, .skip') &&"
-        "e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))"
-    )
-    assert past == []
+    on_screen(opened, width, 844, scheme)
+    assert opened.execute_script("return innerWidth") == width
+    assert sticking_out(opened) == []
     paper = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
     height = opened.execute_script("return document.documentElement.scrollHeight")

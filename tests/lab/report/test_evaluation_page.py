@@ -45,7 +45,7 @@ def test_the_three_lines_are_counts() -> None:
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     first, second, third = summary_lines(evaluate(z, y, h), "mine")
     assert f"mine: right class in {100 * (1 - wrong.mean()):.1f} % of 90 samples" in first
-    assert f"right level 1 in {100 * within.mean():.1f} %." in first
+    assert f"right node at level 1 in {100 * within.mean():.1f} %." in first
     assert f"Mistakes: {wrong.sum()}; {100 * within[wrong].mean():.0f} % stay within" in second
     stated, gap = p.max(axis=1).mean(), p.max(axis=1).mean() - (1 - wrong.mean())
     side = "high" if gap > 0 else "low"

@@ -14,13 +14,20 @@ from hace.formats.builtin import animals_hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
 from hace.lab.runs.labels import LabelsConfig
-from tests.lab.report.conftest import settle, soon
+from tests.lab.report.conftest import (
+    fresh,
+    missed_by_tab,
+    nothing_was_loaded,
+    on_screen,
+    serious_barriers,
+    soon,
+)
 from tests.report_studies import fair_records
 
 pytestmark = pytest.mark.slow
 
+PAPER = (184 * 96 // 25, 271 * 96 // 25)  # px of A4 without its margins
 SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
-USABLE = "a[href], button, select, input, summary, [tabindex='0']"
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +44,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-    browser.set_window_size(1280, 900)
-    browser.get("about:blank")
-    browser.get(page.as_uri())
-    settle(browser)
+    fresh(browser, page)
     yield browser
-    assert browser.get_log("browser") == []
+    nothing_was_loaded(browser)
 
 
 def shown(browser: Any) -> str:
@@ -59,10 +61,7 @@ def place(browser: Any) -> str:
 @pytest.mark.parametrize("screen", SCREENS)
 def test_both_answers_are_on_the_first_screen(opened: Any, screen: str) -> None:
     width, height = SCREENS[screen]
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": screen == "phone"}
-    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    opened.refresh()
-    settle(opened)
+    on_screen(opened, width, height)
     answers = opened.execute_script(
         "const found = [...document.querySelectorAll('#verdict .answer')];"
         "return found.map((e) => [e.textContent, e.getBoundingClientRect().bottom])"
@@ -152,41 +151,15 @@ def test_a_search_finds_a_family_and_its_animals(opened: Any) -> None:
 
 
 def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    wanted = opened.execute_script(
-        "window.reached = new Set(); document.addEventListener('focusin', (e) => window.reached.add(e.target));"
-        f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled).length'
-    )
-    for _ in range(wanted + 5):
-        opened.switch_to.active_element.send_keys(Keys.TAB)
-    missed = opened.execute_script(
-        f'return [...document.querySelectorAll("{USABLE}")].filter((e) => e.checkVisibility() && !e.disabled && '
-        "!window.reached.has(e)).map((e) => e.outerHTML.slice(0, 90))"
-    )
+    wanted, missed = missed_by_tab(opened)
     assert wanted > 20
     assert missed == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_serious_barrier(opened: Any, scheme: str) -> None:
-    axe = pytest.importorskip("axe_core_python", reason="needs axe-core: pip install axe-core-python")
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    opened.refresh()
-    settle(opened)
-    opened.execute_script("for (const box of document.querySelectorAll('details')) box.open = true")
-    opened.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = opened.execute_async_script(
-        "const done = arguments[arguments.length - 1]; axe.run().then((r) => done(r.violations))"
-    )
-    serious = [
-        f"{v['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
-        for v in found
-        if v["impact"] in ("serious", "critical")
-        for node in v["nodes"]
-    ]
-    assert serious == []
+    on_screen(opened, 1280, 900, scheme)
+    assert serious_barriers(opened) == []
 
 
 def test_it_is_small_and_prints_on_few_pages(opened: Any, page: Path) -> None:
@@ -194,3 +167,25 @@ def test_it_is_small_and_prints_on_few_pages(opened: Any, page: Path) -> None:
     made = opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
     pages = len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
     assert 1 <= pages <= 8
+
+
+def test_paper_has_whole_figures_and_the_command(opened: Any) -> None:
+    """Laid out as on paper: a figure fits a page, and what reproduces the study is not folded away."""
+    opened.execute_script("dispatchEvent(new Event('beforeprint'))")
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    opened.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": PAPER[0], "height": PAPER[1], "deviceScaleFactor": 1, "mobile": False},
+    )
+    tall = opened.execute_script(
+        "return [...document.querySelectorAll('figure, .card, #chart, tr')].filter((e) => e.checkVisibility())"
+        ".map((e) => [e.getBoundingClientRect().height, getComputedStyle(e).breakInside, e.id || e.className])"
+    )
+    assert len(tall) > 20
+    assert [found for found in tall if found[0] > PAPER[1]] == []
+    broken = {name for _, inside, name in tall if inside != "avoid"}
+    assert broken <= {"chart"}  # it is inside one that is not broken
+    assert opened.find_element("css selector", "#about code").is_displayed()
+    assert not opened.find_element("css selector", "#reading").is_displayed()
+    opened.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert not opened.execute_script("return document.getElementById('about').open")

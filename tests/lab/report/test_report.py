@@ -134,7 +134,7 @@ def test_command_prints_the_table_and_writes_the_same_bytes(
     assert main(["report", str(study), "--out", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == f"The page: {(tmp_path / PAGE).resolve()}"
-    assert "pets, backbone, fair protocol" in out
+    assert "pets, backbone" in out
     assert [line.split(":")[0] for line in err.splitlines()] == ["hace", "no result"]
     for path in page.parent.rglob("*"):
         if path.is_file():
@@ -145,7 +145,7 @@ def test_any_two_methods_are_compared(study: Path) -> None:
     results = Results(read_study(study).records(), ("hace_shuffled", "sce"))
     document = build_document(results, "title", [], (), draw=False)
     titles = [table.title for table in document.tables()]
-    assert "pets, backbone, fair protocol: accuracy minus SCE in points" in titles
+    assert "pets, backbone: accuracy minus SCE in points" in titles
     assert document.verdicts[0].pair == ("hace_shuffled", "sce")
 
 

@@ -52,9 +52,7 @@ def test_models_may_differ_and_data_may_not(tmp_path: Path) -> None:
         second._replace(prints={"pets": "another tree"}),
         second._replace(records=[replace(r, key=replace(r.key, dataset="birds")) for r in second.records]),
     ):
-        with pytest.raises(
-            ConfigError, match="one and two must share a data set, its hierarchy and a protocol"
-        ):
+        with pytest.raises(ConfigError, match="one and two must share a data set, its hierarchy, a protocol"):
             side_by_side(first, changed)
 
 

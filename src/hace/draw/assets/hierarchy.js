@@ -88,20 +88,43 @@ function haceSunburst(elements, data, options = {}) {
     return text.length <= most ? text : most < 7 ? "" : text.slice(0, most - 1).trimEnd() + "\u2026";
   }
 
-  function label(svg, v, [from, to, inner, outer]) {
-    const middle = (from + to) / 2;
-    const radius = (inner + outer) / 2;
-    const arc = (to - from) * radius;
-    const size = 11.5;
-    // Along the arc where the sector is wide, along the radius where it is narrow.
-    const along = to - from > 0.5 && arc > outer - inner && to - from < 6;
-    if (!along && (to - from) * inner < size) return;
-    const text = shorten(name(v), along ? Math.min(arc, 2 * radius * Math.sin(Math.min(to - from, Math.PI) / 2)) - 16 : outer - inner - 8, size);
-    if (!text) return;
-    const degrees = (middle * 180) / Math.PI;
+  // A name in two lines of about the same length; null where they are too long for the width.
+  function inTwo(text, width, size) {
+    const words = text.split(" ");
+    let best = null, least = width / (0.58 * size);
+    for (let i = 1; i < words.length; i++) {
+      const lines = [words.slice(0, i).join(" "), words.slice(i).join(" ")];
+      const most = Math.max(...lines.map((line) => line.length));
+      if (most <= least) [best, least] = [lines, most - 1];
+    }
+    return best;
+  }
+
+  // Where a name goes, and its lines: along the arc where the sector is wide; else along the radius, from where there is room.
+  function lettering(text, [from, to, inner, outer], size) {
+    const angle = to - from, radius = (inner + outer) / 2, arc = angle * radius;
+    if (angle > 0.5 && arc > outer - inner && angle < 6) {
+      const width = Math.min(arc, 2 * radius * Math.sin(Math.min(angle, Math.PI) / 2)) - 16;
+      return { along: true, radius, lines: [shorten(text, width, size)] };
+    }
+    const start = (lines) => Math.max(inner + 4, (lines * size) / angle);
+    const [one, two] = [start(1.2), start(2.4)];
+    const whole = text.length <= (outer - 4 - one) / (0.58 * size);
+    const lines = whole ? null : inTwo(text, outer - 4 - two, size);
+    return lines
+      ? { along: false, radius: (two + outer - 4) / 2, lines }
+      : { along: false, radius: (one + outer - 4) / 2, lines: [shorten(text, outer - 4 - one, size)] };
+  }
+
+  function label(svg, v, place) {
+    const { along, radius, lines } = lettering(name(v), place, 11.5);
+    if (!lines[0]) return;
+    const degrees = ((place[0] + place[1]) * 90) / Math.PI;
     const flip = along ? degrees > 90 && degrees < 270 : degrees > 180;
     const turn = along ? (flip ? 180 : 0) : flip ? 90 : -90;
-    svg.append(draw("text", { class: "name", "text-anchor": "middle", dy: "0.35em", transform: `rotate(${degrees}) translate(0 ${-radius}) rotate(${turn})` }, text));
+    const text = draw("text", { class: hits.has(v) ? "name on" : "name", "text-anchor": "middle", transform: `rotate(${degrees}) translate(0 ${-radius}) rotate(${turn})` });
+    lines.forEach((line, i) => text.append(draw("tspan", { x: 0, dy: i ? "1.1em" : lines.length > 1 ? "-0.2em" : "0.35em" }, line)));
+    svg.append(text);
   }
 
   // One drawing for good: whoever holds it (the focus, a screen reader) keeps it, only its contents change.

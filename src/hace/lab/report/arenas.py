@@ -74,10 +74,15 @@ class Arena(NamedTuple):
     labels: str = ""
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """Data set and model; features that do not say where they come from have no model."""
+        return (shown(self.dataset), *([shown(self.model)] if self.model != "features" else []))
+
+    @property
     def title(self) -> str:
-        """For headings."""
-        labels = f", {self.labels}" if self.labels else ""
-        return f"{shown(self.dataset)}, {shown(self.model)}, {PROTOCOLS[self.protocol]}{labels}"
+        """For headings; only the paper's protocol needs a word."""
+        protocol = [PROTOCOLS[self.protocol]] if self.protocol == "paper" else []
+        return ", ".join([*self.place, *protocol, *([self.labels] if self.labels else [])])
 
     @property
     def column(self) -> str:

@@ -13,11 +13,11 @@ from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, TOP1, Metric, l
 from hace.lab.report.scores import ArenaScores
 from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
 from hace.metrics.intervals import Interval
+from hace.metrics.measures import node_of_level
 from hace.metrics.several import Key, compared_together
 
 Certainty = Literal["clear", "likely", "open"]
 ENOUGH_SEEDS = 3  # with fewer, nothing is clear
-_WORDS: dict[Certainty, str] = {"clear": "clear", "likely": "likely", "open": "unclear"}
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,18 @@ def signed(value: float, digits: int) -> str:
     return text if float(text) else text[1:]
 
 
+def bracketed(low: float, high: float, digits: int) -> str:
+    """An interval with signs; one that excludes 0 has as many digits as show it.
+
+    Example:
+        >>> bracketed(-0.04, 1.26, 1), bracketed(0.04, 1.26, 1)
+        ('[0.0, +1.3]', '[+0.04, +1.26]')
+    """
+    while low * high > 0 and not float(f"{min(abs(low), abs(high)):.{digits}f}") and digits < 6:
+        digits += 1
+    return f"[{signed(low, digits)}, {signed(high, digits)}]"
+
+
 @dataclass(frozen=True)
 class Finding:
     """What a study says of one aspect of two methods.
@@ -88,16 +100,20 @@ class Finding:
     @property
     def word(self) -> str:
         """How certain it is, and which way: "clear gain"."""
-        if self.certainty == "open":
-            return _WORDS["open"]
-        return f"{_WORDS[self.certainty]} {'gain' if self.better else 'loss'}"
+        return certainty_word(self.certainty, self.better)
 
     @property
     def interval(self) -> str:
         """The interval: "[+0.3, +2.1]"."""
         if self.gap.low != self.gap.low:
             return "without an interval"
-        return f"[{self.aspect.gap(self.gap.low)}, {self.aspect.gap(self.gap.high)}]"
+        scale, digits = (100, 1) if self.aspect.metric.percent else (1, 3)
+        return bracketed(scale * self.gap.low, scale * self.gap.high, digits)
+
+
+def certainty_word(certainty: Certainty, better: bool) -> str:
+    """How certain a difference is, and which way: "clear gain", "likely loss", "unclear"."""
+    return "unclear" if certainty == "open" else f"{certainty} {'gain' if better else 'loss'}"
 
 
 def aspects(arrays: ArenaScores) -> list[Aspect]:
@@ -118,7 +134,7 @@ def aspects(arrays: ArenaScores) -> list[Aspect]:
             Aspect(
                 "coarse answers",
                 Metric((BY_LEVEL, title), f"right {title}"),
-                f"the best class is below the right {title}",
+                f"the best class is below the right {node_of_level(title)}",
             )
         )
     found.append(

@@ -146,9 +146,10 @@ def build_document(
     document = Document(title, facts, caution)
     by_arena = {arena: _arena_section(results, arena, document, draw) for arena in results.choices}
     document.verdicts = verdicts(results)
+    document.sections += [section for section in by_arena.values() if not section.folded]
     if labels := label_blocks(results, draw):
         document.sections.append(Section("labels", "Labels: use or drop, and which method", tuple(labels)))
-    document.sections += by_arena.values()
+    document.sections += [section for section in by_arena.values() if section.folded]
     if together := _together(results):
         document.sections.append(Section("together", "All data sets and models", tuple(together)))
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
@@ -194,7 +195,10 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
     arrays.store.drop()
     folded = bool(arena.labels)  # one of several states of the labels, which are compared above
     return Section(
-        f"results-{arena.slug}", arena.title, tuple(b for b in blocks if b is not None), folded=folded
+        f"results-{arena.slug}",
+        f"{arena.title}: all methods",
+        tuple(b for b in blocks if b is not None),
+        folded=folded,
     )
 
 

@@ -54,7 +54,8 @@ def _seeds(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[s
     counts = [len(c.finished) for m, c in results.choices[arena].items() if m in methods and c.finished]
     if counts and min(counts) < FEW_SEEDS:
         seeds = "One seed" if min(counts) == 1 else f"{min(counts)} seeds"
-        yield f"{seeds}: the intervals say little about how other seeds would turn out. Raise `--seeds`."
+        remedy = "" if arena.protocol == "single" else " Raise `--seeds`."
+        yield f"{seeds}: the intervals say little about how other seeds would turn out.{remedy}"
 
 
 def _samples(results: Results, arena: Arena) -> Iterator[str]:

@@ -43,7 +43,7 @@ _DARK = {
     GREY: "#7d8790",
     LIGHT: "#343c44",
 }
-WIDTH = 5.4  # inches: two fit side by side on a screen, and one can be read on a phone
+WIDTH = 4.8  # inches: two fit side by side on a screen, and one can be read on a phone
 
 
 class Picture(NamedTuple):

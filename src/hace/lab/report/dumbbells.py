@@ -23,8 +23,10 @@ from hace.lab.report.drawing import (
 )
 from hace.lab.report.scores import ArenaScores
 from hace.metrics.intervals import Interval
+from hace.metrics.measures import node_of_level
 
 MOST = 20  # nodes in a figure
+_ONE_LINE = 30  # letters of both names that fit above the drawing
 _Z = 1.959964
 
 
@@ -121,17 +123,20 @@ def dumbbell_picture(arena: Arena, found: NodeAccuracies, first: str, second: st
             )
             axes.plot([a], [at], "o", color=FIRST, markersize=5.5, alpha=alpha, zorder=3)
             text = f"{100 * gap.value:+.1f} [{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]  n = {found.samples[i]:,}"
-            axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, alpha=alpha,
-                          annotation_clip=False)  # fmt: skip
+            axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
+                          alpha=0.5 + alpha / 2, annotation_clip=False)  # fmt: skip
         names = [found.names[i] if len(found.names[i]) <= 26 else found.names[i][:25] + "…" for i in order]
         axes.set_yticks(range(len(order)), names, fontsize=8)
         axes.set_ylim(-0.6, len(order) - 0.4)
         axes.set_xlabel("accuracy, %")
         finish(axes, "x")
-        axes.text(0.0, 1.02, f"● {ours}", transform=axes.transAxes, color=FIRST, fontsize=8.5, va="bottom")
-        axes.text(
-            0.28, 1.02, f"○ {theirs}", transform=axes.transAxes, color=SECOND, fontsize=8.5, va="bottom"
-        )
+        axes.set_title(f"● {ours}", loc="left", color=FIRST, fontsize=8.5)
+        axes.set_title(f"○ {theirs}", loc="right", color=SECOND, fontsize=8.5)
+        if len(ours) + len(theirs) > _ONE_LINE:
+            axes.set_title("", loc="right")
+            axes.set_title(f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
+            axes.annotate(f"○ {theirs}", (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+                          color=SECOND, fontsize=8.5)  # fmt: skip
     shown = (
         f"the {len(order)} of {len(found.names):,} that differ most"
         if len(order) < len(found.names)
@@ -139,8 +144,9 @@ def dumbbell_picture(arena: Arena, found: NodeAccuracies, first: str, second: st
     )
     certain = sum(gap.excludes_zero for gap in gaps)
     text = (
-        f"Right {found.level}, best class carried up: {shown}. Differences in points with 95 % intervals, faint where they "
-        f"include 0, as {f'all but {certain}' if certain else 'they all'} do; among many some exclude it by chance."
+        f"How often the best class is below the right {node_of_level(found.level)}: {shown}. Differences in points with 95 % "
+        f"intervals, faint where they include 0, as {f'all but {certain}' if certain else 'they all'} do; among many some "
+        "exclude it by chance."
     )
     return picture(
         figure, f"level-{arena.slug}-{_safe(found.level)}", text, f"Dumbbells of two accuracies. {text}"

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from hace import environment
-from hace.draw import NAMING, lay_out
+from hace.draw import lay_out
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL
+from hace.lab.report.blocks import Folded
 from hace.lab.report.document import Document, Section
 from hace.lab.report.drawing import Picture, picture
 from hace.lab.report.nodes import ancestors_at, node_counts, samples_at
@@ -18,6 +19,7 @@ from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.verdict import Verdict
 from hace.metrics.comparison import Difference
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
+from hace.metrics.measures import node_of_level
 from hace.metrics.sample_statistics import MetricKey
 from hace.metrics.summary_lines import summary_lines, wilson
 
@@ -59,7 +61,7 @@ def evaluation_page(
         [*facts, *environment.config().items()],
         about="About this evaluation: data, versions",
         footer=_FOOTER,
-        naming=NAMING,
+        naming="Run hace evaluate again with --names FILE.",
     )
     document.verdicts = [_verdict(name, evaluation) for name, evaluation in models]
     if differences:
@@ -71,7 +73,7 @@ def evaluation_page(
         title = f"All metrics: {names[0]} and {names[1]}"
         document.sections.append(Section("comparison", title, (table,), folded=True))
     sections = (
-        Section("mistakes", "What confuses what", (_mistakes_table(first), pictures.get("mistakes"))),
+        Section("mistakes", "What confuses what", _mistakes(first, pictures)),
         Section("levels", "Right answers by level", (_levels_table(models),)) if first.level_titles else None,
         Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
         Section("thresholds", "What a threshold buys", _thresholds(first, pictures)),
@@ -108,7 +110,7 @@ def _difference(
     lines = [_change("Right class", top1, percent=True)]
     if len(evaluation.level_titles) > 1:
         title = evaluation.level_titles[-2]
-        lines.append(_change(f"Right {title}", differences[CARRIED_UP, title], percent=True))
+        lines.append(_change(f"Right {node_of_level(title)}", differences[CARRIED_UP, title], percent=True))
     lines.append(_change("Severity of mistakes", differences["leaves", "severity"], percent=False))
     doubt = (
         "One run each: the intervals are over samples, not over seeds. Another seed may differ by as much."
@@ -164,9 +166,13 @@ def _picture(name: str, figure: Any) -> Picture:
     return picture(figure, name, captions[name], captions[name], wide=name in ("mistakes", "reliability"))
 
 
-def _mistakes_table(e: Evaluation) -> ReportTable | str:
+def _mistakes(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
     if not e.mistakes:
-        return "No mistakes."
+        return ("No mistakes.", pictures.get("mistakes"))
+    return (pictures.get("mistakes"), Folded("The most frequent mistakes as a table", (_mistakes_table(e),)))
+
+
+def _mistakes_table(e: Evaluation) -> ReportTable:
     h, table = e.hierarchy, e.confusion.pair_columns()
     samples = np.bincount(e.samples.truth, minlength=h.num_nodes)
     rows = []
@@ -176,7 +182,7 @@ def _mistakes_table(e: Evaluation) -> ReportTable | str:
             (
                 Entry(table["truth_name"][i]),
                 Entry(table["answer_name"][i] or "no answer"),
-                Entry(f"{count:,}", f"of {samples[truth]:,}"),
+                Entry(f"{count:,} of {samples[truth]:,}"),
                 Entry(f"{100 * table['share_of_mistakes'][i]:.1f} %"),
                 Entry("root" if lca is None else h.name(lca)),
             )

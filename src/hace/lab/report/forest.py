@@ -13,6 +13,7 @@ from hace.lab.report.aspects import Aspect, Finding, aspects, certainties, other
 from hace.lab.report.blocks import Switch
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
+from hace.lab.study.methods import METHODS
 
 _DISTANCE = Aspect(
     "distance of answers",
@@ -90,7 +91,13 @@ class Forest:
             f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95 % "
             f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
             f"it remains after Holm's correction for all {len(self.rows)} comparisons. Candidates: settings tried per seed."
+            + "".join(f" {method_title(m)} is a control: {METHODS[m].control}." for m in self.controls)
         )
+
+    @property
+    def controls(self) -> list[str]:
+        """The methods that are there to compare with, not to be used."""
+        return [r.method for r in self.rows if r.method in METHODS and METHODS[r.method].control]
 
 
 def forests(results: Results, arena: Arena) -> Switch | None:
@@ -157,7 +164,8 @@ def to_forest_html(plot: Forest) -> str:
     lines = [
         f'<figure class="table forest"><p class="title" aria-hidden="true">{e(title)}</p>',
         f'<table><caption class="heard">{e(plot.where)}: {e(plot.title)}</caption>',
-        f'<thead><tr><th scope="col" class="stub">method</th><td class="plot"><span class="zero" style="left:{at(0)}%">',
+        f'<thead><tr><th scope="col" class="stub">method</th><td class="plot"><span class="zero" '
+        f'style="left:{at(0)}%;transform:translateX(-{at(0)}%)">',
         f"{e(zero)}</span></td>{heads}</tr></thead><tbody>",
     ]
     for r in plot.rows:

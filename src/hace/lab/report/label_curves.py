@@ -50,8 +50,9 @@ def curves_picture(
                     xs, ys = zip(*line, strict=True)
                     axes.plot(xs, ys, marker="o", markersize=3, **style(method, compared))
                     ends[method] = (xs[-1], ys[-1])
-            if question.whole is not None and (best := question.scores(question.whole)):
-                name, value = next(iter(best.items()))
+            if question.whole is not None and (known := question.scores(question.whole)):
+                name = compared[0] if compared[0] in known else next(iter(known))
+                value = known[name]
                 axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
                 axes.annotate(f"all labels, {method_title(name)}", (0.99, 100 * value), xycoords=("axes fraction", "data"),
                               ha="right", xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hace.errors import ConfigError
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, budget_of, may_be_used, method_title, shown
+from hace.lab.report.arenas import HEADLINES, TOP1, Arena, budget_of, may_be_used, method_title
 from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.results import Results
 from hace.lab.report.scores import ArenaScores
@@ -41,8 +41,8 @@ class Answer(NamedTuple):
         accuracy: Its mean top-1 on test samples.
         second: The next one, and how far the best is ahead of it on test samples.
         dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
-        closed: The share of the gap between dropping and knowing all labels that the best method closes.
-        lost: What it loses to knowing all labels, in accuracy.
+        dropped: The mean top-1 of dropping.
+        whole: The best method's mean top-1 where all labels are known.
         held_out: Whether held-out samples chose the best method.
     """
 
@@ -51,9 +51,16 @@ class Answer(NamedTuple):
     accuracy: float
     second: tuple[str, Interval] | None
     dropping: tuple[str, Interval] | None
-    closed: float | None
-    lost: float | None
+    dropped: float | None
+    whole: float | None
     held_out: bool
+
+    @property
+    def closed(self) -> float | None:
+        """The share of the gap between dropping and knowing all labels that the best method closes."""
+        if self.dropped is None or self.whole is None or self.whole <= self.dropped:
+            return None
+        return (self.accuracy - self.dropped) / (self.whole - self.dropped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +78,7 @@ class LabelQuestion:
     @property
     def title(self) -> str:
         """Data set and model."""
-        arena = next(iter(self.arenas))
-        return f"{shown(arena.dataset)}, {shown(arena.model)}"
+        return ", ".join(next(iter(self.arenas)).place)
 
     @property
     def slug(self) -> str:
@@ -142,19 +148,14 @@ class LabelQuestion:
         best, ours = using[0], self.results.arrays[arena]
         second = self._gap(ours, best, ours, using[1]) if len(using) > 1 else None
         dropping = self._dropping(arena)
-        gain, closed, lost = None, None, None
+        gain, dropped = None, None
         whole = None if self.whole in (None, arena) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
-        if whole is not None:
-            lost = whole - scores[best]
         if dropping is not None:
             there, name = dropping
             gain = self._gap(ours, best, self.results.arrays[there], name)
-            below = self.scores(there)[name]
-            if whole is not None and whole > below:
-                closed = (scores[best] - below) / (whole - below)
-        return Answer(
-            arena, best, scores[best], second, gain, closed, lost, bool(self.results.held_out(arena))
-        )
+            dropped = self.scores(there)[name]
+        held_out = bool(self.results.held_out(arena))
+        return Answer(arena, best, scores[best], second, gain, dropped, whole, held_out)
 
     def _dropping(self, arena: Arena) -> tuple[Arena, str] | None:
         """Where coarse labels are dropped, and the best method there."""
@@ -244,8 +245,10 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         for i, m in enumerate(methods)
     )
     heads = ("method", *map(question.state, question.arenas), "tried")
+    states = [f"{a.labels}: {in_words(known)}" for a, known in question.arenas.items() if a.labels]
     title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
     remarks = (
+        *([f"{'; '.join(states)}."] if states else []),
         f"{MEANS} Tried: candidates of each method's search, rates and decays, per seed.",
         "Rows that drop coarse labels train on the samples known to a class alone.",
     )

@@ -14,7 +14,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.tables import bracket
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.study.cells import CellKey, Record
-from hace.lab.study.naming import behind, run_title
+from hace.lab.study.naming import behind, run_title, without_common_end
 from hace.lab.study.study import STUDY, read_study
 
 
@@ -77,19 +77,22 @@ def side_by_side(first: Side, second: Side, names: str | Path | None = None) -> 
         if common:
             break
     else:
-        has = [", ".join(sorted({f"{a.dataset} ({a.protocol})" for a in arenas})) for arenas in found]
+        has = [", ".join(sorted({_described(a) for a in arenas})) for arenas in found]
+        other = " over another hierarchy" if has[0] == has[1] else ""
         raise ConfigError(
-            f"{called[0]} and {called[1]} must share a data set, its hierarchy and a protocol. Got {has[0]} and {has[1]}."
+            f"{called[0]} and {called[1]} must share a data set, its hierarchy, a protocol and what is known of the training "
+            f"labels. Got {has[0]} and {has[1]}{other}."
         )
     titles = [{method_title(r.key.method) for r in side.records} for side in sides]
     apart = not titles[0] & titles[1] and all(
         len(side.records) == 1 for side in sides
     )  # two runs of two methods
+    short = without_common_end([method_title(side.records[0].key.method) for side in sides]) if apart else []
     records = []
-    for name, side in zip(called, sides, strict=True):
+    for i, (name, side) in enumerate(zip(called, sides, strict=True)):
         for r in side.records:
             if (place := _place(r.key, same_model)) in common:
-                method = method_title(r.key.method) + ("" if apart else f" · {name}")
+                method = short[i] if apart else f"{method_title(r.key.method)} · {name}"
                 records.append(replace(r, key=replace(r.key, method=method, model=place.model)))
     if apart:
         first_title, second_title = (r.key.method for r in records)
@@ -129,6 +132,11 @@ def _pairs(records: Sequence[Record], names: Sequence[str]) -> list[tuple[str, s
     titles = [m.removesuffix(f" · {names[0]}") for m in found if m.endswith(f" · {names[0]}")]
     both = [t for t in titles if f"{t} · {names[1]}" in found]
     return [(f"{t} · {names[1]}", f"{t} · {names[0]}") for t in sorted(both, key=lambda t: t != "HACE")]
+
+
+def _described(arena: Arena) -> str:
+    """An arena, for a message: "cub200 (fair, 80 % parent)"."""
+    return f"{arena.dataset} ({', '.join(filter(None, (arena.protocol, arena.labels or 'all labels')))})"
 
 
 def _place(key: CellKey, same_model: bool) -> Arena:

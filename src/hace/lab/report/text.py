@@ -54,7 +54,11 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
     lines = []
     for verdict in found:
         lines.append(f"{verdict.where}: {verdict.question}")
-        more = [*verdict.lines, *([f"Use {verdict.use}"] if verdict.use else [])]
+        more = [
+            *(step.line for step in verdict.steps),
+            *verdict.lines,
+            *([f"Use {verdict.use}"] if verdict.use else []),
+        ]
         lines += [f"  {part}" for part in (verdict.answer, *more)]
     return _wrapped("\n".join(lines))
 

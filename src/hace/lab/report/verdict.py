@@ -11,14 +11,79 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, may_be_used, method_title, shown
-from hace.lab.report.aspects import Certainty, Finding, certainties, findings, signed
+from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, may_be_used, method_title
+from hace.lab.report.aspects import (
+    Certainty,
+    Finding,
+    bracketed,
+    certainties,
+    certainty_word,
+    findings,
+    signed,
+)
 from hace.lab.report.doubts import doubts
 from hace.lab.report.labels import Answer, LabelQuestion, in_words, label_questions
 from hace.lab.report.results import Results
 from hace.metrics.intervals import Interval
 
 Tone = Literal["yes", "part", "no", "open"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a study says of one state of the labels.
+
+    Attributes:
+        state: What is known of the labels.
+        answer: The best method and its gain over dropping coarse labels.
+        certainty: Of that gain; None where nothing drops them.
+        best: The best method with its settings.
+    """
+
+    state: str
+    answer: Answer
+    certainty: Certainty | None
+    best: str
+
+    @property
+    def word(self) -> str:
+        """How certain the gain is, and which way: "clear gain"."""
+        if self.certainty is None or self.answer.dropping is None:
+            return ""
+        return certainty_word(self.certainty, self.answer.dropping[1].value > 0)
+
+    @property
+    def line(self) -> str:
+        """The best method, its gain over dropping, and how much of the gap it closes."""
+        answer = self.answer
+        said = f"{self.state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f} %"
+        if answer.dropping is not None and self.word:
+            without = method_title(answer.dropping[0]).removesuffix(", coarse labels dropped")
+            said += f", {points(answer.dropping[1])} against dropping the coarse labels"
+            said += f" ({self.word}; best without them: {without})"
+        return f"{said}.{self.rest}"
+
+    @property
+    def rest(self) -> str:
+        """How far that is to knowing all labels."""
+        closed, whole = self.answer.closed, self.answer.whole
+        if closed is None or whole is None:
+            return ""
+        return f" That is {100 * closed:.0f} % of the way from dropping them to knowing all labels ({100 * whole:.1f} %)."
+
+    @property
+    def use(self) -> str:
+        """Which method and rate to use, and what comes next."""
+        if self.answer.second is None:
+            return f"{self.best}."
+        name, gap = self.answer.second
+        title = method_title(name)
+        if not gap.excludes_zero:
+            against = f"level with {title}, the next there, on test samples"
+        else:
+            against = f"{'ahead of' if gap.value > 0 else 'behind'} {title}, the next there, on test samples"
+        chosen = "held-out" if self.answer.held_out else "test"
+        return f"{self.best}: best on {chosen} samples; {against} ({points(gap)})."
 
 
 @dataclass(frozen=True)
@@ -31,10 +96,12 @@ class Verdict:
         tone: "yes", "part", "no" or "open", for the colour of the card.
         findings: By aspect; empty for a question about labels.
         pair: The two methods of the findings.
+        steps: By state of the labels, for a question about them.
         lines: More sentences.
         use: What to use, and on what evidence; "" where nothing was held out.
         doubts: What is in doubt.
         question: What is asked.
+        spoken: The methods that it speaks of.
     """
 
     where: str
@@ -42,10 +109,12 @@ class Verdict:
     tone: Tone
     findings: tuple[Finding, ...] = ()
     pair: tuple[str, str] = ("", "")
+    steps: tuple[Step, ...] = ()
     lines: tuple[str, ...] = ()
     use: str = ""
     doubts: tuple[str, ...] = field(default=())
     question: str = ""
+    spoken: tuple[str, ...] = ()
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -63,8 +132,8 @@ def verdicts(results: Results) -> list[Verdict]:
 
 def arena_verdict(results: Results, arena: Arena) -> Verdict:
     """The verdict of an arena."""
-    where = " · ".join(filter(None, (shown(arena.dataset), shown(arena.model), arena.labels)))
-    if arena.protocol != "fair":
+    where = " · ".join(filter(None, (*arena.place, arena.labels)))
+    if arena.protocol == "paper":
         where += f" · {PROTOCOLS[arena.protocol]}"
     first, second = results.first, results.second
     arrays = results.arrays[arena]
@@ -90,32 +159,34 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         use="" if best is None else _use(results, arena, held),
         doubts=tuple(doubts(results, arena, spoken)),
         question=results.question,
+        spoken=tuple(spoken),
     )
 
 
 def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str | None) -> tuple[str, Tone]:
-    """The headline. Where the two methods are level, a better method that was chosen on held-out samples is named."""
+    """The headline. Unless the first method wins, a better one that was chosen on held-out samples is named."""
     ours, theirs = method_title(results.first), method_title(results.second)
     better, worse = [f for f in found if f.better], [f for f in found if f.worse]
+    other = "" if best is None or best in (results.first, results.second) else best
+    gains = [f for f in findings(results.arrays[arena], other, results.second) if f.better] if other else []
     if better and worse:
-        return f"In part. {ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}.", "part"
+        also = f" {method_title(other)} beats {theirs} in {_names(gains)}." if gains else ""
+        return (
+            f"In part. {ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}.{also}",
+            "part",
+        )
     if better:
         sure = "Yes." if any(f.certainty == "clear" for f in better) else "Probably."
         level = [f for f in found if not f.better]
         rest = f" No difference is shown in {_names(level)}." if level else ""
         return f"{sure} {ours} beats {theirs} in {_names(better)}.{rest}", "yes"
+    if gains:
+        place = f"loses to {theirs} in {_names(worse)}" if worse else f"is level with {theirs}"
+        return f"Not by {ours}, which {place}; {method_title(other)} is better in {_names(gains)}.", "part"
     if worse:
         sure = "No." if any(f.certainty == "clear" for f in worse) else "Probably not."
         return f"{sure} {ours} loses to {theirs} in {_names(worse)}.", "no"
-    answer: tuple[str, Tone] = f"No difference shown. {ours} and {theirs} are level in every aspect.", "open"
-    if best is not None and best not in (results.first, results.second):
-        other = [f for f in findings(results.arrays[arena], best, results.second) if f.better]
-        if other:
-            return (
-                f"Not by {ours}, which is level with {theirs}; {method_title(best)} is better in {_names(other)}.",
-                "part",
-            )
-    return answer
+    return f"No difference shown. {ours} and {theirs} are level in every aspect.", "open"
 
 
 def _names(found: Sequence[Finding]) -> str:
@@ -133,26 +204,35 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
     scores = results.held_out(arena)
 
     def title(method: str) -> str:
-        settings = results.choices[arena][method].settings if method in results.choices[arena] else ""
-        return method_title(method) + (f" ({settings})" if settings else "")
+        return _with_settings(results, arena, method)
 
     def gain(method: str) -> Interval | None:
         gap = None if method == reference else results.gap(arena, method, reference, TOP1)
         return None if gap is None else gap.interval
 
-    said = f"{title(best)}: best of {len(held)} on held-out samples, {100 * scores[best]:.1f} %"
-    said += f" before {method_title(held[1])}, {100 * scores[held[1]]:.1f} %." if len(held) > 1 else "."
+    said = f"{title(best)}: best of {len(held)} on held-out samples ({100 * scores[best]:.1f} %"
+    if len(held) > 1:
+        level = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
+        after = f"; next {method_title(held[1])}, {100 * scores[held[1]]:.1f} %"
+        said += f"; level with {method_title(held[1])}" if level else after
+    said += ")."
     found = gain(best)
     if found is None:
         return said
     if found.low > 0:
-        return f"{said} On test samples {_points(found)} against {method_title(reference)}."
+        return f"{said} On test samples {points(found)} against {method_title(reference)}."
     less = f"{title(best)} was the best of {len(held)} on held-out samples, but the test samples show "
-    less += f"{'a loss' if found.high < 0 else 'no gain'}: {_points(found)}."
+    less += f"{'a loss' if found.high < 0 else 'no gain'}: {points(found)}."
     ours = gain(results.first)
     if ours is not None and ours.low > 0 and may_be_used(results.first):
-        return f"{title(results.first)}: {_points(ours)} against {method_title(reference)} on test samples. {less}"
+        return f"{title(results.first)}: {points(ours)} against {method_title(reference)} on test samples. {less}"
     return f"{title(reference)}. {less}"
+
+
+def _with_settings(results: Results, arena: Arena, method: str) -> str:
+    """A method and the settings that were chosen for it: "HACE (d 0.5, rate 8)"."""
+    settings = results.choices[arena][method].settings if method in results.choices[arena] else ""
+    return method_title(method) + (f" ({settings})" if settings else "")
 
 
 def label_verdict(question: LabelQuestion) -> Verdict:
@@ -166,21 +246,36 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     for answer in poor:
         spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
         notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
-    lines = tuple(
-        _label_line(answer, in_words(question.arenas[answer.arena]), sure.get(answer.arena))
+    steps = tuple(
+        Step(
+            in_words(question.arenas[answer.arena]),
+            answer,
+            sure.get(answer.arena),
+            _with_settings(results, answer.arena, answer.best),
+        )
         for answer in poor
+    )
+    use = (
+        steps[0].use
+        if len(steps) == 1
+        else "; ".join(dict.fromkeys(f"{s.best} for {s.state}" for s in steps)) + "."
     )
     if not gains:
         answer, tone = "See the best method for each state of the labels.", "open"
-        return Verdict(
-            where, answer, tone, lines=lines, doubts=tuple(notes), question="which method for poor labels?"
-        )
-    answer, tone = _use_or_drop(poor, list(gains.values()))
-    asked = "are coarse labels worth using?"
-    if question.mixed is not None:
-        coarse, samples = question.mixed
-        asked = f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Use or drop them?"
-    return Verdict(where, answer, tone, lines=lines, doubts=tuple(notes), question=asked)
+        question_asked = "which method for poor labels?"
+    else:
+        answer, tone = _use_or_drop(poor, list(gains.values()))
+        question_asked = _question(question)
+    return Verdict(
+        where,
+        answer,
+        tone,
+        steps=steps,
+        use=use,
+        doubts=tuple(notes),
+        question=question_asked,
+        spoken=tuple(dict.fromkeys(answer.best for answer in poor)),
+    )
 
 
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
@@ -198,31 +293,14 @@ def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str
     return f"Yes. Use the coarse labels, with {' or '.join(best)}.", "yes"
 
 
-def _label_line(answer: Answer, state: str, sure: Certainty | None) -> str:
-    """What a state of the labels says: the best method, its gain over dropping, and how much of the gap it closes."""
-    said = f"{state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f} %"
-    if answer.dropping is not None and sure is not None:
-        without, gain = answer.dropping
-        word = "unclear" if sure == "open" else f"{sure} {'gain' if gain.value > 0 else 'loss'}"
-        word += f"; best without them: {method_title(without).removesuffix(', coarse labels dropped')}"
-        said += f", {_points(gain)} against dropping the coarse labels ({word})"
-    if answer.closed is not None:
-        said += f": {100 * answer.closed:.0f} % of the way to knowing all labels"
-    said += "."
-    if answer.second is not None:
-        name, gap = answer.second
-        place = (
-            "level"
-            if not gap.excludes_zero
-            else "ahead of it"
-            if gap.value > 0
-            else "behind it on test samples"
-        )
-        chosen = "held-out" if answer.held_out else "test"
-        said += f" Next on {chosen} samples: {method_title(name)}; {method_title(answer.best)} is {place}, {_points(gap)}."
-    return said
+def _question(question: LabelQuestion) -> str:
+    if question.mixed is None:
+        return "are coarse labels worth using?"
+    coarse, samples = question.mixed
+    return f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Use or drop them?"
 
 
-def _points(gap: Interval) -> str:
-    ends = "" if gap.low != gap.low else f" [{signed(100 * gap.low, 1)}, {signed(100 * gap.high, 1)}]"
+def points(gap: Interval) -> str:
+    """A difference of accuracies: "+6.0 points [+4.4, +7.5]"."""
+    ends = "" if gap.low != gap.low else f" {bracketed(100 * gap.low, 100 * gap.high, 1)}"
     return f"{signed(100 * gap.value, 1)} points{ends}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hace.data.feature_files import feature_model
@@ -27,6 +28,22 @@ def run_title(config: RunConfig) -> str:
     tree += "" if config.data.induce is None else ", induced tree"
     seed = f", seed {config.seed}" if config.seed else ""
     return f"{_loss_title(config.loss)}{tree}, lr {config.lr:g}{seed}"
+
+
+def without_common_end(names: Sequence[str]) -> list[str]:
+    """Names of runs without the settings at their end that all of them share; as they are where that leaves them alike.
+
+    Example:
+        >>> without_common_end(["SCE, path sums, lr 8, seed 2", "SCE, lr 8, seed 2"])
+        ['SCE, path sums', 'SCE']
+        >>> without_common_end(["SCE, lr 8", "SCE, lr 8, seed 2"])
+        ['SCE, lr 8', 'SCE, lr 8, seed 2']
+    """
+    parts = [name.split(", ") for name in names]
+    while min(map(len, parts)) > 1 and len({found[-1] for found in parts}) == 1:
+        parts = [found[:-1] for found in parts]
+    short = [", ".join(found) for found in parts]
+    return short if len(set(short)) == len(short) else list(names)
 
 
 def _loss_title(loss: LossConfig) -> str:

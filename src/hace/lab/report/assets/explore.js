@@ -8,8 +8,8 @@ function haceExplore(data) {
   if (!holder || !data.places.length) return;
   const controls = { place: find("choose-place"), first: find("choose-first"), second: find("choose-second"), swap: find("swap"),
     stops: find("show-stops") };
-  // Blue and orange can be told apart with any kind of colour vision; all shades carry dark text.
-  const GREY = [229, 231, 233], PALE = [246, 246, 244], BLUE = [86, 156, 222], ORANGE = [240, 152, 60];
+  // Blue and orange can be told apart with any kind of colour vision; the style sheet has them for light, dark and paper.
+  const GREY = "var(--none)", PALE = "var(--pale)", BLUE = "var(--blue)", ORANGE = "var(--orange)";
   const Z = 1.96;
   let place = null, tree = null, drawing = null, scale = null;
 
@@ -54,7 +54,7 @@ function haceExplore(data) {
   const ends = (v) => (second() ? between(v) : around(first(), v));
   const unsure = (v) => second() && value(v) !== null && between(v)[0] <= 0 && between(v)[1] >= 0;
   const bracket = (v) => `[${ends(v).map((end) => percent(end, Boolean(second()))).join(", ")}]`;
-  const mix = (from, to, share) => `rgb(${from.map((c, i) => Math.round(c + (to[i] - c) * Math.max(0, Math.min(1, share)))).join(",")})`;
+  const mix = (from, to, share) => `color-mix(in srgb, ${to} ${Math.round(100 * Math.max(0, Math.min(1, share)))}%, ${from})`;
   const quantile = (sorted, share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
 
   // The scale follows the nodes: a difference from -most to +most, an accuracy from low to high.
@@ -70,9 +70,9 @@ function haceExplore(data) {
   }
   function color(v) {
     const stops = controls.stops.checked && sure.stopping(v);
-    if (typeof stops === "number") return stops < 0 ? `rgb(${GREY.join(",")})` : mix(PALE, BLUE, stops);
+    if (typeof stops === "number") return stops < 0 ? GREY : mix(PALE, BLUE, stops);
     const x = value(v);
-    if (x === null) return `rgb(${GREY.join(",")})`;
+    if (x === null) return GREY;
     if (second()) return mix(PALE, x < 0 ? ORANGE : BLUE, (unsure(v) ? 0.3 : 1) * (Math.abs(x) / scale.most));
     const at = (x - scale.low) / Math.max(1e-9, scale.high - scale.low);
     return at < 0.5 ? mix(ORANGE, PALE, 2 * at) : mix(PALE, BLUE, 2 * at - 1);
@@ -108,15 +108,14 @@ function haceExplore(data) {
 
   function legend() {
     const bar = make("span", undefined, "bar");
-    const css = (c) => `rgb(${c.join(",")})`;
-    bar.style.background = `linear-gradient(to right, ${css(ORANGE)}, ${css(PALE)}, ${css(BLUE)})`;
+    bar.style.background = `linear-gradient(to right, ${ORANGE}, ${PALE}, ${BLUE})`;
     bar.style.printColorAdjust = "exact";
     const named = second()
       ? [`${title(second())} better by ${percent(scale.most)} points or more`, `${title(first())} better by as much`]
       : [`${percent(scale.low)} % right or less`, `${percent(scale.high)} %`];
     const more = second() ? "pale: the 95 % interval includes 0; grey: no test samples" : "grey: no test samples";
     const stopping = controls.stops.checked;
-    if (stopping) bar.style.background = `linear-gradient(to right, ${css(PALE)}, ${css(BLUE)})`;
+    if (stopping) bar.style.background = `linear-gradient(to right, ${PALE}, ${BLUE})`;
     const words = stopping ? ["answers go on below", "answers stop here", "grey: no answers"] : [...named, more];
     find("legend").replaceChildren(make("span", words[0]), bar, make("span", words[1]), make("span", words[2]));
   }

@@ -12,5 +12,10 @@ function unfold() {
   for (let box = target && target.closest("details"); box; box = box.parentElement && box.parentElement.closest("details")) box.open = true;
 }
 window.addEventListener("hashchange", unfold);
+// Paper has what it takes to reproduce the study.
+const about = document.getElementById("about");
+let wasOpen = false;
+window.addEventListener("beforeprint", () => { wasOpen = about.open; about.open = true; });
+window.addEventListener("afterprint", () => { about.open = wasOpen; });
 unfold();
 haceExplore(JSON.parse(document.getElementById("report-data").textContent));
