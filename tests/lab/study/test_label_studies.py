@@ -125,7 +125,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
     (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
-    assert label_verdict(question).lines[0].startswith("labels as they are: SCE reaches ")
+    assert label_verdict(question).steps[0].line.startswith("labels as they are: SCE reaches ")
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
@@ -211,10 +211,12 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert (answer.best, answer.second[0], answer.dropping[0]) == ("conditional", "sce", "sce_drop")
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
-    (said,) = verdict.lines
+    (step,) = verdict.steps
+    said = step.line
     assert said.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain; best without them: SCE): " in said
-    assert " % of the way to knowing all labels. Next on " in said
+    assert "(likely gain; best without them: SCE). That is " in said
+    assert " % of the way from dropping them to knowing all labels (" in said
+    assert "ahead of SCE, the next there, on test samples (+" in step.use
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -225,8 +227,8 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     (question,) = label_questions(Results(found))
     verdict = label_verdict(question)
     assert verdict.answer == "No. Drop the coarse labels."
-    assert verdict.lines[1].startswith("1 label per class, the others known only to their parent: ")
-    assert "against dropping the coarse labels (likely loss; best without them: SCE)" in verdict.lines[1]
+    assert verdict.steps[1].line.startswith("1 label per class, the others known only to their parent: ")
+    assert "against dropping the coarse labels (likely loss; best without them: SCE)" in verdict.steps[1].line
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
     assert label_verdict(level).answer.startswith("No difference shown. ")
@@ -239,7 +241,7 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
     assert (
         alone.answers[0].best == "conditional"
     )  # no searches: the best on test samples, and the page says so
-    assert "Next on test samples: SCE; conditional softmax is ahead" in label_verdict(alone).lines[0]
+    assert "best on test samples; ahead of SCE, the next there" in label_verdict(alone).steps[0].use
     assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
     searches = []
     for record in finals:
@@ -250,8 +252,8 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
         level.answers[0].best == "sce"
     )  # level on held-out samples: the first one, though it is behind on test samples
     assert (
-        "Next on held-out samples: conditional softmax; SCE is behind it on test"
-        in label_verdict(level).lines[0]
+        "best on held-out samples; behind conditional softmax, the next there"
+        in label_verdict(level).steps[0].use
     )
     assert label_blocks(level.results, draw=False)[-1].endswith("so no test result chose it.")
 
