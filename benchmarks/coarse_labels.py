@@ -11,7 +11,8 @@ A training set has k samples per class with the label of the class; the others h
 classes in 8 groups, 64 unit-length features, 15 % fine labels), "shop" (the same, but 12 of the 40 classes are alone in their
 group, as avocado under avocado, and the others in groups of 2 to 7), "embedded" (hace.data.synthetic_features), "cub" or
 "cifar" (frozen features of CUB-200, reduced to 256 dimensions by the principal axes of the training set, and CIFAR-100, from
-the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA). --per-class
+the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA), or "own" (a
+folder of `hace features`, reduced to 256 dimensions; --hierarchy gives another tree over its classes). --per-class
 takes the first training samples of each class; the tables of L-BFGS (decays, defaults, clean-defaults) take 60 of CIFAR-100.
 
 Mini-batch tables choose the rate on a tenth of the training samples, whose classes are taken as known for this purpose, for
@@ -36,6 +37,7 @@ import torch
 import hace
 from hace import HACEClassifier, Hierarchy, build_loss
 from hace.data import synthetic_features
+from hace.lab.features import FeatureStore
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 
 RATES = (2.0, 8.0, 32.0, 128.0)
@@ -46,8 +48,9 @@ FINE = {
     "embedded": (1, 3, 8),
     "cub": (1, 3, 8),
     "cifar": (2, 10),
+    "own": (1, 3, 8),
 }  # per class
-EPOCHS = {"made-up": 30, "shop": 30, "embedded": 30, "cub": 30, "cifar": 10}
+EPOCHS = {"made-up": 30, "shop": 30, "embedded": 30, "cub": 30, "cifar": 10, "own": 30}
 
 Right = np.ndarray  # (test samples,) bool
 
@@ -138,13 +141,31 @@ def frozen(path: Path, h: Hierarchy, dims: int | None = None) -> Data:
         x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
     x, x_test = x.astype(np.float32), x_test.astype(np.float32)
     if dims is not None:
-        mean = x.mean(axis=0)
-        _, axes = np.linalg.eigh((x - mean).T @ (x - mean))
-        x, x_test = ((part - mean) @ axes[:, -dims:] for part in (x, x_test))
+        x, x_test = reduced(x, x_test, dims)
     return Data(h, unit(x), y.astype(np.int64), unit(x_test), y_test.astype(np.int64))
 
 
-def read(name: str, folder: Path | None) -> Data:
+def own(folder: Path, tree: Path | None) -> Data:
+    """Features of `hace features`, with their hierarchy or another one over the same classes."""
+    store = FeatureStore(folder)
+    train, test = (store.load(split, normalize="none") for split in ("train", "test"))
+    h = store.hierarchy if tree is None else hace.read_hierarchy(tree, leaves=store.hierarchy.leaves)
+    x, x_test = reduced(np.asarray(train.x), np.asarray(test.x), min(256, train.x.shape[1]))
+    return Data(h, unit(x), train.labels, unit(x_test), test.labels)
+
+
+def reduced(x: np.ndarray, x_test: np.ndarray, dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both in the principal axes of the first."""
+    mean = x.mean(axis=0)
+    _, axes = np.linalg.eigh((x - mean).T @ (x - mean))
+    return (x - mean) @ axes[:, -dims:], (x_test - mean) @ axes[:, -dims:]
+
+
+def read(name: str, folder: Path | None, features: Path | None, tree: Path | None) -> Data:
+    if name == "own":
+        if features is None:
+            raise SystemExit("own needs --features FOLDER, of `hace features`.")
+        return own(features, tree)
     if name in GROUPS:
         return made_up(GROUPS[name])
     if name == "embedded":
@@ -321,12 +342,14 @@ def main() -> None:
     parser.add_argument("table", choices=("heads", "starts", "decays", "clean", "defaults", "clean-defaults"))
     parser.add_argument("name", metavar="DATA", choices=tuple(FINE))
     parser.add_argument("--data", type=Path, default=os.environ.get("HACE_TEST_DATA"))
+    parser.add_argument("--features", type=Path, help="own: a folder of `hace features`")
+    parser.add_argument("--hierarchy", type=Path, help="own: another hierarchy over the same classes")
     parser.add_argument("--fine", type=int, nargs="+", help="fine labels per class")
     parser.add_argument("--per-class", type=int, metavar="N", help="training samples per class")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    data = read(args.name, args.data and Path(args.data))
+    data = read(args.name, args.data and Path(args.data), args.features, args.hierarchy)
     per_class = args.per_class
     if per_class is None and args.name == "cifar" and args.table in ("decays", "defaults", "clean-defaults"):
         per_class = 60
