@@ -100,6 +100,28 @@ def test_the_table_names_the_run(runs: dict[str, Run], capsys: pytest.CaptureFix
     assert lines[5].startswith("40 samples, ")
 
 
+def test_names_from_a_file(runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    h = runs["hace"].hierarchy
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"{node} the {node} itself\n" for node in h.nodes))
+    words = ["evaluate", "--run", str(runs["hace"].folder)]
+    plain = (cli.main(words), capsys.readouterr().out)[1]
+    named = (cli.main([*words, "--names", str(names)]), capsys.readouterr().out)[1]
+    assert named != plain
+    assert "itself taken for the " in named.splitlines()[1]
+    assert named.splitlines()[0] == plain.splitlines()[0]
+
+
+def test_two_runs_are_told_apart_by_what_differs(
+    runs: dict[str, Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "--run", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]
+    assert cli.main([*words, "--replicates", "20"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in (lines[0], lines[3])] == ["HACE d=0.5", "SCE"]
+    assert max(map(len, lines[7:])) <= 100
+
+
 def test_other_splits(runs: dict[str, Run], evaluated: Callable[..., Any]) -> None:
     assert evaluated("--run", runs["hace"].folder, "--split", "train")["samples"] == 80
     assert evaluated("--run", runs["val"].folder, "--split", "train")["samples"] == 64

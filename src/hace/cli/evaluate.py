@@ -299,8 +299,8 @@ def comparison(
     ]
     second = models[1].source
     text = (
-        f"\nfirst: {models[0].name}\nsecond: {models[1].name}\n95 % intervals of the change by {args.replicates:,} paired "
-        f"bootstrap draws; * marks differences whose interval excludes 0\n\n{comparison_text(differences)}"
+        f"\nfirst: {models[0].name}\nsecond: {models[1].name}\nchange: second minus first; 95 % intervals by "
+        f"{args.replicates:,} paired bootstrap draws; * excludes 0\n\n{comparison_text(differences)}"
     )
     found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
     return differences, found, text

@@ -385,3 +385,17 @@ def test_a_large_study_is_reported_in_seconds(tmp_path: Path) -> None:
     page = write_records(Results(records), About("large"), tmp_path / "report")
     assert time.process_time() - start < 45  # about 15 on an idle core
     assert page.stat().st_size < 5e6
+
+
+@pytest.mark.parametrize(("temperature", "words"), [(None, "Raw scores."), (0.3, "After one temperature.")])
+def test_thresholds_are_drawn_after_calibration(
+    tmp_path: Path, temperature: float | None, words: str
+) -> None:
+    from hace.lab.report.figures import operating_picture
+
+    skills = {"hace": 2.0, "sce": 1.0}
+    records = fair_records(tmp_path, animals(), skills, seeds=(0,), rates=(1.0,), temperature=temperature)
+    ((arena, choices),) = Results(records).choices.items()
+    drawn = operating_picture(arena, dict(choices), ("hace", "sce"))
+    assert drawn is not None
+    assert drawn.caption.endswith(words)

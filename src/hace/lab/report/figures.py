@@ -77,9 +77,20 @@ def _rate_curves(
 
 
 def operating_picture(arena: Arena, choices: dict[str, Choice], compared: Sequence[str]) -> Picture | None:
-    """Precision against specificity as the threshold moves, averaged over seeds."""
-    curves = {m: _mean_curve(c, "operating_curve", ("specificity", "precision")) for m, c in choices.items()}
-    curves = {m: c for m, c in curves.items() if c is not None}
+    """Precision against specificity as the threshold moves, averaged over seeds; calibrated where all runs are.
+
+    Raw scores of an under-confident head lead down the larger branch, so their curve ends below the accuracy of classes.
+    """
+    columns = ("specificity", "precision")
+    raw, warm = (
+        {
+            m: found
+            for m, c in choices.items()
+            if (found := _mean_curve(c, "operating_curve", columns, calibrated))
+        }
+        for calibrated in (False, True)
+    )
+    curves = warm if set(warm) == set(raw) else raw
     if not curves:
         return None
     with matplotlib.rc_context(RC_PARAMS):
@@ -95,6 +106,7 @@ def operating_picture(arena: Arena, choices: dict[str, Choice], compared: Sequen
         name_lines(axes, ends, compared)
     alt = f"Curves of precision against specificity for {len(curves)} methods."
     text = "What a threshold buys: from sure and vague, left, to exact and risky, right."
+    text += " After one temperature." if curves is warm else " Raw scores."
     return picture(figure, f"operating-{arena.slug}", text, alt)
 
 
@@ -124,15 +136,18 @@ def reliability_picture(arena: Arena, choices: dict[str, Choice], compared: Sequ
     return picture(figure, f"reliability-{arena.slug}", text, f"Accuracy against confidence of {names}.")
 
 
-def _mean_curve(choice: Choice, name: str, columns: tuple[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
+def _mean_curve(
+    choice: Choice, name: str, columns: tuple[str, str], calibrated: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Two columns of a curve, averaged over seeds; None where a run has no such curve."""
     found = []
     for record in choice.finished:
-        result = record.run.result if record.run else None
-        curve = (result or {}).get(name)
+        result = (record.run.result if record.run else None) or {}
+        curve = ((result.get("calibrated") or {}) if calibrated else result).get(name)
         if curve and all(curve.get(c) and None not in curve[c] for c in columns):
             found.append([curve[c] for c in columns])
     lengths = {len(curve[0]) for curve in found}
-    if len(lengths) != 1:
+    if len(lengths) != 1 or len(found) < len(choice.finished):
         return None
     x, y = np.mean(np.array(found, dtype=float), axis=0)
     return x, y
