@@ -20,18 +20,28 @@ ROOT = Path(__file__).parents[1]
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n?)*)", re.MULTILINE)
 
 
-def rendered(package: Any) -> Iterator[Any]:
-    """The classes and functions on the API pages, with the public methods of the classes."""
+def shown(package: Any) -> Iterator[tuple[str, str, Any]]:
+    """Each class and function on the API pages: the page, its anchor there, and the object."""
     for page in sorted((ROOT / "docs" / "api").glob("*.md")):
         for name, block in DIRECTIVE.findall(page.read_text(encoding="utf-8")):
             options = (yaml.safe_load(block) or {}).get("options", {}) if block.strip() else {}
             found = resolve(package, name)
-            members = options.get("members")
-            if found.is_module:
-                names = [n for n in found.members if public(found, n)] if members is None else members or []
-                yield from (resolve(package, f"{name}.{member}") for member in names)
-            else:
-                yield found
+            if not found.is_module:
+                yield page.name, name, found
+                continue
+            hidden = [pattern[1:] for pattern in options.get("filters", ()) if pattern.startswith("!")]
+            names = options.get("members")
+            if names is None:
+                names = [n for n in found.members if public(found, n)]
+            for member in names or []:
+                if not any(re.search(pattern, member) for pattern in hidden):
+                    anchor = f"{name}.{member}"
+                    yield page.name, anchor, resolve(package, anchor)
+
+
+def rendered(package: Any) -> Iterator[Any]:
+    """The classes and functions on the API pages."""
+    return (found for _, _, found in shown(package))
 
 
 def public(module: Any, name: str) -> bool:

@@ -14,12 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import griffe
 from latex2mathml.converter import convert
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
 
+sys.path.append(str(Path(__file__).parent))  # mkdocs loads this file by its path
+from check_arguments import ROOT, shown
+
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
+ROLE_TEXT = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=`)")
 MATH = ".. math::"
 STUDY = ["demo", "--only", "method=sce,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
 
@@ -47,7 +52,8 @@ class MathParagraphs(Preprocessor):
 def drawn(formula: str) -> str:
     r"""A formula as MathML, one line for each part between `\qquad`; what is wider than the page scrolls."""
     lines = (convert(part, display="block") for part in formula.split(r"\qquad"))
-    return f'<div style="overflow-x: auto; overflow-y: hidden">{"".join(lines)}</div>'
+    spaced = "".join(f'<div style="margin: 0.5em 0">{line}</div>' for line in lines)
+    return f'<div style="overflow-x: auto; overflow-y: hidden">{spaced}</div>'
 
 
 class MathExtension(Extension):
@@ -82,6 +88,26 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add the live report."""
     files.append(File.generated(config, "example-report/report.html", content=example_report()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Add an index of all objects to the overview of the API."""
+    return markdown + object_index() if page.file.src_uri == "api/index.md" else markdown
+
+
+def object_index() -> str:
+    """A table of every class and function on the API pages, by name, with the first sentence about it."""
+    package = griffe.load("hace", search_paths=[ROOT / "src"])
+    rows = {}
+    for page, anchor, found in shown(package):
+        if found.docstring is None or not (found.is_class or found.is_function):
+            continue
+        first = found.docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        name = anchor.rsplit(".", 1)[1]
+        rows[name.lower(), anchor] = f"| [`{name}`]({page}#{anchor}) | {ROLE_TEXT.sub('', first)} |"
+    return "\n\n## All objects\n\n| name | what it is |\n| --- | --- |\n" + "\n".join(
+        row for _, row in sorted(rows.items())
+    )
 
 
 def on_page_content(html: str, **_: Any) -> str:
