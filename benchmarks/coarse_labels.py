@@ -175,8 +175,8 @@ def read(name: str, folder: Path | None, features: Path | None, tree: Path | Non
     if name == "cifar":
         path = folder / "cifar100_features_lite0" / "cifar100_lite0_128px_pca256_fp16.npz"
         return frozen(path, hace.cifar100_hierarchy())
-    tree = hace.read_hierarchy(folder / "cub200_hierarchy" / "cub_wikispecies.parent-child.txt")
-    return frozen(folder / "cub200_features_lite0" / "cub200_lite0_224px_fp16.npz", tree, dims=256)
+    h = hace.read_hierarchy(folder / "cub200_hierarchy" / "cub_wikispecies.parent-child.txt")
+    return frozen(folder / "cub200_features_lite0" / "cub200_lite0_224px_fp16.npz", h, dims=256)
 
 
 def unit(x: np.ndarray) -> np.ndarray:
