@@ -113,6 +113,22 @@ def agree_at_width(kind: str, size: int) -> None:
     KERNEL.close(hace.node_log_probs(z, h, "nodes"), wanted)
 
 
+@examples(40)
+@given(plain=st.one_of(trees(40), forests(40)))
+def test_each_column_knows_the_widest_subtree_around_it(plain) -> None:
+    h = plain.build()
+    head = HXELoss(h).head
+    if head.column is None or head.branch is None:
+        assert head.column is head.branch is None
+        return
+    ranges = list(zip(head.low.tolist(), head.high.tolist(), strict=True))
+    for position, column in enumerate(head.column.tolist()):
+        around = [
+            (high - low, low) for low, high in ranges if low <= position < high and high - low < h.num_leaves
+        ]
+        assert head.branch[column] == max(around)[1]
+
+
 def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Float32 goes through it; float64, and path sums and distances on DAGs, do not."""
     calls = []

@@ -12,10 +12,12 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
 from hace.losses.checks import check_choice, check_number, is_number
@@ -47,6 +49,7 @@ class Head(TableModule):
     low: Tensor
     high: Tensor
     column: Tensor | None
+    branch: Tensor | None
     ancestor: Tensor
     descendant: Tensor
     below_first: Tensor
@@ -71,6 +74,7 @@ class Head(TableModule):
         else:
             ancestor, descendant = h.reachability()
             self.constant("column", None)
+            self.constant("branch", None)
             self.constant("ancestor", ancestor)
             self.constant("descendant", descendant)
             self.constant("below_first", np.searchsorted(ancestor, np.arange(h.num_nodes + 1)))
@@ -94,6 +98,7 @@ class Head(TableModule):
             self.constant("low", np.arange(h.num_nodes))
             self.constant("high", h.subtree_ends)
             self.constant("column", None)
+            self.constant("branch", None)
             return
         column = preorder_labels(h)
         low, high = leaf_ranges(h)
@@ -101,6 +106,7 @@ class Head(TableModule):
         self.constant("high", high)
         same = bool((np.diff(column) > 0).all())
         self.constant("column", None if same else column.astype(np.int32))
+        self.constant("branch", None if same else _branches(h, column, low, high))
 
     @property
     def levels(self) -> numerics.Levels:
@@ -206,6 +212,17 @@ class Head(TableModule):
             f"{owner} expects logits over all {self.num_outputs} {what}, got {width} columns.{hint} "
             "Build the model with num_classes=loss.num_outputs."
         )
+
+
+def _branches(h: Hierarchy, column: IntArray, low: IntArray, high: IntArray) -> NDArray[np.int32]:
+    """(n,) for each column, the first position of the widest subtree around it that has not all columns."""
+    whole = high - low == h.num_leaves
+    widest = ~whole & ((h.parent_nodes < 0) | whole[h.parent_nodes])
+    first = np.zeros(h.num_leaves, dtype=np.int32)
+    first[low[widest]] = low[widest]
+    branch = np.empty_like(first)
+    branch[column] = np.maximum.accumulate(first)
+    return branch
 
 
 def _unchanged(rows: Tensor) -> Tensor:

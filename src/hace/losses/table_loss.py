@@ -166,7 +166,7 @@ class TableLoss(HierarchicalLoss):
             return KernelRows(table, dense=shared, below=Below(head.below_first, head.below))
         if shared is not None:
             return KernelRows(table, dense=shared)
-        ranges = Ranges(head.low, head.high, head.column)
+        ranges = Ranges(head.low, head.high, head.column, head.branch)
         return KernelRows(table, ranges, paths=None if head.path_sums is None else head.path_sums.tree)
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:

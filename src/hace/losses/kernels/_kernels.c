@@ -145,14 +145,15 @@ static int arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
 
 static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_loss", count, 18)) return NULL;
+    if (!arguments("path_loss", count, 19)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3), .summed = (int)NUMBER(4),
                .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7),
                .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9), .labels = NUMBER(10),
                .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
                .value = POINTER(const double *, 13), .low = POINTER(const int64_t *, 14),
-               .high = POINTER(const int64_t *, 15), .column = POINTER(const int32_t *, 16)};
-    int64_t threads = NUMBER(17);
+               .high = POINTER(const int64_t *, 15), .column = POINTER(const int32_t *, 16),
+               .branch = POINTER(const int32_t *, 17)};
+    int64_t threads = NUMBER(18);
     if (PyErr_Occurred()) return NULL;
     return finish(&job, path_rows, threads);
 }
@@ -334,6 +335,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 5); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 6); /* bump when functions or their arguments change */
     return made;
 }

@@ -18,6 +18,7 @@ typedef struct {
     /* ranges of the nodes in preorder positions, and the column at each position (NULL: the same) */
     const int64_t *low, *high;
     const int32_t *column;
+    const int32_t *branch; /* (cols) where each column's widest subtree but the whole begins, where columns have other positions */
     /* all nodes: parents (nodes means none) and a dense row of targets, shared (stride 0) or one per sample */
     const int64_t *parent;
     const float *dense;

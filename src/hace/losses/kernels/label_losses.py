@@ -59,5 +59,5 @@ def ring_call(rings: Rings, kind: int, strength: float, weight: Tensor | None) -
         weight: weights of the labels, or None.
     """
     start, node, ranges, own, at, leaf, itself, outside = rings
-    addresses = map(address, (start, node, *ranges, own, at, leaf, itself))
+    addresses = map(address, (start, node, *ranges[:3], own, at, leaf, itself))
     return Call("ring_loss", (*addresses, outside, kind, strength), len(start) - 1, weight, rings)

@@ -100,6 +100,62 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
     return loss;
 }
 
+/* Where columns are not in preorder, `branch` says for each the first position of the widest subtree around it that has not
+   all columns. Sum of exp(x - shift), the terms going to out; `inside` gets the sum of those in one branch. */
+INLINE double sum_branch(const float *x, const int32_t *branch, int32_t own, int64_t n, float shift, int capped, float *out,
+                         double *inside) {
+    double sum = 0;
+    *inside = 0;
+    vfloat v;
+    vint at;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        const int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        int64_t i = start;
+        vfloat partial = {0}, within = {0};
+        for (; i + LANES <= end; i += LANES) {
+            load(x + i, &v);
+            memcpy(&at, branch + i, sizeof at);
+            exp_less(&v, shift, capped);
+            store(out + i, &v);
+            partial = partial + v;
+            within = within + (vfloat)((vint)v & (at == own));
+        }
+        sum += total(&partial);
+        *inside += total(&within);
+        for (; i < end; i++) {
+            load_tail(x + i, 1, -INFINITY, &v);
+            exp_less(&v, shift, capped);
+            out[i] = v[0];
+            sum += v[0];
+            *inside += branch[i] == own ? v[0] : 0;
+        }
+    }
+    return sum;
+}
+
+/* Multiplies the terms of one branch by one factor, all others by another. */
+INLINE void scale_branch(float *x, const int32_t *branch, int32_t own, int64_t n, double inside, double outside) {
+    const vfloat in = (vfloat){0} + (float)inside, out = (vfloat){0} + (float)outside;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vfloat v, factor;
+        vint at;
+        load(x + i, &v);
+        memcpy(&at, branch + i, sizeof at);
+        const vint mine = at == own;
+        choose(&mine, &in, &out, &factor);
+        v = v * factor;
+        store(x + i, &v);
+    }
+    for (; i < n; i++) x[i] *= branch[i] == own ? (float)inside : (float)outside;
+}
+
+/* Whether positions first .. last are a branch, and so wide that masks are faster than fetching its columns. */
+INLINE int is_wide_branch(const Job *job, int64_t first, int64_t last) {
+    if (!job->branch || (last - first) * WIDE < job->cols) return 0;
+    return job->branch[job->column[first]] == first && (last == job->cols || job->branch[job->column[last]] != first);
+}
+
 /* One sample for which one shift serves the whole row, so that a node's factor in the gradient is
    mass / S_all - sum_{j >= r} T_j / S_j, without any further exponential. With `capped` the shift is the logit of the label:
    its own term is 1, so that no sum along its path can underflow. Returns NaN where the sum of all is beyond `most`, or NaN. */
@@ -109,36 +165,48 @@ INLINE double quick_path_row(const Job *job, const float *z, float shift, int ca
     const int64_t *node = job->node + begin;
     const double *value = job->value + begin;
     const int moved = job->column != NULL;
-    const double all = sum_terms(z, cols, shift, capped, term);
-    if (!(all <= most)) return NAN;
     int64_t steps = k; /* nodes of the path that have not all of the columns */
     while (steps > 0 && job->high[node[steps - 1]] - job->low[node[steps - 1]] == cols) steps--;
-    const int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
+    int64_t first = steps ? job->low[node[steps - 1]] : 0, last = steps ? job->high[node[steps - 1]] : 0;
+    const int wide = moved && steps && is_wide_branch(job, first, last);
+    const int32_t own = (int32_t)first;
+    double inside = 0;
+    const double all = wide ? sum_branch(z, job->branch, own, cols, shift, capped, term, &inside)
+                            : sum_terms(z, cols, shift, capped, term);
+    if (!(all <= most)) return NAN;
+    const int64_t fetched = steps - wide; /* nodes whose columns are segments of a row */
+    if (wide) first = fetched ? job->low[node[fetched - 1]] : 0, last = fetched ? job->high[node[fetched - 1]] : 0;
     for (int64_t i = first; moved && i < last; i++) row[i] = term[job->column[i]];
     const float *x = moved ? row : term;
     double sum = 0, loss = 0, mass = 0;
-    int64_t low = steps ? job->low[node[0]] : 0, high = low;
+    int64_t low = fetched ? job->low[node[0]] : 0, high = low;
     for (int64_t j = 0; j < k; j++) {
-        if (j < steps) {
+        if (j < fetched) {
             sum += total_of(x + job->low[node[j]], low - job->low[node[j]]);
             sum += total_of(x + high, job->high[node[j]] - high);
             low = job->low[node[j]];
             high = job->high[node[j]];
         }
-        sums[j] = j < steps ? sum : all;
+        sums[j] = j < fetched ? sum : j < steps ? inside : all;
         mass += value[j];
-        if (value[j] != 0 && j < steps) loss -= value[j] * log(sum / all);
+        if (value[j] != 0 && j < steps) loss -= value[j] * log(sums[j] / all);
     }
     if (!job->grad) return loss;
 
     double above = 0;
     for (int64_t j = k - 1; j >= steps; j--) above += value[j] / all;
     const double outside = scale * (mass / all - above);
-    if (moved || !steps) scale_by(term, cols, outside);
-    else scale_by(term, first, outside), scale_by(term + last, cols - last, outside);
+    if (wide) {
+        above += value[steps - 1] / inside;
+        scale_branch(term, job->branch, own, cols, scale * (mass / all - above), outside);
+    } else if (moved || !steps) {
+        scale_by(term, cols, outside);
+    } else {
+        scale_by(term, first, outside), scale_by(term + last, cols - last, outside);
+    }
     float *out = moved ? row : term;
     int64_t outer_low = first, outer_high = last;
-    for (int64_t j = steps - 1; j >= 0; j--) {
+    for (int64_t j = fetched - 1; j >= 0; j--) {
         above += value[j] / sums[j];
         const double factor = scale * (mass / all - above);
         const int64_t in_low = j ? job->low[node[j - 1]] : outer_high, in_high = j ? job->high[node[j - 1]] : outer_high;

@@ -160,38 +160,30 @@ INLINE double sum_factors(const Job *job, double all, double scale, Step *path, 
     return loss;
 }
 
-/* The gradients of a group: cells of sums times each row's factors. */
+/* The gradients of a group: cells of terms and sums times each row's factors. */
 INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, const v8 *cell, const Piece **piece) {
     const int64_t n = job->nodes;
-    int64_t same = 0; /* up to which column all rows keep their factors */
-    int all = count == GROUP;
-    for (int r = 0; r < count; r++) all &= quick[r];
-    for (int64_t start = 0; start < n; start += 8) {
-        v8 m[8];
-        for (int r = 0; r < 8; r++) m[r] = cell[start + r < n ? start + r : start];
-        transpose(m);
-        float *to = job->grad + b * n;
-        if (start + 8 <= same) {
-            for (int r = 0; r < GROUP; r++, to += n) {
-                m[r] = m[r] * piece[r]->factor;
-                store(to + start, &m[r]);
-            }
-            continue;
-        }
-        same = all ? n : 0;
-        for (int r = 0; r < count; r++, to += n) {
+    float *grad = job->grad + b * n;
+    for (int64_t start = 0; start < n;) {
+        v8 factor = {0}, m[8];
+        int64_t same = n; /* up to which column all rows keep their factors */
+        for (int r = 0; r < count; r++) {
             if (!quick[r]) continue;
             while (piece[r]->end <= start) piece[r]++;
-            if (piece[r]->end >= start + 8) {
-                m[r] = m[r] * piece[r]->factor;
-                store(to + start, &m[r]);
-            } else {
-                for (int64_t i = start; i < start + 8 && i < n; i++) {
-                    while (piece[r]->end <= i) piece[r]++;
-                    to[i] = ((const float *)&m[r])[i - start] * piece[r]->factor;
-                }
-            }
+            factor[r] = piece[r]->factor;
             same = piece[r]->end < same ? piece[r]->end : same;
+        }
+        for (; start + 8 <= same; start += 8) {
+            for (int c = 0; c < 8; c++) m[c] = cell[start + c] * factor;
+            transpose(m);
+            if (count == GROUP)
+                for (int r = 0; r < GROUP; r++) store(grad + r * n + start, &m[r]);
+            else
+                for (int r = 0; r < count; r++) store(grad + r * n + start, &m[r]);
+        }
+        for (; start < same; start++) {
+            const v8 column = cell[start] * factor;
+            for (int r = 0; r < count; r++) grad[r * n + start] = column[r];
         }
     }
 }

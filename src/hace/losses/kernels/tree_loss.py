@@ -23,11 +23,15 @@ class SparseTable(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The range of positions below each node, in preorder; ``column`` maps positions to columns (None: the same)."""
+    """The range of positions below each node, in preorder; ``column`` maps positions to columns (None: the same).
+
+    ``branch`` is, for each column, the first position of the widest subtree around it that has not all columns.
+    """
 
     low: Tensor
     high: Tensor
     column: Tensor | None
+    branch: Tensor | None = None
 
 
 class DenseRows(NamedTuple):
@@ -94,9 +98,9 @@ def tree_call(rows: KernelRows) -> Call:
         tree = (address(dense.parent), address(dense.level))
         return Call("dense_loss", (*entries, *tree, *mass), size, weight, rows)
     assert ranges is not None
-    low, high, column = map(address, ranges)
+    low, high, column, branch = map(address, ranges)
     if paths is None:
-        return Call("path_loss", (*entries, low, high, column), size, weight, rows)
+        return Call("path_loss", (*entries, low, high, column, branch), size, weight, rows)
     tree = (len(paths.label), *map(address, (paths.level, paths.end, paths.parent)), paths.sharing)
     return Call("path_sum_loss", (*entries, low, high, *tree), size, weight, rows)
 
@@ -121,7 +125,7 @@ def _flat(rows: KernelRows, labels: BatchLabels | None) -> tuple[object, ...]:
     """The arguments of the operator, one for each field."""
     batch = labels or (None, -100, "none")
     table = rows.table or (None,) * 4
-    ranges = rows.ranges or (None,) * 3
+    ranges = rows.ranges or (None,) * 4
     dense = rows.dense or (None,) * 3
     paths = rows.paths or (None, None, None, None, 1.0)
     return (*batch, *table, *ranges, *dense, *paths)
@@ -132,7 +136,7 @@ def _flat(rows: KernelRows, labels: BatchLabels | None) -> tuple[object, ...]:
     "hace::tree_loss",
     mutates_args=(),
     schema="(Tensor z, Tensor? target, int ignore_index, str reduction, Tensor? start, Tensor? node, Tensor? value, "
-    "Tensor? weight, Tensor? low, Tensor? high, Tensor? column, Tensor? mass, Tensor? parent, Tensor? level, "
+    "Tensor? weight, Tensor? low, Tensor? high, Tensor? column, Tensor? branch, Tensor? mass, Tensor? parent, Tensor? level, "
     "Tensor? path_level, Tensor? end, Tensor? path_parent, Tensor? label, float sharing, bool with_grad) "
     "-> (Tensor, Tensor)",
 )
@@ -148,6 +152,7 @@ def _tree_loss_op(
     low: Tensor | None,
     high: Tensor | None,
     column: Tensor | None,
+    branch: Tensor | None,
     mass: Tensor | None,
     parent: Tensor | None,
     level: Tensor | None,
@@ -163,7 +168,7 @@ def _tree_loss_op(
         rows = rows._replace(table=SparseTable(start, node, value, weight))
         labels = BatchLabels(target, ignore_index, reduction)
     if low is not None and high is not None:
-        rows = rows._replace(ranges=Ranges(low, high, column))
+        rows = rows._replace(ranges=Ranges(low, high, column, branch))
     if mass is not None:
         rows = rows._replace(dense=DenseRows(mass, parent, level))
     if path_level is not None and end is not None and path_parent is not None and label is not None:

@@ -3,6 +3,7 @@
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
 #define NEAR 16.0f        /* a largest path sum that is small enough to stay */
 #define NEAR_SUM 1e7      /* a sum in units of the label's term, up to which that term's logit is as good a shift as the largest */
+#define WIDE 8            /* a branch with at least 1 of 8 columns is masked, not fetched column by column */
 #define MIN_WORK 262144    /* logits a thread must have to be worth starting */
 #define MAX_THREADS 256
 
