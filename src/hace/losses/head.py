@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hace.errors import ConfigError, DataError
@@ -213,7 +214,7 @@ class Head(TableModule):
         )
 
 
-def _branches(h: Hierarchy, column: IntArray, low: IntArray, high: IntArray) -> IntArray:
+def _branches(h: Hierarchy, column: IntArray, low: IntArray, high: IntArray) -> NDArray[np.int32]:
     """(n,) for each column, the first position of the widest subtree around it that has not all columns."""
     whole = high - low == h.num_leaves
     widest = ~whole & ((h.parent_nodes < 0) | whole[h.parent_nodes])
