@@ -125,7 +125,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
     (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
-    assert label_verdict(question).lines[0].startswith("labels as they are: SCE reaches ")
+    assert label_verdict(question).steps[0].line.startswith("labels as they are: SCE reaches ")
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
@@ -194,13 +194,12 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert (answer.best, answer.second[0], answer.dropping[0]) == ("conditional", "sce", "sce_drop")
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
-    (said,) = verdict.lines
-    assert said.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain): " in said
-    assert (
-        " % of the way to knowing all labels. Next on held-out samples: SCE; conditional softmax is ahead"
-        in said
-    )
+    (step,) = verdict.steps
+    assert step.line.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
+    assert "(likely gain). That is " in step.line
+    assert " % of the way from dropping them to knowing all labels (" in step.line
+    assert verdict.use.startswith("conditional softmax (rate ")
+    assert "best on held-out samples; ahead of SCE, the next there, on test samples (+" in verdict.use
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -211,8 +210,11 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     (question,) = label_questions(Results(found))
     verdict = label_verdict(question)
     assert verdict.answer == "No. Drop the coarse labels."
-    assert verdict.lines[1].startswith("1 label per class, the others known only to their parent: ")
-    assert "against dropping the coarse labels (likely loss)" in verdict.lines[1]  # alone, in another arena
+    assert verdict.use == ""
+    assert verdict.steps[1].line.startswith("1 label per class, the others known only to their parent: ")
+    assert (
+        "against dropping the coarse labels (likely loss)" in verdict.steps[1].line
+    )  # alone, in another arena
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
     assert label_verdict(level).answer.startswith("No difference shown. ")

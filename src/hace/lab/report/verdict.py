@@ -263,6 +263,8 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     else:
         answer, tone = _use_or_drop(poor, list(gains.values()))
         question_asked = "are coarse labels worth using?"
+    if tone == "no":
+        use = ""  # the methods of the steps use the coarse labels
     return Verdict(
         where,
         answer,
