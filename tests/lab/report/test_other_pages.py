@@ -40,7 +40,7 @@ def two_studies(folder: Path) -> Path:
         Side(name, fair_records(folder / name, h, {"hace": skill, "sce": 1.0}, seeds=(0, 1)), prints)
         for name, skill in (("before", 1.0), ("after", 3.0))
     ]
-    return write_records(side_by_side(*sides), About("before and after"), folder / "both")
+    return write_records(side_by_side(sides[0], sides[1]), About("before and after"), folder / "both")
 
 
 def tree(folder: Path) -> Path:

@@ -212,11 +212,11 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
     (step,) = verdict.steps
-    said = step.line
-    assert said.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain; best without them: SCE). That is " in said
-    assert " % of the way from dropping them to knowing all labels (" in said
-    assert "ahead of SCE, the next there, on test samples (+" in step.use
+    assert step.line.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
+    assert "(likely gain; best without them: SCE). That is " in step.line
+    assert " % of the way from dropping them to knowing all labels (" in step.line
+    assert verdict.use.startswith("conditional softmax (rate ")
+    assert "best on test samples; ahead of SCE, the next there, on test samples (+" in verdict.use
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -227,6 +227,7 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     (question,) = label_questions(Results(found))
     verdict = label_verdict(question)
     assert verdict.answer == "No. Drop the coarse labels."
+    assert verdict.use == ""
     assert verdict.steps[1].line.startswith("1 label per class, the others known only to their parent: ")
     assert "against dropping the coarse labels (likely loss; best without them: SCE)" in verdict.steps[1].line
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})

@@ -266,6 +266,8 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     else:
         answer, tone = _use_or_drop(poor, list(gains.values()))
         question_asked = _question(question)
+    if tone == "no":
+        use = ""  # the methods of the steps use the coarse labels
     return Verdict(
         where,
         answer,
