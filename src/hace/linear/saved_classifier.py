@@ -230,8 +230,10 @@ def _plain(value: Any, name: str) -> Any:
     )
 
 
-def _restored_param(value: Any) -> Any:
-    """A parameter from its plain form."""
+def _restored_param(value: Any, levels: int = 20) -> Any:
+    """A parameter from its plain form. How deep Python itself can go differs from version to version."""
+    if levels == 0:
+        raise FormatError("its document nests too deep.")
     if isinstance(value, dict):
-        return {key: _restored_param(entry) for key, entry in value[_PAIRS]}
-    return [_restored_param(entry) for entry in value] if isinstance(value, list) else value
+        return {key: _restored_param(entry, levels - 1) for key, entry in value[_PAIRS]}
+    return [_restored_param(entry, levels - 1) for entry in value] if isinstance(value, list) else value
