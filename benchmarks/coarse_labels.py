@@ -161,7 +161,7 @@ def reduced(x: np.ndarray, x_test: np.ndarray, dims: int) -> tuple[np.ndarray, n
     return (x - mean) @ axes[:, -dims:], (x_test - mean) @ axes[:, -dims:]
 
 
-def read(name: str, folder: Path | None, features: Path | None, tree: Path | None) -> Data:
+def read(name: str, folder: Path | None, features: Path | None = None, tree: Path | None = None) -> Data:
     if name == "own":
         if features is None:
             raise SystemExit("own needs --features FOLDER, of `hace features`.")

@@ -15,7 +15,6 @@ from hace.errors import ConfigError, nearest
 
 _WORD = re.compile(r"([A-Za-z][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"-\.?\d")
-_DIGITS = re.compile(r"[\d.]")
 _ON, _OFF = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 # What flags call a part of a configuration, and its name there.
 _PARTS = {
@@ -104,7 +103,10 @@ def both_styles(words: Sequence[str], parser: argparse.ArgumentParser) -> list[s
             if left and action is not None and action.nargs in (None, "+") and not left[0].startswith("-"):
                 found.append(left.pop(0))  # its value, whatever it looks like
                 while action.nargs == "+" and left and not left[0].startswith("-"):
-                    (found if _alike(found[-1], left[0], action) else first).append(left.pop(0))
+                    more = _alike(found[-1], left[0], action)
+                    if not more and _WORD.fullmatch(left[0]):
+                        break  # NAME=VALUE: an option of its own
+                    (found if more else first).append(left.pop(0))
             continue
         written = _WORD.fullmatch(word)
         found += [word] if written is None else _option(written[1], written[2], word, options, settings)
@@ -116,8 +118,12 @@ def _alike(value: str, word: str, action: argparse.Action) -> bool:
     if action.choices is not None:
         return word in action.choices
     if action.type is float:
-        return _DIGITS.match(word) is not None
-    return _WORD.fullmatch(value) is None or _WORD.fullmatch(word) is not None
+        try:
+            float(word)
+        except ValueError:
+            return False
+        return True
+    return (_WORD.fullmatch(value) is None) == (_WORD.fullmatch(word) is None)
 
 
 def _setting(word: str, left: list[str]) -> str:

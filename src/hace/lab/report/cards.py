@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from hace.lab.report.arenas import method_title
 from hace.lab.report.aspects import Finding
 from hace.lab.report.render import code, markdown
-from hace.lab.report.verdict import Step, Verdict, points
+from hace.lab.report.verdict import LabelStep, Verdict, points
 
 LEGEND = (
     (
@@ -20,7 +20,7 @@ LEGEND = (
     ("Likely", "the interval excludes 0, as one in twenty does by chance."),
     ("Unclear", "the interval includes 0."),
 )
-METHODS = {  # by the beginning of their key
+EXPLAINED = {  # by the beginning of their key
     "hace": "hierarchy-aware cross-entropy, which trains the nodes above a class as well.",
     "sce_paths": "cross-entropy whose classes share the weights of the nodes above them.",
     "sce_soft": "cross-entropy with part of the target on related classes.",
@@ -45,7 +45,7 @@ def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
     """What the words of the cards mean, in lines of terms: aspects, methods, and how certain a difference is."""
     aspects = {f.aspect.name: f"{f.aspect.meaning}." for v in verdicts for f in v.findings}
     spoken = dict.fromkeys(m for v in verdicts for m in v.spoken)
-    known = {m: next((text for key, text in METHODS.items() if m.startswith(key)), "") for m in spoken}
+    known = {m: next((text for key, text in EXPLAINED.items() if m.startswith(key)), "") for m in spoken}
     methods = {method_title(m): text for m, text in known.items() if text}
     if any(step.answer.dropping for v in verdicts for step in v.steps):
         methods["Coarse label"] = COARSE
@@ -103,7 +103,7 @@ def _table(title: str, head: str, rows: Iterable[str]) -> str:
     )
 
 
-def _step(step: Step) -> str:
+def _step(step: LabelStep) -> str:
     answer = step.answer
     gain = answer.dropping[1] if answer.dropping else None
     look = "level" if gain is None or not gain.excludes_zero else "better" if gain.value > 0 else "worse"
@@ -115,7 +115,7 @@ def _step(step: Step) -> str:
     )
 
 
-def _closed(step: Step) -> str:
+def _closed(step: LabelStep) -> str:
     """How far using coarse labels leads from dropping them to knowing all labels, as a bar."""
     answer, closed = step.answer, step.answer.closed
     if closed is None or answer.dropped is None or answer.whole is None:

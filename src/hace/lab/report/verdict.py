@@ -30,7 +30,7 @@ Tone = Literal["yes", "part", "no", "open"]
 
 
 @dataclass(frozen=True)
-class Step:
+class LabelStep:
     """What a study says of one state of the labels.
 
     Attributes:
@@ -109,7 +109,7 @@ class Verdict:
     tone: Tone
     findings: tuple[Finding, ...] = ()
     pair: tuple[str, str] = ("", "")
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LabelStep, ...] = ()
     lines: tuple[str, ...] = ()
     use: str = ""
     doubts: tuple[str, ...] = field(default=())
@@ -247,7 +247,7 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
         notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
     steps = tuple(
-        Step(
+        LabelStep(
             in_words(question.arenas[answer.arena]),
             answer,
             sure.get(answer.arena),
