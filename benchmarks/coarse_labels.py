@@ -106,8 +106,13 @@ HEADS = (
     *(paths(sharing) for sharing in (0.25, 0.5, 1.0)),
     *(paths(sharing, 0.5) for sharing in (0.25, 0.5, 1.0)),
 )
-STARTED = (HEADS[0], *HEADS[2:5], HEADS[6], paths(0.5), paths(1.0), paths(1.0, 0.5))
-CLEAN = (Method("cross-entropy", "cross_entropy"), Method("HACE over nodes, d = 0.5", "hace"), *HEADS[7:])
+_WITHOUT_PATHS = (DROP, "marginal cross-entropy", "HCE", "HACE over nodes, d = 0.5", "conditional softmax")
+STARTED = (*(m for m in HEADS if m.name in _WITHOUT_PATHS), paths(0.5), paths(1.0), paths(1.0, 0.5))
+CLEAN = (
+    Method("cross-entropy", "cross_entropy"),
+    Method("HACE over nodes, d = 0.5", "hace"),
+    *(m for m in HEADS if m.loss.endswith("_paths") and not m.drops),
+)
 
 
 # Data

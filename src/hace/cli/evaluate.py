@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.cli.evaluate_folder import EVALUATION_PAGE, check_out, write_results
-from hace.cli.evaluate_run import input_of_runs, named_tree
+from hace.cli.evaluate_run import input_of_runs
 from hace.cli.evaluate_scores import Model, input_of_files
 from hace.cli.options import add_raw_cells
 from hace.cli.options_answers import (
@@ -194,9 +194,7 @@ def run(args: argparse.Namespace) -> None:
         + [None]
     )[:2]
     assert report is not None
-    if args.names is not None and args.run_folder is not None:
-        h = named_tree(args.run_folder, args.names)
-        report, other = report.over(h), other and other.over(h)
+    report, other = report.over(h), other and other.over(h)  # with the names of --names
     if args.only_subset and inside is not None:
         report, other = report.of_samples(inside), other and other.of_samples(inside)
     found = given.about | report.to_dict()

@@ -14,7 +14,6 @@ from hace.cli.options import pick_device
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from hace.hierarchy import Hierarchy
     from hace.lab.serve.rescoring import Rescored
     from hace.metrics.evaluation import Evaluation
 
@@ -61,15 +60,8 @@ def input_of_runs(args: argparse.Namespace) -> EvaluationInput:
     if len(models) > 1:
         short = without_common_end([model.name for model in models])
         models = [replace(model, name=name) for model, name in zip(models, short, strict=True)]
-    return EvaluationInput(first.hierarchy, truth, told_apart(models), about)
-
-
-def named_tree(folder: str, names: str) -> Hierarchy:
-    """The hierarchy of a run with the names of its nodes from a file."""
-    from hace.formats import read_hierarchy
-    from hace.lab.runs.run import HIERARCHY
-
-    return read_hierarchy(Path(folder) / HIERARCHY, names=names)
+    h = first.hierarchy if args.names is None else first.run.named_hierarchy(args.names)
+    return EvaluationInput(h, truth, told_apart(models), about)
 
 
 def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:

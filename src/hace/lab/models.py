@@ -92,20 +92,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
 )
 
 
-def check_model(name: str) -> None:
-    """Refuse a name that `build_model` does not know.
-
-    Args:
-        name: A key of `ARCHITECTURES`, or any name of timm's.
-
-    Raises:
-        ConfigError: With the nearest known name.
-        HaceError: timm is missing.
-    """
-    if name not in ARCHITECTURES:
-        _checked_name(name, _timm())
-
-
 def build_model(
     name: str,
     num_outputs: int,

@@ -14,7 +14,7 @@ import pytest
 
 from hace import Hierarchy
 from hace.cli import main
-from hace.errors import ConfigError, DataError, FormatError
+from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.lab.report import PAGE, write_report
 from hace.lab.report.document import build_document
 from hace.lab.report.dumbbells import node_accuracies
@@ -22,6 +22,7 @@ from hace.lab.report.nodes import ancestors_at, below, node_counts, samples_at
 from hace.lab.report.page import drawing_data, thinned, to_page
 from hace.lab.report.results import Results
 from hace.lab.report.writing import command_of
+from hace.lab.runs.run import HIERARCHY
 from hace.lab.study.cells import Record
 from hace.lab.study.study import read_study
 from hace.paper import report_sections
@@ -399,3 +400,33 @@ def test_thresholds_are_drawn_after_calibration(
     drawn = operating_picture(arena, dict(choices), ("hace", "sce"))
     assert drawn is not None
     assert drawn.caption.endswith(words)
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> tuple[Path, Path]:
+    """A study of two methods, and a file with names for its nodes."""
+    h = animals()
+    records = fair_records(
+        tmp_path / "study" / "runs", h, {"sce": 1.2, "hace": 2.4}, seeds=(0,), rates=(1.0,)
+    )
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"{node} the {node} itself\n" for node in h.nodes))
+    return write_study(tmp_path / "study", records, h), names
+
+
+def test_names_come_from_a_file_that_must_fit(named: tuple[Path, Path]) -> None:
+    study, names = named
+    assert main(["report", str(study), "--names", str(names)]) == 0
+    assert "the husky itself" in (study / "report" / PAGE).read_text(encoding="utf-8")
+    names.write_text("nobody Nobody\n")
+    with pytest.raises(HaceError, match="nobody"):
+        Results(read_study(study).records(), names=names)
+
+
+def test_a_run_with_a_damaged_hierarchy_is_left_out(named: tuple[Path, Path]) -> None:
+    study, names = named
+    damaged = next((study / "runs").glob(f"*/{HIERARCHY}"))
+    damaged.write_text("{}".ljust(damaged.stat().st_size))
+    for words in ([], ["--names", str(names)]):
+        assert main(["report", str(study), *words]) == 0
+        assert "1 failed" in (study / "report" / PAGE).read_text(encoding="utf-8")

@@ -125,7 +125,8 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
         )
     )
     (verdict,) = verdicts(results)
-    assert verdict.use.startswith("HACE (d 0.5, rate 4): best of 3 on held-out samples")
+    assert verdict.use == "HACE (d 0.5, rate 4)"
+    assert verdict.why.startswith(": best of 3 on held-out samples")
     assert results.choices[FAIR]["hace"].budget == "2"
 
 
@@ -153,9 +154,9 @@ def test_what_to_use_agrees_with_the_test_samples(
     searches = [r for r in fair_records(tmp_path / "a", animals(), held, samples=240) if r.stage == "search"]
     finals = fair_records(tmp_path / "b", animals(), {"sce": 1.0, **skills}, samples=240)
     (verdict,) = verdicts(Results([*searches, *(r for r in finals if r.stage == "final")]))
-    assert verdict.use.startswith(start)
-    assert rest in verdict.use
-    assert "conditional softmax (rate 4) was the best of 3 on held-out samples" in verdict.use
+    assert (verdict.use + verdict.why).startswith(start)
+    assert rest in verdict.why
+    assert "conditional softmax (rate 4) was the best of 3 on held-out samples" in verdict.why
 
 
 def test_doubts_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:

@@ -164,7 +164,7 @@ def test_features_whose_labels_are_mixed_already(tmp_path: Path, capsys: pytest.
     given = ["--features", f"pets={tmp_path / 'pets.npz'}", "--hierarchy", f"pets={tmp_path / 'pets.csv'}"]
     assert main(["study", "mixed-labels", *given, *small.split(), "--out", str(tmp_path / "S")]) == 0
     assert main(["report", str(tmp_path / "S")]) == 0
-    question = "20 of 60 training samples are labelled above the leaves. Use or drop them?"
+    question = "20 of 60 training samples are labelled above the leaves. Are they worth using?"
     assert question in " ".join(capsys.readouterr().out.split())
     assert question in (tmp_path / "S" / "report" / "report.html").read_text()
 
@@ -216,7 +216,7 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert "(likely gain; best without them: SCE). That is " in step.line
     assert " % of the way from dropping them to knowing all labels (" in step.line
     assert verdict.use.startswith("conditional softmax (rate ")
-    assert "best on test samples; ahead of SCE, the next there, on test samples (+" in verdict.use
+    assert "best on test samples; ahead of SCE, the next there, on test samples (+" in verdict.why
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -242,7 +242,7 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
     assert (
         alone.answers[0].best == "conditional"
     )  # no searches: the best on test samples, and the page says so
-    assert "best on test samples; ahead of SCE, the next there" in label_verdict(alone).steps[0].use
+    assert "best on test samples; ahead of SCE, the next there" in label_verdict(alone).why
     assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
     searches = []
     for record in finals:
@@ -252,10 +252,7 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
     assert (
         level.answers[0].best == "sce"
     )  # level on held-out samples: the first one, though it is behind on test samples
-    assert (
-        "best on held-out samples; behind conditional softmax, the next there"
-        in label_verdict(level).steps[0].use
-    )
+    assert "best on held-out samples; behind conditional softmax, the next there" in label_verdict(level).why
     assert label_blocks(level.results, draw=False)[-1].endswith("so no test result chose it.")
 
 

@@ -16,6 +16,7 @@ from hace.data.batches import MemoryBatches, channel_stats
 from hace.errors import ConfigError, FormatError
 from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig
+from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
@@ -201,6 +202,9 @@ def test_heads_on_coarse_labels_start_from_zeros() -> None:
     with pytest.raises(ConfigError, match=r"start random or auto\. Got zeros"):
         tiny(head=hyperbolic, start="zeros")
     assert tiny().identity("") == tiny(start="auto").identity("") != tiny(start="zeros").identity("")
+    assert "start" not in tiny().deciding()  # earlier runs keep their ids,
+    made_coarse = tiny(data=DataConfig("synthetic", options=OPTIONS, labels=LabelsConfig(coarse=0.4)))
+    assert made_coarse.deciding()["start"] == "auto"  # but for those whose result is another now
 
 
 def test_how_often_the_loss_is_looked_at_changes_nothing(

@@ -84,11 +84,9 @@ def _card(verdict: Verdict) -> str:
     if said := [*said, *verdict.lines]:
         lines.append("<ul>" + "".join(f"<li>{_whole(code(line))}</li>" for line in said) + "</ul>")
     if verdict.use:
-        what, settings, why = code(verdict.use).partition(
-            ")"
-        )  # the method and its settings, and on what evidence
-        words = f"Use {what}{settings}</strong>{why}" if settings else f"Use</strong> {what}"
-        lines.append(f'<p class="use"><strong>{_whole(words)}</p>')
+        lines.append(
+            f'<p class="use"><strong>Use {code(verdict.use)}</strong>{_whole(code(verdict.why))}</p>'
+        )
     if verdict.doubts:
         lines.append(
             '<ul class="doubts">' + "".join(f"<li>{code(doubt)}</li>" for doubt in verdict.doubts) + "</ul>"
@@ -163,7 +161,7 @@ def verdict_markdown(verdicts: Sequence[Verdict], caution: str = "") -> list[str
                 f"{f.aspect.value(f.theirs)} to {f.aspect.value(f.ours)}: {f.word}"
             )
         lines += [f"- {markdown(line)}" for line in (*(step.line for step in v.steps), *v.lines)]
-        lines += [f"- Use {markdown(v.use)}"] if v.use else []
+        lines += [f"- Use {markdown(v.use + v.why)}"] if v.use else []
         lines += [f"- In doubt: {markdown(doubt)}" for doubt in v.doubts]
         lines.append("")
     terms = [

@@ -64,10 +64,8 @@ class Results:
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)
         stores = {arena: Store(names) for arena in self.choices}
-        for arena, choices in self.choices.items() if names is not None else ():
-            runs = [r.run for choice in choices.values() for r in choice.finished if r.run is not None]
-            for run in runs[:1]:
-                stores[arena].hierarchy(run)
+        if names is not None:
+            _check_names(self.records, names)
         fair = [arena for arena in self.choices if arena.protocol == "fair"]
         paper = [arena for arena in self.choices if arena.protocol == "paper"]
         self.arrays = {arena: ArenaScores(choices, stores[arena]) for arena, choices in self.choices.items()}
@@ -200,6 +198,13 @@ def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, s
     second = DEFAULT_PAIR[1] if DEFAULT_PAIR[1] in methods else methods[0]
     others = [m for m in methods if m != second] or [second]
     return (DEFAULT_PAIR[0] if DEFAULT_PAIR[0] in others else others[0]), second
+
+
+def _check_names(records: Iterable[Record], names: str | Path) -> None:
+    """Refuse names that do not fit the hierarchies."""
+    finished = [r.run for r in records if r.status == "finished" and r.run is not None]
+    for run in {run.about["data"]["hierarchy"]: run for run in finished}.values():
+        run.named_hierarchy(names)
 
 
 def _nothing(records: Sequence[Record]) -> str:

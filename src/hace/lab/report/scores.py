@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hace.errors import HaceError
-from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, Choice, level_names
 from hace.lab.report.sure_answers import DERIVED, confidence_columns
-from hace.lab.runs.run import HIERARCHY, Run
+from hace.lab.runs.run import Run
 from hace.metrics.intervals import DrawnSums, Interval, Resampled, drawn_sums, headline_columns, ratio
 from hace.metrics.sample_statistics import MetricKey
 
@@ -53,10 +52,8 @@ class Store:
         """The hierarchy of a run's result; runs over the same one share it."""
         known = run.about["data"]["hierarchy"]
         if known not in self._trees:
-            tree = run.hierarchy
-            self._trees[known] = (
-                tree if self.names is None else read_hierarchy(run.folder / HIERARCHY, names=self.names)
-            )
+            tree = run.hierarchy  # checked, whether or not it gets names
+            self._trees[known] = tree if self.names is None else run.named_hierarchy(self.names)
         return self._trees[known]
 
     def _load(self, run: Run) -> dict[str, np.ndarray] | None:

@@ -57,7 +57,7 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
         more = [
             *(step.line for step in verdict.steps),
             *verdict.lines,
-            *([f"Use {verdict.use}"] if verdict.use else []),
+            *([f"Use {verdict.use}{verdict.why}"] if verdict.use else []),
         ]
         lines += [f"  {part}" for part in (verdict.answer, *more)]
     return _wrapped("\n".join(lines))

@@ -72,10 +72,10 @@ class LabelStep:
         return f" That is {100 * closed:.0f} % of the way from dropping them to knowing all labels ({100 * whole:.1f} %)."
 
     @property
-    def use(self) -> str:
-        """Which method and rate to use, and what comes next."""
+    def why(self) -> str:
+        """On what evidence the best method is the best."""
         if self.answer.second is None:
-            return f"{self.best}."
+            return "."
         name, gap = self.answer.second
         title = method_title(name)
         if not gap.excludes_zero:
@@ -83,7 +83,7 @@ class LabelStep:
         else:
             against = f"{'ahead of' if gap.value > 0 else 'behind'} {title}, the next there, on test samples"
         chosen = "held-out" if self.answer.held_out else "test"
-        return f"{self.best}: best on {chosen} samples; {against} ({points(gap)})."
+        return f": best on {chosen} samples; {against} ({points(gap)})."
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ class Verdict:
         pair: The two methods of the findings.
         steps: By state of the labels, for a question about them.
         lines: More sentences.
-        use: What to use, and on what evidence; "" where nothing was held out.
+        use: The method to use, with its settings; "" where nothing was held out.
+        why: On what evidence, from the punctuation after `use` on.
         doubts: What is in doubt.
         question: What is asked.
         spoken: The methods that it speaks of.
@@ -112,6 +113,7 @@ class Verdict:
     steps: tuple[LabelStep, ...] = ()
     lines: tuple[str, ...] = ()
     use: str = ""
+    why: str = ""
     doubts: tuple[str, ...] = field(default=())
     question: str = ""
     spoken: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
     answer, tone = _answer(results, arena, found, best)
     if arena.protocol == "paper":
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
+    use, why = _use(results, arena, held) if held else ("", "")
     spoken = [first, second] if best is None or best in (first, second) else [first, second, best]
     return Verdict(
         where,
@@ -156,7 +159,8 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         tone,
         tuple(found),
         (first, second),
-        use="" if best is None else _use(results, arena, held),
+        use=use,
+        why=why,
         doubts=tuple(doubts(results, arena, spoken)),
         question=results.question,
         spoken=tuple(spoken),
@@ -195,8 +199,8 @@ def _names(found: Sequence[Finding]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
-    """What to use: the best on held-out samples, unless the test samples show no gain over the reference.
+def _use(results: Results, arena: Arena, held: Sequence[str]) -> tuple[str, str]:
+    """What to use and why: the best on held-out samples, unless the test samples show no gain over the reference.
 
     Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
     """
@@ -210,23 +214,24 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> str:
         gap = None if method == reference else results.gap(arena, method, reference, TOP1)
         return None if gap is None else gap.interval
 
-    said = f"{title(best)}: best of {len(held)} on held-out samples ({100 * scores[best]:.1f} %"
+    why = f": best of {len(held)} on held-out samples ({100 * scores[best]:.1f} %"
     if len(held) > 1:
         level = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
         after = f"; next {method_title(held[1])}, {100 * scores[held[1]]:.1f} %"
-        said += f"; level with {method_title(held[1])}" if level else after
-    said += ")."
+        why += f"; level with {method_title(held[1])}" if level else after
+    why += ")."
     found = gain(best)
     if found is None:
-        return said
+        return title(best), why
     if found.low > 0:
-        return f"{said} On test samples {points(found)} against {method_title(reference)}."
+        return title(best), f"{why} On test samples {points(found)} against {method_title(reference)}."
     less = f"{title(best)} was the best of {len(held)} on held-out samples, but the test samples show "
     less += f"{'a loss' if found.high < 0 else 'no gain'}: {points(found)}."
     ours = gain(results.first)
     if ours is not None and ours.low > 0 and may_be_used(results.first):
-        return f"{title(results.first)}: {points(ours)} against {method_title(reference)} on test samples. {less}"
-    return f"{title(reference)}. {less}"
+        against = f"{points(ours)} against {method_title(reference)} on test samples"
+        return title(results.first), f": {against}. {less}"
+    return title(reference), f". {less}"
 
 
 def _with_settings(results: Results, arena: Arena, method: str) -> str:
@@ -255,27 +260,27 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         )
         for answer in poor
     )
-    use = (
-        steps[0].use
-        if len(steps) == 1
-        else "; ".join(dict.fromkeys(f"{s.best} for {s.state}" for s in steps)) + "."
-    )
-    if not gains:
-        answer, tone = "See the best method for each state of the labels.", "open"
-        question_asked = "which method for poor labels?"
-    else:
+    if gains:
         answer, tone = _use_or_drop(poor, list(gains.values()))
-        question_asked = _question(question)
-    if tone == "no":
-        use = ""  # the methods of the steps use the coarse labels
+        asked = _question(question)
+    else:
+        answer, tone = "See the best method for each state of the labels.", "open"
+        asked = "which method for poor labels?"
+    if tone == "no":  # the methods of the steps use the coarse labels
+        use, why = "", ""
+    elif len(steps) == 1:
+        use, why = steps[0].best, steps[0].why
+    else:
+        use, why = "; ".join(dict.fromkeys(f"{step.best} for {step.state}" for step in steps)), "."
     return Verdict(
         where,
         answer,
         tone,
         steps=steps,
         use=use,
+        why=why,
         doubts=tuple(notes),
-        question=question_asked,
+        question=asked,
         spoken=tuple(dict.fromkeys(answer.best for answer in poor)),
     )
 
@@ -299,7 +304,7 @@ def _question(question: LabelQuestion) -> str:
     if question.mixed is None:
         return "are coarse labels worth using?"
     coarse, samples = question.mixed
-    return f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Use or drop them?"
+    return f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Are they worth using?"
 
 
 def points(gap: Interval) -> str:

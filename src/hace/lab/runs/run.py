@@ -124,6 +124,10 @@ class Run:
             raise FormatError(f"{path} is not the hierarchy that the run was made with. {AGAIN}")
         return hierarchy
 
+    def named_hierarchy(self, names: str | Path) -> Hierarchy:
+        """The same with the names of its nodes from a file, one line "id name" each."""
+        return read_hierarchy(self.folder / HIERARCHY, names=names)
+
     @cached_property
     def tree(self) -> Hierarchy:
         """The tree of the loss: that of the result, its shuffled control, or one made from the training samples."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from hace.data import DATASETS
 from hace.errors import ConfigError, HaceError
@@ -133,3 +133,9 @@ class TrainConfig(RunConfig):
         if self.init_from is not None and self.init_hash is None and not Path(self.init_from).is_file():
             problems.append(f"init_from must be a file of weights, and {self.init_from} is not one.")
         return problems
+
+    def deciding(self) -> dict[str, Any]:
+        """As for all runs, and `start` where labels are coarse: before there was one, those trainings began at random."""
+        found, labels = super().deciding(), self.data.labels
+        coarse = not labels.drop and (labels.coarse or labels.fine is not None)
+        return {**found, "start": self.start} if coarse else found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hace.errors import ConfigError, nearest
-from hace.lab.models import check_model
+from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, dealt_candidates, only, rate_candidates
@@ -276,7 +276,7 @@ def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
         if value is not None and not fits:
             raise ConfigError(f"{option} must come with {studies}. Got {', '.join(presets)}.")
     for model in choices.models or ():
-        check_model(model)
+        check_model_name(model)
 
 
 def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
