@@ -1,7 +1,7 @@
 """Random cases through a kernel built with sanitizers: `make sanitize` builds it, preloads them and runs this.
 
 Sizes around the kernel's vectors, tiles, blocks and groups, transposed and sliced logits, extreme and missing values, one
-thread and two. Every function of the extension must have run. `HACE_SANITIZE=5` takes five times as many hierarchies.
+thread and two. Every function of the extension must have run. `HACE_SANITIZE=5` takes five times as many small hierarchies.
 """
 
 from __future__ import annotations
