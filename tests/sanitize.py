@@ -1,22 +1,29 @@
 """Random cases through a kernel built with sanitizers: `make sanitize` builds it, preloads them and runs this.
 
 Sizes around the kernel's vectors, tiles, blocks and groups, transposed and sliced logits, extreme and missing values, one
-thread and two. Every function of the extension must have run.
+thread and two. Every function of the extension must have run. `HACE_SANITIZE=5` takes five times as many small hierarchies.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import time
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
 
 import hace
+from hace import Hierarchy
+from hace.decisions.ladders import walk_down
+from hace.decisions.rules import all_levels
+from hace.hierarchy.tensors import layout
 from hace.losses import kernels
-from hace.losses.base import HierarchicalLoss
-from hace.losses.kernels.answers import best_columns
-from tests.hierarchies import KINDS, random_plain
+from hace.losses.head import Outputs, node_log_probs
+from hace.losses.kernels.answers import best_columns, level_squares
+from tests.hierarchies import KINDS, Plain, random_plain
 from tests.loss_cases import CASES
 
 LARGE = 1100  # nodes: several blocks of 512 columns
@@ -65,60 +72,60 @@ def logits(rows: int, columns: int, form: int) -> torch.Tensor:
     return z
 
 
-def run_case(case: str, kind: str, size: int, rows: int, form: int) -> bool:
-    """One step; False where the loss does not take the hierarchy."""
-    plain = random_plain(kind, size, max_nodes=size)
-    if not CASES[case].fits(plain):
-        return False
-    for labels in ("leaves", "nodes"):
-        loss = CASES[case].build(plain.build(), labels=labels)
+def run_losses(cases: Sequence[str], plain: Plain, rows: int, form: int) -> int:
+    """One step of each loss that takes the hierarchy; how many do."""
+    h, fitting = plain.build(), [case for case in cases if CASES[case].fits(plain)]
+    for case, labels in product(fitting, ("leaves", "nodes")):
+        loss = CASES[case].build(h, labels=labels)
         z = logits(rows, loss.num_outputs, form).requires_grad_()
         target = torch.randint(loss.num_labels, (rows,))
         target[rows // 2] = -100
         loss(z, target).backward()
         loss(z.detach(), target)
-        if size < LARGE:
+        if h.num_nodes < LARGE // 2:
             loss(z, torch.rand(rows, loss.num_labels)).backward()
         loss.node_log_probs(z.detach())
-        decide(loss, z.detach())
-        rank(z.detach())
-    return True
+    evaluate(h, "leaves", logits(rows, h.num_leaves, form))
+    evaluate(h, "nodes", logits(rows, h.num_nodes, form))
+    return len(fitting)
 
 
-def decide(loss: HierarchicalLoss, z: torch.Tensor) -> None:
-    """The answers of least cost, of classes and of any nodes, where the scores are allowed."""
-    h = loss.hierarchy
-    usable = z[(z.amax(dim=1) < torch.inf) & ~z.isnan().any(dim=1)]  # the rest is refused
-    if not h.is_tree or not len(usable):
-        return
-    q = loss.node_log_probs(usable)
-    q = q[q[:, torch.tensor(h.leaf_nodes)].amax(dim=1) > -torch.inf]
-    for candidates in ("leaves", "nodes"):
-        hace.predict(q, h, "cost", candidates=candidates, kind="node_log_probs")
-
-
-def rank(z: torch.Tensor) -> None:
-    """The best columns, from one of them to all."""
-    for k in {1, 5, 64, z.shape[1]}:
-        if k <= z.shape[1]:
-            best_columns(z, k)
+def evaluate(h: Hierarchy, outputs: Outputs, z: torch.Tensor) -> None:
+    """What evaluation asks: the best columns of any scores, then decisions by those that are allowed."""
+    for k in {1, 5, 20, 64, z.shape[1]}:
+        best_columns(z, k)
+    z = z[(z.amax(dim=1) < torch.inf) & ~z.isnan().any(dim=1)]  # the rest is refused
+    q = node_log_probs(z, h, outputs=outputs)
+    for strided in (q, q.t().contiguous().t()):
+        walk_down(strided, h)
+        if not h.is_tree:
+            continue
+        all_levels(strided, h)
+        level_squares(strided, layout(h).short_depths, h.max_depth)
+        some = strided[strided[:, torch.tensor(h.leaf_nodes)].amax(dim=1) > -torch.inf]
+        for candidates, distance in product(("leaves", "nodes"), ("lca_height", "edges")):
+            hace.predict(some, h, "cost", candidates=candidates, distance=distance, kind="node_log_probs")
 
 
 def main() -> None:
     extension = use(os.environ["HACE_KERNEL_FILE"])
     torch.manual_seed(0)
     steps = 0
-    for size in (65, 17, 2):
-        for kind in KINDS:
-            for form, rows in ((0, 1), (1, 7), (2, 9), (3, 17)):
-                steps += sum(run_case(case, kind, size, rows, form) for case in CASES)
-        print(f"{steps} losses at {size} nodes and more", flush=True)
-    for threads in (1, 2):
+
+    def report(what: str) -> None:
+        print(f"{time.process_time():4.0f} s: {steps} losses so far, {what}", flush=True)
+
+    more = int(os.environ.get("HACE_SANITIZE", "1"))
+    for size, kind in product((65, 17, 2), KINDS):
+        for seed, (form, rows) in product(range(more), ((0, 1), (1, 7), (2, 9), (3, 17))):
+            plain = random_plain(kind, size + 1000 * seed, max_nodes=size)
+            steps += run_losses(tuple(CASES), plain, rows, form)
+        report(f"{kind}, up to {size} nodes")
+    for threads, kind in product((1, 2), KINDS):
         torch.set_num_threads(threads)
-        for kind in KINDS:
-            for form, rows in ((0, 9), (2, 250 * threads)):  # the second is enough work for two threads
-                steps += sum(run_case(case, kind, LARGE, rows, form) for case in LARGE_CASES)
-        print(f"{steps} losses with {LARGE} nodes on {threads} threads", flush=True)
+        for form, rows in ((0, 9), (2, 250 * threads)):  # the second is enough work for two threads
+            steps += run_losses(LARGE_CASES, random_plain(kind, LARGE, max_nodes=LARGE), rows, form)
+        report(f"{kind}, up to {LARGE} nodes on {threads} thread{'s' * (threads > 1)}")
     assert not extension.uncalled(), f"never called: {sorted(extension.uncalled())}"
     print(f"{steps} losses, {kernels.status()}, {hace.__version__}: no report")
 

@@ -13,8 +13,9 @@ import torch
 from hace import DataError, Hierarchy, HierarchyError
 from hace.decisions import Decisions
 from hace.decisions.ladders import walk_down
+from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels, predict
-from hace.decisions.scores import log_q, rank_leaves
+from hace.decisions.scores import log_q
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import (

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hace.errors import ConfigError, DataError, FormatError
+from hace.formats import score_files
 from hace.formats.label_files import read_list, read_values
 from hace.formats.score_files import open_scores
 from hace.hierarchy import Hierarchy
@@ -33,6 +34,31 @@ def test_arrays_of_other_machines(dtype: str, tmp_path: Path) -> None:
     assert np.allclose(scores(tmp_path / "z.npy"), Z, atol=1e-3)
     np.savez(tmp_path / "z.npz", logits=Z.astype(dtype))
     assert np.allclose(scores(tmp_path / "z.npz", key="logits"), Z, atol=1e-3)
+
+
+def test_chunks_of_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing to a chunk, as torch may, leaves the file alone; rows stored column by column come out the same."""
+    monkeypatch.setattr(score_files, "CHUNK", 6)
+    z = np.arange(15.0, dtype=np.float32).reshape(5, 3)
+    for stored in (z, np.asfortranarray(z)):
+        np.save(tmp_path / "z.npy", stored)
+        for _ in range(2):
+            parts = list(open_scores(tmp_path / "z.npy", H).chunks())
+            assert [len(part) for part in parts] == [2, 2, 1]
+            assert np.array_equal(np.concatenate(parts), z)
+            for part in parts:
+                part[:] = 0.0
+
+
+def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(score_files, "CHUNK", 6)
+    np.save(tmp_path / "z.npy", np.zeros((5000, 3), dtype=np.float32))
+    chunks = open_scores(tmp_path / "z.npy", H).chunks()
+    next(chunks)
+    np.save(tmp_path / "shorter.npy", np.zeros((1, 3), dtype=np.float32))
+    (tmp_path / "z.npy").write_bytes((tmp_path / "shorter.npy").read_bytes())
+    with pytest.raises(FormatError, match=r"z\.npy: must stay as it is while it is read"):
+        list(chunks)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

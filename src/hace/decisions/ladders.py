@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from hace.decisions.decisions import Decisions
-from hace.decisions.scores import leaf_log_probs, rank_leaves
+from hace.decisions.ranking import rank_leaves
+from hace.decisions.scores import leaf_log_probs
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_counts
 from hace.hierarchy.tensors import layout
+from hace.losses.kernels.answers import walk
 
 
 def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
@@ -31,6 +33,13 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
+    served = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)
+    if served is not None:
+        nodes, masses = served
+        steps = 1 + int(
+            (nodes[:, 1:] != nodes[:, :-1]).any(dim=0).sum()
+        )  # until the last walker is at a leaf
+        return nodes[:, :steps], masses[:, :steps]
     count = place.children[1]
     at = torch.full((len(log_q),), place.walk_start, device=log_q.device)
     mass = log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))

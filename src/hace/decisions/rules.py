@@ -27,12 +27,14 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.expected import best_expected
 from hace.decisions.ladders import climb, deepest_above
 from hace.decisions.literature import hedge, most_probable_informative, plurality
-from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, rank_leaves, row_blocks
+from hace.decisions.ranking import rank_leaves
+from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, row_blocks
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
+from hace.losses.kernels.answers import best_of_levels
 
 Mass = Literal["all", "leaves"]
 
@@ -77,9 +79,13 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
-    level_numbers(hierarchy)
+    levels = level_numbers(hierarchy)
+    masses = node_masses(log_q, hierarchy, mass)
+    served = best_of_levels(masses, layout(hierarchy, log_q.device).short_depths, len(levels))
+    if served is not None:
+        return Decisions(hierarchy, served[0], served[1].exp())
     order, sizes = _by_level(hierarchy, log_q.device)
-    parts = node_masses(log_q, hierarchy, mass).index_select(1, order).split(sizes, dim=1)
+    parts = masses.index_select(1, order).split(sizes, dim=1)
     nodes = order.split(sizes)
     above, found = None, []  # the best leaf so far, and the best node of each level
     for i in range(0, len(sizes), 2):

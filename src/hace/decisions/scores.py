@@ -16,7 +16,6 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.hierarchy.tensors import layout
 from hace.losses.head import node_log_probs
-from hace.losses.kernels.answers import best_columns
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
@@ -43,19 +42,30 @@ def as_scores(
     Raises:
         DataError: the shape does not fit, or scores hold NaN, +inf, rows without mass or probabilities that do not sum to 1.
     """
+    return check_scores(score_tensor(scores, hierarchy, kind, outputs), kind, first_row)
+
+
+def score_tensor(scores: Any, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """The first half of :func:`as_scores`: floating-point numbers whose columns fit, of any value."""
     if kind not in SCORE_KINDS:
         raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r}.")
     z = as_tensor(scores, "scores")
     score_columns(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
     if not z.is_floating_point():
         raise DataError(f"scores must be floating-point numbers. Got {z.dtype}.")
+    return z
+
+
+def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = None) -> Tensor:
+    """The second half of :func:`as_scores`: their values. ``top``: (B,) the rows' greatest or NaN, where known."""
     half = z.dtype in (torch.float16, torch.bfloat16)
     z = z.float() if half else z
 
     def refuse(bad: Tensor, rule: str, remedy: str) -> None:
         _refuse_rows(bad, rule, remedy, first_row)
 
-    top = z.amax(dim=1, keepdim=True)  # one pass finds NaN, which it keeps, +inf and rows of -inf
+    # One pass finds NaN, which it keeps, +inf and rows of -inf.
+    top = z.amax(dim=1, keepdim=True) if top is None else top[:, None]
     refuse(top.isnan(), "must not hold NaN", "Check the model that made them.")
     if kind != "probs":
         refuse(top == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
@@ -139,28 +149,6 @@ def leaf_scores(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Ten
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
     return leaf_scores(log_q, hierarchy, "node_log_probs", "nodes").log_softmax(dim=1)
-
-
-def rank_leaves(log_p: Tensor, k: int) -> Tensor:
-    """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
-    n = log_p.shape[1]
-    if not 1 <= k <= n:
-        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
-    served = best_columns(log_p, k)
-    if served is not None:
-        return served
-    values, labels = log_p.topk(min(k + 1, n), dim=1)
-    split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
-    values, labels = values[:, :k], labels[:, :k]
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
-    if len(tied):  # topk leaves the order of equal scores open: sort by label, then stably by score
-        named, order = labels[tied].sort(dim=1)
-        best = values[tied].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-        labels[tied] = named.gather(1, best)
-    if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
-        whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
-        labels[split] = whole[:, :k]
-    return labels
 
 
 def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, outputs: str = "auto") -> Tensor:

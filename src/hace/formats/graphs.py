@@ -74,7 +74,7 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
         )
 
     def strings(value: Any, where: str) -> list[str]:
-        if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        if isinstance(value, list) and set(map(type, value)) <= {str}:
             return value
         raise FormatError(f"{source.name}: {where} must be a list of strings, got {quoted(value)}.")
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, native
 from hace.files.parquet import Parquet
-from hace.files.reading import text_lines
+from hace.files.reading import open_regular, text_lines
 from hace.files.tables import is_numeric, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
@@ -118,12 +118,24 @@ def _open_array(path: Path, h: Hierarchy, key: str | None, outputs: str) -> Scor
 
     def chunks() -> Iterator[np.ndarray]:
         step = max(1, CHUNK // max(array.shape[1], 1))
-        for start in range(0, len(array), step):
-            yield native(
-                np.array(array[start : start + step])
-            )  # a copy: of a mapped file, only this much is in memory
+        with open_regular(path) as file:
+            for start in range(0, len(array), step):
+                yield native(_own_rows(array, path, file, slice(start, min(start + step, len(array)))))
 
     return ScoreFile(path, len(array), over, chunks)
+
+
+def _own_rows(array: np.ndarray, path: Path, file: BinaryIO, rows: slice) -> np.ndarray:
+    """Rows that torch takes without a copy, since they may be written to: those of a mapped file are mapped anew, to be read
+    once; others are copied. Either way no more than these rows are in memory.
+    """
+    if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+        return np.array(array[rows])
+    shape, start = (rows.stop - rows.start, array.shape[1]), array.offset + rows.start * array.strides[0]
+    try:
+        return np.memmap(file, array.dtype, "c", start, shape).view(np.ndarray)
+    except ValueError as error:
+        raise FormatError(f"{path}: must stay as it is while it is read. Got a shorter file.") from error
 
 
 def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Width:

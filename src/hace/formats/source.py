@@ -157,7 +157,8 @@ def build(
     """
     problems.raise_broken()
     ids = {*draft.nodes, *(end for edge in draft.edges for end in edge)}
-    for text in (*ids, *draft.names.values()):
+    texts = [*ids, *draft.names.values()]
+    for text in [] if _encodable("".join(texts)) else texts:
         if not _encodable(text):
             problems.broken(None, f"{quoted(text)} holds half a surrogate pair, which is not a character.")
     problems.raise_broken()

@@ -55,7 +55,7 @@ def as_ids(values: Iterable[object], where: str) -> list[str]:
     """The ids in a list of nodes."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise HierarchyError(f"{where} must be a list of ids. Got {values!r}.")
-    return [as_id(value, where) for value in values]
+    return [value if type(value) is str and value else as_id(value, where) for value in values]
 
 
 def natural_key(text: str) -> tuple[tuple[object, ...], str]:

@@ -81,7 +81,8 @@ def index_edges(
     pairs: Any = edges if frame is None else _named_pairs(*frame)
     flat: list[int] = []
     for edge in pairs:
-        if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
+        pair = type(edge) is tuple or (hasattr(edge, "__len__") and not isinstance(edge, str))
+        if not pair or len(edge) != 2:
             raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
         for end in edge:
             key = end if type(end) is str and end else as_id(end, "edges")

@@ -11,7 +11,7 @@ import numpy as np
 
 from hace.errors import HierarchyError, listed
 from hace.hierarchy import transforms as _transforms
-from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
+from hace.hierarchy.assembly import IntArray, as_ids, assemble
 from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
 from hace.hierarchy.graphs import Direction, graph_parts, to_graph
 from hace.hierarchy.objects import Converted
@@ -75,7 +75,7 @@ class Hierarchy(Converted):
             raise HierarchyError(
                 f"names must be a mapping from ids to display names. Got {type(names).__name__}."
             )
-        display = {as_id(k, "names"): str(v) for k, v in (names or {}).items()}
+        display = dict(zip(as_ids(names or (), "names"), map(str, (names or {}).values()), strict=True))
         stray = display.keys() - set(ids) if display else set()
         if stray:
             problems.append(

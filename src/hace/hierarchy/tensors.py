@@ -42,6 +42,11 @@ class Layout:
         return self._tensor(np.append(self.hierarchy.depths, 0))
 
     @cached_property
+    def short_depths(self) -> Tensor:
+        """(N,) depth of each node in int32, as the compiled kernel takes it."""
+        return torch.from_numpy(self.hierarchy.depths.astype(np.int32)).to(self.device)
+
+    @cached_property
     def children(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of children (start (N + 1,), count (N + 1,), child (E + tops,)); the last row holds the tops."""
         h = self.hierarchy

@@ -21,6 +21,7 @@ from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
 from hace.losses.checks import check_choice, check_number, is_number
+from hace.losses.kernels.answers import spread
 from hace.losses.kernels.tree_loss import kernel_log_probs
 from hace.losses.path_sums import PathSums
 from hace.losses.table_module import TableModule
@@ -121,6 +122,9 @@ class Head(TableModule):
         """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
         if self.outputs == "nodes":
             return x
+        served = spread(x, self.leaf_nodes, self.hierarchy.num_nodes) if fill == -torch.inf else None
+        if served is not None:
+            return served
         full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
         return full.scatter(
             1, self.leaf_nodes.expand(x.shape[0], -1), x

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from hace.decisions.rules import RULES, check_rule
-from hace.decisions.scores import as_nodes, as_scores, restricted, row_blocks, subset_mask
+from hace.decisions.scores import as_nodes, check_scores, restricted, row_blocks, score_tensor, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
 from hace.losses.checks import check_choice
+from hace.losses.kernels.answers import best_columns
 from hace.metrics import measures
 from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
@@ -87,17 +88,29 @@ class Evaluator:
                 f"scores and target must have one row per sample. Got {len(scores)} and {len(target)} rows."
             )
         h = self.hierarchy
-        z = as_scores(scores, h, kind=self.kind, outputs=self.outputs, first_row=self._seen)
+        z = score_tensor(scores, h, self.kind, self.outputs)
+        labels, top = self._ranked(z)
+        z = check_scores(z, self.kind, self._seen, top)
         truth = as_nodes(target, h, "target", of=self.labels)
         self._seen += len(truth)
-        for rows in row_blocks(len(truth), h.num_nodes):
-            self._parts.append(self._statistics(z[rows], truth[rows]))
+        width = max(RANKS) if labels is not None and self.metrics == LEAVES else h.num_nodes
+        for rows in row_blocks(len(truth), width):
+            known = None if labels is None else labels[rows]
+            self._parts.append(self._statistics(z[rows], truth[rows], known))
 
-    def _statistics(self, scores: Tensor, truth: Tensor) -> SampleStatistics:
+    def _ranked(self, z: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """(B, k) the best leaves and (B,) the greatest scores, in one pass where nothing is to be done to the scores first."""
+        h = self.hierarchy
+        as_they_are = self.kind in ("logits", "log_probs") and self._keep is None
+        if not as_they_are or score_columns(tuple(z.shape), h, self.outputs) != "leaves":
+            return None, None
+        return best_columns(z, min(max(RANKS), h.num_leaves)) or (None, None)
+
+    def _statistics(self, scores: Tensor, truth: Tensor, labels: Tensor | None = None) -> SampleStatistics:
         h = self.hierarchy
         kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
         z = restricted(scores, h, kind, self.outputs, self._keep)
-        batch = MetricBatch(h, truth.numpy(), scores=z, kind=kind, outputs=self.outputs)
+        batch = MetricBatch(h, truth.numpy(), scores=z, kind=kind, outputs=self.outputs, labels=labels)
         batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []

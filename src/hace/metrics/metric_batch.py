@@ -12,11 +12,14 @@ from torch import Tensor
 
 from hace.decisions import Decisions
 from hace.decisions import scores as _scores
+from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import derived, level_choices
+from hace.hierarchy.tensors import layout
+from hace.losses.kernels.answers import level_squares
 from hace.metrics.relations import Relations, relations
 
 
@@ -52,6 +55,7 @@ class MetricBatch:
         outputs: what their columns are.
         answers: (B,) or (B, k) node indices, if it gave answers; -1 means no answer.
         confidence: the probability of each answer.
+        labels: (B, k) the best leaves, best first, if they are known already.
     """
 
     def __init__(
@@ -64,13 +68,14 @@ class MetricBatch:
         outputs: str = "auto",
         answers: IntArray | None = None,
         confidence: np.ndarray | None = None,
+        labels: Tensor | None = None,
     ) -> None:
         self.hierarchy = hierarchy
         self.truth = truth
         self._scores, self._kind, self._outputs = scores, kind, outputs
         self._answers = answers
         self._confidence = confidence
-        self._ranking: IntArray | None = None
+        self._ranking: IntArray | None = None if labels is None else hierarchy.leaf_nodes[labels.numpy()]
         self._distances: dict[str, IntArray] = {}
         self._ranked_distances: dict[str, IntArray] = {}
 
@@ -104,7 +109,7 @@ class MetricBatch:
     def ranking(self, k: int) -> IntArray:
         """(B, k) the best leaves, as node indices."""
         if self._ranking is None or self._ranking.shape[1] < k:
-            self._ranking = self.hierarchy.leaf_nodes[_scores.rank_leaves(self.leaf_scores, k).cpu().numpy()]
+            self._ranking = self.hierarchy.leaf_nodes[rank_leaves(self.leaf_scores, k).cpu().numpy()]
         return self._ranking[:, :k]
 
     @property
@@ -165,8 +170,10 @@ class MetricBatch:
         nodes = self.carried(self.truth)
         known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
         right = log_q.gather(1, torch.from_numpy(nodes)).double().numpy()
-        squares = (2 * log_q).exp_() @ _at_levels(h).to(log_q.dtype)
-        return known, right, squares.double().numpy()
+        squares = level_squares(log_q, layout(h).short_depths, len(levels))
+        if squares is None:
+            squares = ((2 * log_q).exp_() @ _at_levels(h).to(log_q.dtype)).double()
+        return known, right, squares.numpy()
 
     def carried(self, nodes: IntArray) -> IntArray:
         """(B, H) nodes carried to every level 1 to the deepest."""

@@ -5,7 +5,8 @@
 
    Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
    targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs, `answers.h` the best
-   answers of decisions.
+   answers of decisions, `ranks.h` the best columns, `levels.h` the best of each level, `walks.h` the way down; how Python
+   calls the last four is in `answer_calls.h`.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
@@ -36,6 +37,8 @@
 #include "dag.h"
 #include "answers.h"
 #include "ranks.h"
+#include "levels.h"
+#include "walks.h"
 
 /* ------------------------------------------------------------------------------------------ threads and Python */
 
@@ -92,7 +95,8 @@ static void run_in_threads(Queue *q, int64_t threads) {
 /* Runs a job on up to `threads` threads, in more parts than threads: a thread that starts late or has less of a core takes
    fewer. Returns 0 when memory ran out. */
 static int run(const Job *job, Work work, int64_t threads) {
-    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows;
+    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows ||
+                        work == level_rows;
     Queue q = {.job = job, .work = work, .unit = grouped ? GROUP : 1};
     q.units = (job->rows + q.unit - 1) / q.unit;
     const int64_t most = job->rows * job->cols / MIN_WORK + 1;
@@ -244,30 +248,6 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
     return finish(&job, dense_rows, threads);
 }
 
-static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!arguments("best_answers", count, 17)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .level = POINTER(const int32_t *, 3), .gain = POINTER(const double *, 4), .scale = POINTER(const double *, 5),
-               .inside = POINTER(const double *, 6), .constant = POINTER(const double *, 7),
-               .sample = POINTER(const double *, 8), .order = POINTER(const int64_t *, 9),
-               .begin = PyFloat_AsDouble(args[10]), .factor = PyFloat_AsDouble(args[11]), .tie = PyFloat_AsDouble(args[12]),
-               .answer = POINTER(int64_t *, 13), .answer_mass = POINTER(double *, 14), .worth = POINTER(double *, 15)};
-    int64_t threads = NUMBER(16);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, answer_rows, threads);
-}
-
-static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!arguments("best_columns", count, 6)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .best = NUMBER(3),
-               .answer = POINTER(int64_t *, 4)};
-    int64_t threads = NUMBER(5);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, rank_rows, threads);
-}
-
 static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     if (!arguments("path_sums", count, 10)) return NULL;
@@ -280,6 +260,8 @@ static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t cou
     job.cols = job.nodes;
     return finish(&job, up ? up_rows : down_rows, threads);
 }
+
+#include "answer_calls.h"
 
 /* A copy of memory: labels, which the caller may write over before a second backward pass. */
 static PyObject *copied(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -322,7 +304,13 @@ static PyMethodDef methods[] = {
     {"best_answers", (PyCFunction)(void (*)(void))best_answers, METH_FASTCALL,
      "The answers of greatest expected worth on a tree."},
     {"best_columns", (PyCFunction)(void (*)(void))best_columns, METH_FASTCALL,
-     "The best columns of each row, best first, equal ones in their order."},
+     "The best columns of each row, best first, equal ones in their order, and each row's largest score."},
+    {"level_masses", (PyCFunction)(void (*)(void))level_masses, METH_FASTCALL,
+     "Of every level the node of greatest mass, that mass, and the sum of squares."},
+    {"walk_down", (PyCFunction)(void (*)(void))walk_down, METH_FASTCALL,
+     "From the top always to the child of greatest mass: nodes and masses."},
+    {"spread", (PyCFunction)(void (*)(void))spread, METH_FASTCALL,
+     "Scores of the leaves at their nodes, -inf at inner ones."},
     {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
      "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
     {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},
@@ -335,6 +323,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 6); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 7); /* bump when functions or their arguments change */
     return made;
 }

@@ -12,7 +12,8 @@ typedef int64_t vlong __attribute__((vector_size(LANES * 4)));
 typedef struct {
     vwide worth, mass, node; /* the best answer so far */
     vwide least;             /* what counts as equal to the best, in the second pass */
-    vlong near;              /* whether two came close */
+    vwide slack;             /* how close others must come to count as equal to one of size 0: twice that, to be safe */
+    vlong near;              /* whether one came so close to the best so far */
 } Best; /* of four samples: half a group */
 
 typedef struct {
@@ -122,7 +123,7 @@ INLINE void look_at_all(const Job *job, int64_t inner, const vwide *inverse, int
             } else {
                 const vwide gap = (vwide)((vlong)(worth - b->worth) & size), most = (vwide)((vlong)b->worth & size);
                 const vlong better = worth > b->worth;
-                b->near |= (gap <= 2 * job->tie) | (gap <= 2 * job->tie * most);
+                b->near = (b->near & ~better) | (gap <= b->slack) | (gap <= 2 * job->tie * most);
                 pick(&better, &worth, &b->worth);
                 pick(&better, &mass, &b->mass);
                 pick(&better, &node, &b->node);
@@ -156,6 +157,7 @@ EVERY_CPU static void answer_rows(Share *share) {
             inverse[h] = 1.0 / s.stack[h];
             offset[h] *= inverse[h];
             best[h] = (Best){.worth = (vwide){0} - 1e300}; /* finite: an infinite one is near to everything */
+            for (int r = 0; r < 4; r++) best[h].slack[r] = 2 * job->tie * (1 + fabs(offset[h][r]));
         }
         look_at_all(job, inner, inverse, 0, &s, best);
         for (int r = 0; r < GROUP; r++) {

@@ -1,4 +1,7 @@
-"""The best scores, and the answers of greatest expected worth on a tree, in the compiled kernel, without gradient."""
+"""What evaluation asks of the compiled kernel, without gradient: the best answers, columns, levels and ways down.
+
+A function that may not serve a call returns None: then torch computes the same.
+"""
 
 from __future__ import annotations
 
@@ -60,11 +63,89 @@ def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor,
 _MOST_BEST = 64  # the kernel's MOST_BEST
 
 
-def best_columns(z: Tensor, k: int) -> Tensor | None:
-    """(B, k) columns of the k greatest scores of each row, best first, equal ones in order; None where torch must serve."""
-    if k > _MOST_BEST or kernels.compiling() or not kernels.usable(z):
+def _served(z: Tensor, *others: Tensor) -> bool:
+    """Whether the kernel serves these scores, here and now: not where a gradient is wanted, and not in a compiled graph."""
+    wanted = torch.is_grad_enabled() and z.requires_grad
+    return not wanted and not kernels.compiling() and kernels.usable(z, *others)
+
+
+def best_columns(z: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+    """(B, k) columns of the k greatest scores of each row, best first, equal ones in order, and (B,) the rows' greatest.
+
+    The greatest of a row with NaN is NaN, and its columns mean nothing. None where torch must serve.
+    """
+    if not 1 <= k <= min(_MOST_BEST, z.shape[1]) or kernels.compiling() or not kernels.usable(z):
         return None
     z = z.detach().contiguous()
-    columns = torch.empty(len(z), k, dtype=torch.long)
-    kernels._kernels.best_columns(z.data_ptr(), *z.shape, k, columns.data_ptr(), torch.get_num_threads())
-    return columns
+    columns, top = torch.empty(len(z), k, dtype=torch.long), torch.empty(len(z))
+    kernels._kernels.best_columns(
+        z.data_ptr(), *z.shape, k, columns.data_ptr(), top.data_ptr(), torch.get_num_threads()
+    )
+    return columns, top
+
+
+def best_of_levels(log_q: Tensor, depth: Tensor, levels: int) -> tuple[Tensor, Tensor] | None:
+    """(B, H) the most probable node of the levels 1 to H of a tree, of equal ones the first, and their log q*.
+
+    Args:
+        log_q: (B, N).
+        depth: (N,) in int32; a leaf counts at its depth and at all levels below.
+        levels: H.
+    """
+    if not levels or not _served(log_q, depth):
+        return None
+    nodes = torch.empty(len(log_q), levels, dtype=torch.long)
+    masses = torch.empty(len(log_q), levels)
+    _call_levels(log_q, depth, levels, nodes, masses, None)
+    return nodes, masses
+
+
+def level_squares(log_q: Tensor, depth: Tensor, levels: int) -> Tensor | None:
+    """(B, H) the sum of q*^2 over the nodes of each level, in float64; see :func:`best_of_levels`."""
+    if not levels or not _served(log_q, depth):
+        return None
+    squares = torch.empty(len(log_q), levels, dtype=torch.float64)
+    _call_levels(log_q, depth, levels, None, None, squares)
+    return squares
+
+
+def _call_levels(log_q: Tensor, depth: Tensor, levels: int, *out: Tensor | None) -> None:
+    z = log_q.detach().contiguous()
+    kernels._kernels.level_masses(
+        *(z.data_ptr(), *z.shape, depth.data_ptr(), levels, *map(address, out), torch.get_num_threads())
+    )
+
+
+def walk(
+    log_q: Tensor, children: tuple[Tensor, Tensor, Tensor], begin: int, steps: int
+) -> tuple[Tensor, Tensor] | None:
+    """(B, steps + 1) from ``begin`` always to the child of greatest log q*, of equal ones the first, and these log q*.
+
+    Args:
+        log_q: (B, N).
+        children: of each node, and of -1 in the last place, where its children begin, how many, and all children.
+        begin: a node, or -1 with log q* 0.
+        steps: how many; a leaf repeats.
+    """
+    if not _served(log_q, *children):
+        return None
+    z = log_q.detach().contiguous()
+    nodes = torch.empty(len(z), steps + 1, dtype=torch.long)
+    masses = torch.empty(len(z), steps + 1)
+    kernels._kernels.walk_down(
+        *(z.data_ptr(), *z.shape, *map(address, children), begin, steps + 1),
+        *(nodes.data_ptr(), masses.data_ptr(), torch.get_num_threads()),
+    )
+    return nodes, masses
+
+
+def spread(z: Tensor, nodes: Tensor, count: int) -> Tensor | None:
+    """(B, n) -> (B, count): the scores of each column at its node, -inf at all others."""
+    if not _served(z, nodes):
+        return None
+    z = z.detach().contiguous()
+    out = torch.empty(len(z), count)
+    kernels._kernels.spread(
+        z.data_ptr(), *z.shape, nodes.data_ptr(), out.data_ptr(), count, torch.get_num_threads()
+    )
+    return out

@@ -45,9 +45,10 @@ typedef struct {
     const double *gain, *scale, *inside, *constant, *sample;
     double begin, factor, tie;
     const int64_t *order;
-    int64_t *answer;             /* (rows) by that order; or (rows, best) columns */
+    int64_t *answer;             /* (rows) by that order; or (rows, best) columns or nodes */
     int64_t best;
-    double *answer_mass, *worth; /* (rows) */
+    double *answer_mass, *worth; /* (rows); or (rows, best) sums of squares */
+    float *top;                  /* (rows) the largest score; or (rows, best) masses */
 } Job;
 
 typedef struct {
