@@ -136,6 +136,10 @@ def test_every_way_to_name_images_says_the_same(place: Path, predicted: Callable
         listed = predicted(place / name)
         assert [document["sample"] for document in listed] == [str(file) for file in files]
         assert [document["leaves"] for document in listed] == [document["leaves"] for document in folder]
+    several = predicted("--top-k=5", *(place / "images" / name for name in ("03.png", "more", "01.png")))
+    names = [f"images/{name}.png" for name in ("03", "more/09", "more/10", "more/11", "01")]
+    assert [d["sample"] for d in several] == [str(place / name) for name in names]
+    assert several[1]["answer"]["path"] == folder[9]["answer"]["path"]
     workers = predicted(place / "images", "--workers", "2", "--batch-size", "5")
     assert [d["answer"]["id"] for d in workers] == [d["answer"]["id"] for d in folder]
     assert [d["sample"] for d in workers] == [d["sample"] for d in folder]
@@ -495,6 +499,13 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "empty" / "notes.txt").write_text("")
     assert "holds no image, at any depth" in refused(capsys, run, tmp_path / "empty")
     assert "There is no " in refused(capsys, run, tmp_path / "gone.png")
+    message = refused(capsys, run, place / "probe", str(place / "images"))
+    assert f"INPUT must be images. Got the run {place / 'probe'}: ask one run at a time." in message
+    message = refused(capsys, place / "probe", place / "images", str(place / "F"))
+    assert (
+        f"INPUT must be one path, or several of images. Got the features {place / 'F'} among others."
+        in message
+    )
     lists = {
         "file,label\na.png,1\n": "must have a header with the column 'path'. Its first line has file, label.",
         "pth\na.png\n": "Did you mean 'pth'?",
