@@ -332,7 +332,7 @@ def test_a_share_of_each_class_is_held_out_as_the_test(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", [1, -0.1, "half", 20])
 def test_a_test_share_that_is_none(photos: Path, share: object) -> None:
-    with pytest.raises(ConfigError, match="test must be a share from 0 to less than 1, such as 0.2. Got"):
+    with pytest.raises(ConfigError, match=r"test must be a share from 0 to less than 1, such as 0.2. Got"):
         hace.load_dataset("folders", photos / "train", hierarchy=H, test=share)
 
 
@@ -341,9 +341,7 @@ def test_a_test_share_beside_a_test_split(photos: Path) -> None:
         hace.load_dataset("folders", photos, hierarchy=H, test=0.2)
 
 
-def test_images_without_a_test_split_get_the_remedy(
-    photos: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_images_without_a_test_split_get_the_remedy(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "folders", "--root", str(photos / "train")]) == 0
     assert "no test split: a study needs one. -o test=0.2 holds out a fifth" in capsys.readouterr().out
     data = hace.load_dataset("folders", photos / "train", hierarchy=H)

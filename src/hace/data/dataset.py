@@ -125,7 +125,9 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise ConfigError(f"test must be a share from 0 to less than 1, such as 0.2. Got {share!r}.")
     if "test" in splits:
-        raise ConfigError(f"test={share:g} must come with data without a test split. {name} has one: omit it.")
+        raise ConfigError(
+            f"test={share:g} must come with data without a test split. {name} has one: omit it."
+        )
     kept, held = part_of_each(splits["train"].nodes, share, [_HELD_OUT])
     if not len(held):
         raise DataError(

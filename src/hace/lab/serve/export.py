@@ -168,6 +168,14 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
     return True
 
 
+def check_suffix(path: str | Path, to: str) -> None:
+    """Refuse a name that readers would take for another format."""
+    if Path(path).suffix.lower() != SUFFIX_OF[to]:
+        raise ConfigError(
+            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
+        )
+
+
 def write_export(export: Export, path: str | Path, to: str) -> float | None:
     """Write a file, whole or not at all, and compare what it computes with the model.
 
@@ -185,10 +193,7 @@ def write_export(export: Export, path: str | Path, to: str) -> float | None:
     """
     if to not in SUFFIX_OF:
         raise ConfigError(f"to must be one of {', '.join(SUFFIX_OF)}. Got {to!r}.")
-    if Path(path).suffix.lower() != SUFFIX_OF[to]:
-        raise ConfigError(
-            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
-        )
+    check_suffix(path, to)
     with atomic_path(path) as temporary:
         {"onnx": _write_onnx, "torch": _write_torch, "safetensors": _write_safetensors}[to](export, temporary)
         difference = None if to == "safetensors" else _difference(export, temporary, to)
