@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import shutil
@@ -304,23 +305,48 @@ def test_a_table_on_a_terminal(
     screen = Terminal()
     monkeypatch.setattr("sys.stdout", screen)
     assert cli.main(["predict", str(place / "train"), str(place / "images"), "--threshold", "0.6"]) == 0
-    lines = screen.getvalue().splitlines()
+    header, *lines = screen.getvalue().splitlines()
+    assert header.split() == ["sample", "answer", "prob.", "best", "classes"]
     assert len(lines) == 12
     assert all(line[:40].rstrip().endswith(".png") for line in lines)
+
+
+def test_no_answer_has_no_probability(
+    strange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 6), np.float32))
+    words = ["--threshold", "0.99", "--top-k", "1", "--format", "table"]
+    assert cli.main(["predict", str(strange / "probe"), str(tmp_path / "x.npy"), *words]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line[42:78].strip() == "no answer"
+
+
+def test_a_folder_that_cannot_be_written_to(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(prefix: str, dir: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(dir / prefix))
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", read_only)
+    message = refused(capsys, place / "train", place / "images", "--out", tmp_path / "a.csv")
+    assert f"Cannot write to {tmp_path / 'a.csv'}: Read-only file system. Make it writable and run" in message
+    words = ["export", str(place / "train"), "--to", "safetensors", "--out", str(tmp_path / "a.safetensors")]
+    assert cli.main(words) == 2
+    assert f"Cannot write to {tmp_path / 'a.safetensors'}: Read-only file system." in capsys.readouterr().err
 
 
 def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [place / "train", place / "images", "--out", tmp_path / "a.jsonl", "--level", "9"]
     assert "level must be an integer" in refused(capsys, *words)
     assert list(tmp_path.iterdir()) == []
-    for name, first in (("a.jsonl", "{"), ("a.txt", str(place)[:1]), ("a.csv", "sample,")):
+    for name, first in (("a.jsonl", "{"), ("a.txt", "sample "), ("a.csv", "sample,")):
         assert (
             cli.main(["predict", *map(str, (place / "train", place / "images", "--out", tmp_path / name))])
             == 0
         )
         text = (tmp_path / name).read_text(encoding="utf-8")
-        assert text.lstrip("…").startswith(first) or name == "a.txt"
-        assert len(text.splitlines()) == 12 + (name == "a.csv")
+        assert text.startswith(first)
+        assert len(text.splitlines()) == 12 + (name != "a.jsonl")
     assert "--format must be given" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
     missing = tmp_path / "no" / "a.csv"
     assert "does not exist" in refused(capsys, place / "train", place / "images", "--out", missing)

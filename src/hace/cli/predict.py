@@ -20,7 +20,7 @@ from hace.cli.options_answers import (
 )
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
-from hace.files.writing import atomic_path
+from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
@@ -105,8 +105,9 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         stream = sys.stdout
         if args.out is not None:  # before any work is done: it may not be possible
-            path = stack.enter_context(atomic_path(args.out))
-            stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+            with writing(Path(args.out)):
+                path = stack.enter_context(atomic_path(args.out))
+                stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
         asked = question(args, predictor.hierarchy)
         promise = predictor.promise(asked)
