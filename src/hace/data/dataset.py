@@ -23,8 +23,8 @@ SPLIT_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _NO_TEST = (
-    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. Of images, -o test=0.2 "
-    "(test=0.2) holds out a fifth of each class, in `hace features` and wherever else images are read."
+    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. Of images, "
+    "`hace features -o test=0.2` (load_dataset(..., test=0.2)) holds out a fifth of each class."
 )
 _HELD_OUT = 0x7E57
 
