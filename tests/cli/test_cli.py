@@ -396,3 +396,11 @@ def test_a_full_disk_leaves_the_old_file(
     assert len(message.splitlines()) == 1
     assert out.read_text() == "precious"
     assert sorted(path.name for path in edges.parent.iterdir()) == sorted(["edges.csv", out.name])
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["evalute"])
+    assert exit.value.code == 2
+    assert "invalid choice: 'evalute'" in (said := capsys.readouterr().err)
+    assert said.rstrip().endswith(". Did you mean 'evaluate'?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import shutil
@@ -136,6 +137,10 @@ def test_every_way_to_name_images_says_the_same(place: Path, predicted: Callable
         listed = predicted(place / name)
         assert [document["sample"] for document in listed] == [str(file) for file in files]
         assert [document["leaves"] for document in listed] == [document["leaves"] for document in folder]
+    several = predicted("--top-k=5", *(place / "images" / name for name in ("03.png", "more", "01.png")))
+    names = [f"images/{name}.png" for name in ("03", "more/09", "more/10", "more/11", "01")]
+    assert [d["sample"] for d in several] == [str(place / name) for name in names]
+    assert several[1]["answer"]["path"] == folder[9]["answer"]["path"]
     workers = predicted(place / "images", "--workers", "2", "--batch-size", "5")
     assert [d["answer"]["id"] for d in workers] == [d["answer"]["id"] for d in folder]
     assert [d["sample"] for d in workers] == [d["sample"] for d in folder]
@@ -300,23 +305,48 @@ def test_a_table_on_a_terminal(
     screen = Terminal()
     monkeypatch.setattr("sys.stdout", screen)
     assert cli.main(["predict", str(place / "train"), str(place / "images"), "--threshold", "0.6"]) == 0
-    lines = screen.getvalue().splitlines()
+    header, *lines = screen.getvalue().splitlines()
+    assert header.split() == ["sample", "answer", "prob.", "best", "classes"]
     assert len(lines) == 12
     assert all(line[:40].rstrip().endswith(".png") for line in lines)
+
+
+def test_no_answer_has_no_probability(
+    strange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 6), np.float32))
+    words = ["--threshold", "0.99", "--top-k", "1", "--format", "table"]
+    assert cli.main(["predict", str(strange / "probe"), str(tmp_path / "x.npy"), *words]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line[42:78].strip() == "no answer"
+
+
+def test_a_folder_that_cannot_be_written_to(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(prefix: str, dir: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(dir / prefix))
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", read_only)
+    message = refused(capsys, place / "train", place / "images", "--out", tmp_path / "a.csv")
+    assert f"Cannot write to {tmp_path / 'a.csv'}: Read-only file system. Make it writable and run" in message
+    words = ["export", str(place / "train"), "--to", "safetensors", "--out", str(tmp_path / "a.safetensors")]
+    assert cli.main(words) == 2
+    assert f"Cannot write to {tmp_path / 'a.safetensors'}: Read-only file system." in capsys.readouterr().err
 
 
 def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [place / "train", place / "images", "--out", tmp_path / "a.jsonl", "--level", "9"]
     assert "level must be an integer" in refused(capsys, *words)
     assert list(tmp_path.iterdir()) == []
-    for name, first in (("a.jsonl", "{"), ("a.txt", str(place)[:1]), ("a.csv", "sample,")):
+    for name, first in (("a.jsonl", "{"), ("a.txt", "sample "), ("a.csv", "sample,")):
         assert (
             cli.main(["predict", *map(str, (place / "train", place / "images", "--out", tmp_path / name))])
             == 0
         )
         text = (tmp_path / name).read_text(encoding="utf-8")
-        assert text.lstrip("…").startswith(first) or name == "a.txt"
-        assert len(text.splitlines()) == 12 + (name == "a.csv")
+        assert text.startswith(first)
+        assert len(text.splitlines()) == 12 + (name != "a.jsonl")
     assert "--format must be given" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
     missing = tmp_path / "no" / "a.csv"
     assert "does not exist" in refused(capsys, place / "train", place / "images", "--out", missing)
@@ -495,6 +525,13 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "empty" / "notes.txt").write_text("")
     assert "holds no image, at any depth" in refused(capsys, run, tmp_path / "empty")
     assert "There is no " in refused(capsys, run, tmp_path / "gone.png")
+    message = refused(capsys, run, place / "probe", str(place / "images"))
+    assert f"INPUT must be images. Got the run {place / 'probe'}: ask one run at a time." in message
+    message = refused(capsys, place / "probe", place / "images", str(place / "F"))
+    assert (
+        f"INPUT must be one path, or several of images. Got the features {place / 'F'} among others."
+        in message
+    )
     lists = {
         "file,label\na.png,1\n": "must have a header with the column 'path'. Its first line has file, label.",
         "pth\na.png\n": "Did you mean 'pth'?",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import hace
+from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from tests.data_layouts import write_image
 
@@ -310,3 +311,39 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "is_file", refuse)
     with pytest.raises(DataError, match=r"variants.txt: cannot be read: Permission denied"):
         hace.load_dataset("aircraft", tmp_path)
+
+
+def test_a_share_of_each_class_is_held_out_as_the_test(tmp_path: Path) -> None:
+    lines = ["path,label"]
+    for label, count in (("husky", 10), ("beagle", 5), ("cat", 1)):
+        for i in range(count):
+            write_image(tmp_path / "photos" / label / f"{i}.png", colour=(i, 0, 0))
+            lines.append(f"photos/{label}/{i}.png,{label}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    for kind, root in (("folders", tmp_path / "photos"), ("manifest", tmp_path / "list.csv")):
+        data = hace.load_dataset(kind, root, hierarchy=H, test=0.2)
+        assert sorted(ids(data["test"])) == ["beagle", "husky", "husky"]
+        assert len(data["train"]) == 13
+        assert not set(data["train"].names) & set(data["test"].names)
+        assert data.fingerprint == hace.load_dataset(kind, root, hierarchy=H, test=0.2).fingerprint
+        with pytest.raises(DataError, match=r"test=0.01 holds out no sample: every class has too few"):
+            hace.load_dataset(kind, root, hierarchy=H, test=0.01)
+
+
+@pytest.mark.parametrize("share", [1, -0.1, "half", 20])
+def test_a_test_share_that_is_none(photos: Path, share: object) -> None:
+    with pytest.raises(ConfigError, match=r"test must be a share from 0 to less than 1, such as 0.2. Got"):
+        hace.load_dataset("folders", photos / "train", hierarchy=H, test=share)
+
+
+def test_a_test_share_beside_a_test_split(photos: Path) -> None:
+    with pytest.raises(ConfigError, match=r"test=0.2 must come with data without a test split. .* has one"):
+        hace.load_dataset("folders", photos, hierarchy=H, test=0.2)
+
+
+def test_images_without_a_test_split_get_the_remedy(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "folders", "--root", str(photos / "train")]) == 0
+    assert "no test split: a study needs one. -o test=0.2 holds out a fifth" in capsys.readouterr().out
+    data = hace.load_dataset("folders", photos / "train", hierarchy=H)
+    with pytest.raises(ConfigError, match=r"train has no split 'test'. It has train. Give .* -o test=0.2"):
+        data["test"]

@@ -118,6 +118,9 @@ def test_targets_of_the_wrong_shape() -> None:
         message = "target must have the shape of input without its class dimension, (2,). Got (3,)."
         with pytest.raises(DataError, match=says(message)):
             loss(z, torch.zeros(3, dtype=torch.long))
+        message = "Got (2, 4). Soft targets must be floating-point (use target.float())."
+        with pytest.raises(DataError, match=says(message)):
+            loss(z, torch.zeros(2, 4, dtype=torch.long))
         with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got (2, 3).")):
             loss(z, torch.zeros(2, 3))
         with pytest.raises(DataError, match=says("(2, 4). Got (2,). Integer labels must have an integer")):

@@ -23,6 +23,7 @@ examples:
   hace data aircraft --root data --check                    open every image, look for images in two splits
   hace data nabirds --root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
   hace data folders --root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
+  hace data folders --root photos -o test=0.2               husky/1.jpg, ...: a fifth of each class is the test
   hace data manifest --root list.csv --hierarchy tree.csv   columns path, label, split
   hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
 """
@@ -73,6 +74,10 @@ def run(args: argparse.Namespace) -> None:
         **numbers(reader_options(args.option)),
     )
     print(table_text(data, args.name))
+    if "test" not in data.splits and "test" in DATASETS[args.name].options:
+        print(
+            "no test split: a study needs one. -o test=0.2 holds out a fifth of each class; say the same to `hace features`"
+        )
     if args.check:
         print(f"\n{check(data, DATASETS[args.name].official)}")
 

@@ -195,7 +195,7 @@ def build_parser(only: str | None = None) -> Parser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.commands = {}
+    parser.commands, parser.names = {}, tuple(command.name for command in COMMANDS)
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:

@@ -45,9 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export."""
-    from hace.lab.serve.export import SUFFIX_OF, prepare, write_export
+    from hace.lab.serve.export import SUFFIX_OF, check_suffix, prepare, write_export
     from hace.lab.serve.hub_folder import write_hub_folder
 
+    if args.out is not None and args.to in SUFFIX_OF:
+        check_suffix(args.out, args.to)  # before the run and its model are read
     export = prepare(args.run_folder, checkpoint=args.checkpoint)
     if args.to == "huggingface":
         out = Path(args.out or Path(args.run_folder) / "huggingface")

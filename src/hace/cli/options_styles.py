@@ -40,10 +40,12 @@ class Parser(argparse.ArgumentParser):
     """A parser whose complaint about an unknown option names the nearest one and both styles.
 
     Attributes:
-        commands: The parsers of subcommands, by name.
+        commands: The parsers of the subcommands in use, by name.
+        names: The names of all subcommands.
     """
 
     commands: dict[str, argparse.ArgumentParser]
+    names: tuple[str, ...] = ()
 
     def error(self, message: str) -> None:  # type: ignore[override]
         """Print the usage and the message, and exit with 2.
@@ -57,6 +59,9 @@ class Parser(argparse.ArgumentParser):
             name = found[1].split("=")[0]
             likely = nearest(f"--{name.lstrip('-').replace('_', '-')}", options)
             message += f".{likely} Options are written as --name value or name=value; --help lists them"
+        wrong = re.match(r"argument COMMAND: invalid choice: '(.*?)'", message)
+        if wrong:
+            message += f".{nearest(wrong[1], self.names) or ' hace --help describes them.'}"
         super().error(message)
 
 

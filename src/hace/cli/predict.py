@@ -20,7 +20,7 @@ from hace.cli.options_answers import (
 )
 from hace.cli.predict_output import SUFFIXES, WRITERS, Output
 from hace.errors import ConfigError, DataError
-from hace.files.writing import atomic_path
+from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
@@ -35,6 +35,7 @@ batches, so a folder may hold any number of them.
 EXAMPLES = """\
 examples:
   hace predict runs/4cd033b43672ca23 photo.jpg
+  hace predict model.onnx *.jpg                                what hace export wrote
   hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
   hace predict runs/4cd033b43672ca23 photos --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
   hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --format jsonl
@@ -42,9 +43,9 @@ examples:
   hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
   hace predict runs/4cd033b43672ca23 features.npz
 
-INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list with a column path (relative to the list). A run of
-`hace train` sees images by itself; a run of `hace probe` sees them through the frozen model that `hace features` recorded,
-and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
+INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list with a column path (relative to the list); give as
+many as you like. A run of `hace train` sees images by itself; a run of `hace probe` sees them through the frozen model that
+`hace features` recorded, and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
 With --accuracy it is at the rank that keeps a promise: of new samples, at most 1 - A get a false answer (--of samples), or of
@@ -58,8 +59,12 @@ An image that cannot be read gets a row with the reason as its error, all others
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("run_folder", metavar="RUN", help="a finished run of `hace probe` or `hace train`")
-    add("input", metavar="INPUT", help="an image, a folder, a list, or features")
+    add(
+        "run_folder",
+        metavar="RUN",
+        help="a finished run of `hace probe` or `hace train`, or what `hace export` wrote",
+    )
+    add("input", metavar="INPUT", nargs="+", help="images, folders or lists of them; or features")
     add("--top-k", metavar="K", type=int, default=5, help="how many classes to give (default: 5)")
     add(
         "--threshold",
@@ -88,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
     from hace.lab.runs.progress import progress
-    from hace.lab.serve.inputs import ImageList, read_inputs
+    from hace.lab.serve.inputs import ImageList, read_several
     from hace.lab.serve.predictor import Predictor, broken_message
 
     form = form_of(args)
@@ -100,8 +105,9 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         stream = sys.stdout
         if args.out is not None:  # before any work is done: it may not be possible
-            path = stack.enter_context(atomic_path(args.out))
-            stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
+            with writing(Path(args.out)):
+                path = stack.enter_context(atomic_path(args.out))
+                stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
         asked = question(args, predictor.hierarchy)
         promise = predictor.promise(asked)
@@ -109,9 +115,9 @@ def run(args: argparse.Namespace) -> None:
             print(
                 promise_text(promise), file=sys.stdout if form == "table" and args.out is None else sys.stderr
             )
-        inputs = read_inputs(args.input)
+        inputs = read_several(args.input)
         if not len(inputs):
-            raise DataError(f"{args.input} holds no sample.")
+            raise DataError(f"{' '.join(args.input)} holds no sample.")
         batch_size = args.batch_size
         if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
             batch_size = batch_size or predictor.vision.batch_size

@@ -38,14 +38,17 @@ def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[s
 
 
 def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
-    """One line per sample: name, answer with its probability, and the best classes."""
+    """One line per sample: name, answer with its probability, and the best classes; the first batch brings the header."""
+    if first:
+        yield f"{'sample':{SAMPLE_WIDTH}}  {'answer':{ANSWER_WIDTH}} prob.  best classes\n"
     for document in batch.documents():
         sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
         if "error" not in document:
             answer = document["answer"]
             said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
             best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
-            yield f"{sample}  {said} {answer['probability']:5.3f}  {best}\n"
+            sure = f"{answer['probability']:5.3f}" if answer["id"] is not None else " " * 5
+            yield f"{sample}  {said} {sure}  {best}\n"
         elif not skip_broken:
             yield f"{sample}  {printable(document['error'])}\n"
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from hace.data.parts import part_of_each
 from hace.data.samples import Samples, Split
 from hace.errors import ConfigError, DataError, listed, nearest
 from hace.files.reading import read_bytes
@@ -21,6 +22,11 @@ SPLIT_NAMES = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_NO_TEST = (
+    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. Of images, "
+    "`hace features -o test=0.2` (load_dataset(..., test=0.2)) holds out a fifth of each class."
+)
+_HELD_OUT = 0x7E57
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,7 @@ class Dataset(Generic[_S]):
             known = ", ".join(self.splits)
             raise ConfigError(
                 f"{self.name} has no split {split!r}. It has {known}.{nearest(split, self.splits)}"
+                f"{_NO_TEST if split == 'test' else ''}"
             )
         return self.splits[split]
 
@@ -99,6 +106,34 @@ def split_name(name: str) -> str:
 def ordered_splits(names: Iterable[str]) -> list[str]:
     """The names of splits, each once, "train" first."""
     return sorted(set(names), key=lambda name: (name != "train", name))
+
+
+def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[str, Samples]:
+    """The splits with a share of each label's training samples as "test"; the same samples every time.
+
+    Args:
+        splits: By name, without "test".
+        share: To hold out, of each label, rounded, but never its last sample; 0 holds out nothing.
+        name: What messages call the data set.
+
+    Raises:
+        ConfigError: The share is not one, or there is a test split already.
+        DataError: Every label has too few samples.
+    """
+    if not share:
+        return dict(splits)
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise ConfigError(f"test must be a share from 0 to less than 1, such as 0.2. Got {share!r}.")
+    if "test" in splits:
+        raise ConfigError(
+            f"test={share:g} must come with data without a test split. {name} has one: omit it."
+        )
+    kept, held = part_of_each(splits["train"].nodes, share, [_HELD_OUT])
+    if not len(held):
+        raise DataError(
+            f"{name}: test={share:g} holds out no sample: every class has too few. Give a larger share."
+        )
+    return {**splits, "train": splits["train"].select(kept), "test": splits["train"].select(held)}
 
 
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name
+from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name, with_test
 from hace.data.listings import HierarchyLike, chosen_hierarchy, image_files, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, HaceError
@@ -20,7 +20,12 @@ _LAYOUT = (
 
 
 def load_folders(
-    root: Path, hierarchy: HierarchyLike = None, root_node: bool | None = None, *, allow_empty: bool = False
+    root: Path,
+    hierarchy: HierarchyLike = None,
+    root_node: bool | None = None,
+    *,
+    allow_empty: bool = False,
+    test: float = 0.0,
 ) -> Dataset[Samples]:
     """Images in folders named after what they show.
 
@@ -31,6 +36,8 @@ def load_folders(
             inside folders are the hierarchy; if a name occurs twice, ids are their paths.
         root_node: Whether to have a root; by default as the hierarchy has it.
         allow_empty: Whether classes may have no images.
+        test: A share of each class to hold out as the split "test", where there is no folder test/. The same images every
+            time.
 
     Raises:
         DataError: Folders are missing, empty or not a class of the hierarchy, or an image is in two splits.
@@ -58,7 +65,7 @@ def load_folders(
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     check_links(str(root), splits)
-    return Dataset(root.resolve().name, h, splits)
+    return Dataset(root.resolve().name, h, with_test(splits, test, str(root)))
 
 
 def _parts(root: Path) -> dict[str, Path]:

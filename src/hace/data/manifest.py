@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
+from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name, with_test
 from hace.data.folders import check_links
 from hace.data.listings import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.samples import Samples
@@ -29,6 +29,7 @@ def load_manifest(
     *,
     label_kind: str = "auto",
     allow_empty: bool = False,
+    test: float = 0.0,
 ) -> Dataset[Samples]:
     """Images from a list.
 
@@ -40,6 +41,7 @@ def load_manifest(
         label_kind: "id": labels are ids or unique names of nodes of any level; "index": labels count the leaves from 0;
             "auto": the former, unless all are integers and some are not ids.
         allow_empty: Whether classes may have no images.
+        test: A share of each class to hold out as the split "test", where the list has none. The same images every time.
 
     Raises:
         FormatError: The file is missing or not such a list.
@@ -59,7 +61,7 @@ def load_manifest(
     check_links(str(root), splits)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
-    return Dataset(root.stem, h, splits)
+    return Dataset(root.stem, h, with_test(splits, test, str(root)))
 
 
 def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str) -> np.ndarray:

@@ -101,6 +101,8 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     try:
         text = data.decode(used)
     except UnicodeDecodeError as error:
+        if "16" not in used and "32" not in used:
+            _refuse_zeros(data.decode("latin-1"), name)  # an image or an array, whatever its first byte
         raise _undecodable(
             name, data.count(b"\n", 0, error.start) + 1, error.object[error.start], error.start, used
         ) from error

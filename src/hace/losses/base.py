@@ -281,9 +281,10 @@ class HierarchicalLoss(TableModule, ABC):
                 f"target must hold integer labels or floating-point soft targets. Got {target.dtype}."
             )
         if target.shape != shape:
+            soft = " Soft targets must be floating-point (use target.float())."
             raise DataError(
                 f"target must have the shape of input without its class dimension, {tuple(shape)}. "
-                f"Got {tuple(target.shape)}."
+                f"Got {tuple(target.shape)}.{soft * (target.ndim > len(shape))}"
             )
         return target if target.ndim == 1 and target.dtype is torch.int64 else target.reshape(-1).long()
 

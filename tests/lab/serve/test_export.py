@@ -160,3 +160,11 @@ def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> 
         export_run(run_folder, tmp_path / "c.tflite")
     with pytest.raises(ConfigError, match="checkpoint must come with a run"):
         Predictor.from_run(tmp_path / "b.safetensors", checkpoint="x")
+
+
+def test_the_name_of_a_file_is_checked_before_the_run_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", str(tmp_path / "no run"), "--to", "torch", "--out", str(tmp_path / "a.torch")]
+    assert main(words) == 2
+    assert "a file for torch must end in .pt2" in capsys.readouterr().err

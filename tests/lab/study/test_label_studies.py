@@ -235,6 +235,20 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     assert label_verdict(level).answer.startswith("No difference shown. ")
 
 
+def test_wrong_labels_say_what_the_best_method_buys(tmp_path: Path) -> None:
+    wrong = LabelsConfig(wrong=0.4)
+    known = {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0, ("conditional", wrong): 4.0}
+    found = records(tmp_path, known)
+    (question,) = label_questions(Results(found))
+    (step,) = label_verdict(question).steps
+    gain = mean(found, "conditional", wrong.text) - mean(found, "sce", wrong.text)
+    assert f" %, +{100 * gain:.1f} points [+" in step.line
+    assert step.line.endswith("] against SCE with the same labels.")
+    alone = records(tmp_path / "alone", {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0})
+    (question,) = label_questions(Results(alone))
+    assert "against" not in label_verdict(question).steps[0].line
+
+
 def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_path: Path) -> None:
     known = {("sce", LabelsConfig(0.5)): 1.0, ("conditional", LabelsConfig(0.5)): 4.0}
     finals = records(tmp_path, known)

@@ -616,3 +616,16 @@ def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.
 def seconds(text: str) -> int:
     hours, minutes, rest = map(int, text.split(":"))
     return 3600 * hours + 60 * minutes + rest
+
+
+def test_features_without_a_test_split_are_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, hierarchy = write_features(tmp_path)
+    arrays = dict(np.load(features))
+    np.savez(features, X=arrays["X"], y=arrays["y"])
+    words = ["--features", f"plants={features}", "--hierarchy", f"plants={hierarchy}"]
+    assert main(["study", "fair-probe", *words, "--out", str(tmp_path / "study")]) == 2
+    said = capsys.readouterr().err
+    assert "plants has no split 'test'. It has train. Give some samples to a split 'test'" in said
+    assert not (tmp_path / "study").exists()

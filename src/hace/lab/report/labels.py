@@ -44,6 +44,7 @@ class Answer(NamedTuple):
         dropped: The mean top-1 of dropping.
         whole: The best method's mean top-1 where all labels are known.
         held_out: Whether held-out samples chose the best method.
+        against: The method that others are compared with, and how far the best is ahead of it; None where it is the best.
     """
 
     arena: Arena
@@ -54,6 +55,7 @@ class Answer(NamedTuple):
     dropped: float | None
     whole: float | None
     held_out: bool
+    against: tuple[str, Interval] | None
 
     @property
     def closed(self) -> float | None:
@@ -155,7 +157,9 @@ class LabelQuestion:
             gain = self._gap(ours, best, self.results.arrays[there], name)
             dropped = self.scores(there)[name]
         held_out = bool(self.results.held_out(arena))
-        return Answer(arena, best, scores[best], second, gain, dropped, whole, held_out)
+        plain = self.results.second
+        against = self._gap(ours, best, ours, plain) if plain in scores and plain != best else None
+        return Answer(arena, best, scores[best], second, gain, dropped, whole, held_out, against)
 
     def _dropping(self, arena: Arena) -> tuple[Arena, str] | None:
         """Where coarse labels are dropped, and the best method there."""

@@ -61,6 +61,8 @@ class LabelStep:
             without = method_title(answer.dropping[0]).removesuffix(", coarse labels dropped")
             said += f", {points(answer.dropping[1])} against dropping the coarse labels"
             said += f" ({self.word}; best without them: {without})"
+        elif answer.dropping is None and answer.against is not None:
+            said += f", {points(answer.against[1])} against {method_title(answer.against[0])} with the same labels"
         return f"{said}.{self.rest}"
 
     @property

@@ -10,12 +10,13 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
+from hace.data.parts import part_of_each
 from hace.data.samples import Features, Split
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, RunConfig
-from hace.lab.runs.labels import known_labels, part_of_each
+from hace.lab.runs.labels import known_labels
 from hace.lab.runs.run import DataPrint
 
 _S = TypeVar("_S", bound=Split)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hace.errors import ConfigError
 from hace.files.optional import optional
-from hace.files.writing import atomic_path
+from hace.files.writing import atomic_path, writing
 from hace.formats import render_hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
@@ -168,6 +168,14 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
     return True
 
 
+def check_suffix(path: str | Path, to: str) -> None:
+    """Refuse a name that readers would take for another format."""
+    if Path(path).suffix.lower() != SUFFIX_OF[to]:
+        raise ConfigError(
+            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
+        )
+
+
 def write_export(export: Export, path: str | Path, to: str) -> float | None:
     """Write a file, whole or not at all, and compare what it computes with the model.
 
@@ -185,11 +193,8 @@ def write_export(export: Export, path: str | Path, to: str) -> float | None:
     """
     if to not in SUFFIX_OF:
         raise ConfigError(f"to must be one of {', '.join(SUFFIX_OF)}. Got {to!r}.")
-    if Path(path).suffix.lower() != SUFFIX_OF[to]:
-        raise ConfigError(
-            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
-        )
-    with atomic_path(path) as temporary:
+    check_suffix(path, to)
+    with writing(Path(path)), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "torch": _write_torch, "safetensors": _write_safetensors}[to](export, temporary)
         difference = None if to == "safetensors" else _difference(export, temporary, to)
         if difference is not None and not difference <= TOLERANCE:

@@ -24,6 +24,7 @@ from hace.files.images import read_image
 from hace.files.optional import optional
 from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore
+from hace.lab.runs.run import RUN
 
 _LISTS = (".csv", ".tsv")
 LONGEST = 1000  # ratio of an image's sides
@@ -143,6 +144,31 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
     if path.suffix.lower() in FEATURES:
         return FeatureRows(_feature_parts(path))
     return ImageList([str(path)], [path])
+
+
+def read_several(paths: Sequence[str]) -> ImageList | FeatureRows:
+    """The samples at several paths, one after the other.
+
+    Args:
+        paths: As for `read_inputs`; more than one only of images.
+
+    Raises:
+        ConfigError: One of several is features or a run.
+    """
+    found = []
+    for path in paths:
+        if len(paths) > 1 and (Path(path) / RUN).is_file():
+            raise ConfigError(f"INPUT must be images. Got the run {path}: ask one run at a time.")
+        found.append(read_inputs(path))
+    if len(found) == 1:
+        return found[0]
+    for path, samples in zip(paths, found, strict=True):
+        if isinstance(samples, FeatureRows):
+            raise ConfigError(
+                f"INPUT must be one path, or several of images. Got the features {path} among others."
+            )
+    lists = [samples for samples in found if isinstance(samples, ImageList)]
+    return ImageList([n for s in lists for n in s.names], [i for s in lists for i in s.images])
 
 
 def as_inputs(given: Any) -> ImageList | FeatureRows:

@@ -136,6 +136,7 @@ class Survey:
             return _expected(name, kind, config)
         source = load_source(config)
         data = source.dataset
+        data["test"]  # refused here rather than after the search
         self.trees[name] = data.hierarchy
         first = next(iter(data.splits.values()))
         if kind == "probe":
