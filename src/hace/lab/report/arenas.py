@@ -123,12 +123,6 @@ class Choice:
         """
         return budget_of([self])
 
-    @property
-    def edge(self) -> str:
-        """Where its searches end at the edge of their grid: "3 of 5 at the largest rate"; "" if none does."""
-        count = Counter(r.edge for r in self.finished if r.edge)
-        return ", ".join(f"{n} of {len(self.finished)} at the {edge}" for edge, n in count.items())
-
     @cached_property
     def finished(self) -> tuple[Record, ...]:
         """The runs with a result."""

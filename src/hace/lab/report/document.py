@@ -183,7 +183,7 @@ def _arena_section(results: Results, arena: Arena, document: Document, draw: boo
     held = [m for m in results.held_out(arena) if may_be_used(m)]
     if held and results.first != results.second:
         findings(arrays, held[0], results.second)
-    doubts(results, arena, ())
+    doubts(results, {arena: ()})
     tables = (methods_table(arena, arrays), levels_switch(arena, arrays), confidence_table(arena, arrays),
               dilutions_table(results, arena))  # fmt: skip
     numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,26 +16,35 @@ FEW_SAMPLES = 10  # test samples of a class
 _NAMES = 4
 
 
-def doubts(results: Results, arena: Arena, methods: Sequence[str]) -> list[str]:
-    """Notes on the methods that a verdict speaks of, in short sentences."""
-    return [
-        *_edges(results, arena, methods),
-        *_budgets(results, arena, methods),
-        *_once(results, arena),
-        *_seeds(results, arena, methods),
-        *_samples(results, arena),
-        *_missing(results, arena),
-    ]
+def doubts(results: Results, spoken: Mapping[Arena, Sequence[str]]) -> list[str]:
+    """Notes on the methods that a verdict speaks of, by arena, in short sentences."""
+    found = [*_edges(results, spoken)]
+    for arena, methods in spoken.items():
+        found += [
+            *_budgets(results, arena, methods),
+            *_once(results, arena),
+            *_seeds(results, arena, methods),
+            *_samples(results, arena),
+            *_missing(results, arena),
+        ]
+    return list(dict.fromkeys(found))
 
 
-def _edges(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
-    for method in methods:
-        choice = results.choices[arena].get(method)
-        if choice is not None and choice.edge:
-            yield (
-                f"{method_title(method)}: the search ended at the edge of its grid ({choice.edge}), so another value may do "
-                "better. Widen `--rates`."
-            )
+def _edges(results: Results, spoken: Mapping[Arena, Sequence[str]]) -> Iterator[str]:
+    """One sentence for all methods and arenas."""
+    counts: dict[str, Counter[str]] = {}
+    for arena, methods in spoken.items():
+        for method in methods:
+            choice = results.choices[arena].get(method)
+            for record in choice.finished if choice is not None else ():
+                counts.setdefault(method_title(method), Counter()).update([record.edge])
+    at_edge = {name: ends for name, ends in counts.items() if any(ends)}
+    if at_edge:
+        names = ", ".join(
+            f"{name} ({', '.join(f'{n} of {ends.total()} at the {edge}' for edge, n in ends.items() if edge)})"
+            for name, ends in at_edge.items()
+        )
+        yield f"Searches that ended at the edge of their grid, so that another value may do better: {names}. Widen `--rates`."
 
 
 def _budgets(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:

@@ -146,7 +146,7 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         there = [method_title(m) for m, choice in results.choices[arena].items() if choice.finished]
         said = f"No comparison yet: finished are {', '.join(there)}." if there else "No run has finished."
         return Verdict(
-            where, said, "open", doubts=tuple(doubts(results, arena, ())), question=results.question
+            where, said, "open", doubts=tuple(doubts(results, {arena: ()})), question=results.question
         )
     held = [m for m in results.held_out(arena) if may_be_used(m)]
     best = held[0] if held else None
@@ -163,7 +163,7 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         (first, second),
         use=use,
         why=why,
-        doubts=tuple(doubts(results, arena, spoken)),
+        doubts=tuple(doubts(results, {arena: spoken})),
         question=results.question,
         spoken=tuple(spoken),
     )
@@ -249,10 +249,7 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     gains = {a.arena: a.dropping[1] for a in poor if a.dropping is not None}
     seeds = {a: min(len(c.finished) for c in results.choices[a].values() if c.finished) for a in gains}
     sure = certainties({arena: (gain, seeds[arena]) for arena, gain in gains.items()})
-    notes: dict[str, None] = {}
-    for answer in poor:
-        spoken = [answer.best, *([answer.dropping[0]] if answer.dropping else [])]
-        notes |= dict.fromkeys(doubts(results, answer.arena, spoken))
+    spoken = {a.arena: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
     steps = tuple(
         LabelStep(
             in_words(question.arenas[answer.arena]),
@@ -266,7 +263,7 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         answer, tone = _use_or_drop(poor, list(gains.values()))
         asked = _question(question)
     else:
-        answer, tone = "See the best method for each state of the labels.", "open"
+        answer, tone = _best_methods(steps), "open"
         asked = "which method for poor labels?"
     if tone == "no":  # the methods of the steps use the coarse labels
         use, why = "", ""
@@ -281,10 +278,17 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         steps=steps,
         use=use,
         why=why,
-        doubts=tuple(notes),
+        doubts=tuple(doubts(results, spoken)),
         question=asked,
         spoken=tuple(dict.fromkeys(answer.best for answer in poor)),
     )
+
+
+def _best_methods(steps: Sequence[LabelStep]) -> str:
+    best = list(dict.fromkeys(method_title(step.answer.best) for step in steps))
+    if len(best) == 1:
+        return f"{best[0]} is the best method here."
+    return f"It depends on the labels: {', '.join(best[:-1])} or {best[-1]}."
 
 
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
