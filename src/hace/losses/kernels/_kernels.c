@@ -5,7 +5,7 @@
 
    Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
    targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs, `answers.h` the best
-   answers of decisions.
+   answers of decisions, `threads.h` who works on which rows.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most

@@ -3,9 +3,9 @@
    Passes over a tree are chains of small steps that wait for each other, so eight samples take each step together: a node's
    eight values are one vector, its *cell*. Rows of logits become cells by tiles of 8 x 8 numbers, transposed in registers.
 
-   Nodes are in preorder, so a pass needs no list of children: going backward, the children of a node come right after it,
-   and one running sum for each level holds the sums of the subtrees that are complete. Going forward, one value for each
-   level holds what the ancestors of the current node hand down. Both stacks stay in the fastest cache. */
+   Nodes are in preorder: going forward, a node finds what its ancestors hand down; going backward, its subtree is complete when
+   its turn comes. Most nodes are leaves, which only add to their parent or take from it, so passes go tile by tile through
+   lists of inner nodes and of leaves. */
 
 #define GROUP 8
 #define TILE 64

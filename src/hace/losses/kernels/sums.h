@@ -51,22 +51,22 @@ INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
     narrow(&wide, &open->low);
 }
 
-INLINE void leaf_term(const Open *up, v8 *z) {
+/* Exponentials of blocks of leaves up to `end`, of the tile that begins at `start`, and their sums to the parents'. */
+INLINE void leaf_terms(int size, const Place **block, int64_t start, int64_t end, const v8 *tile, Open *open, v8 *cell) {
     const vfloat most = (vfloat){0} + 88.0f;
-    *z = (*z + up->high) + up->low;
-    const vint much = *z > most;
-    choose(&much, &most, z, z);
-    exponential(z);
-}
-
-/* Exponentials of blocks of leaves up to `end`, and their sums to the parents'. */
-INLINE void leaf_terms(int size, const Place **block, int64_t end, Open *open, v8 *cell) {
     for (; (*block)->node < end; ++*block) {
         Open *up = open + (*block)->above;
-        v8 *leaf = cell + (*block)->node, sum;
+        const v8 *leaf = tile + (*block)->node - start;
+        v8 *out = cell + (*block)->node, z[4], sum;
         d8 part;
-        for (int j = 0; j < size; j++) leaf_term(up, leaf + j);
-        add_block(size, leaf, &sum);
+        for (int j = 0; j < size; j++) {
+            z[j] = (leaf[j] + up->high) + up->low;
+            const vint much = z[j] > most;
+            choose(&much, &most, &z[j], &z[j]);
+        }
+        exponentials(z, size);
+        for (int j = 0; j < size; j++) out[j] = z[j];
+        add_block(size, z, &sum);
         widen(&sum, &part);
         up->sum += part;
     }
@@ -79,24 +79,27 @@ INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shif
     const Place *inner = at->list[INNER], *four = at->list[FOURS], *two = at->list[TWOS], *one = at->list[ONES];
     const int64_t n = job->nodes;
     int64_t i = 0;
+    v8 tile[TILE];
     d8 above = -*shift, part;
     const d8 zero = *shift - *shift; /* a constant would be written in pieces, which the load after it would wait for */
     hand_down(open, &above, &zero);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t end = start + TILE < n ? start + TILE : n;
-        to_cells(x, start, end - start, cell + start);
+        to_cells(x, start, end - start, tile);
+        for (int r = 0; r < GROUP && end + TILE <= n; r++) /* the next tile comes while this one is worked on */
+            for (int c = 0; c < TILE; c += 16) __builtin_prefetch(x[r] + end + c);
         for (; inner[i].node < end; i++) {
             const Open *up = open + inner[i].above;
             widen(&up->high, &above);
             widen(&up->low, &part);
             above += part;
-            widen(&cell[inner[i].node], &part);
+            widen(&tile[inner[i].node - start], &part);
             above += job->sharing * part;
             hand_down(open + i + 1, &above, &zero);
         }
-        leaf_terms(4, &four, end, open, cell);
-        leaf_terms(2, &two, end, open, cell);
-        leaf_terms(1, &one, end, open, cell);
+        leaf_terms(4, &four, start, end, tile, open, cell);
+        leaf_terms(2, &two, start, end, tile, open, cell);
+        leaf_terms(1, &one, start, end, tile, open, cell);
     }
     for (; i > 0; i--) {
         open[inner[i - 1].above].sum += open[i].sum;
@@ -216,7 +219,8 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         loss[r] = sum_factors(job, all[r], scale, path, length[r], pieces);
     }
     if (!job->grad) return;
-    for (const Place *p = s->at.list[INNER]; job->sharing != 1 && p->node < job->nodes; p++) s->cell[p->node] *= (float)job->sharing;
+    for (const Place *p = s->at.list[INNER]; job->sharing != 1 && p->node < job->nodes; p++)
+        s->cell[p->node] *= (float)job->sharing;
     write_rows(job, b, quick, count, s->cell, piece);
     for (int r = 0; r < count; r++)
         for (int64_t j = 1; quick[r] && j < length[r]; j++) {
