@@ -27,6 +27,7 @@ from hace.losses.kernels.tree_loss import (
     SparseTable,
     tree_call,
     tree_loss,
+    tree_places,
 )
 from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
@@ -154,9 +155,10 @@ class TableLoss(HierarchicalLoss):
 
     def kernel_call(self) -> Call | None:
         """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
-        return (
-            tree_call(self._kernel_rows()) if self._labels_served and kernels.is_plain(self.start) else None
-        )
+        if not self._labels_served or not kernels.is_plain(self.start):
+            return None
+        rows = self._kernel_rows()
+        return tree_call(rows, tree_places(rows))
 
     def _kernel_rows(self) -> KernelRows:
         """What the kernel needs for every batch of labels."""

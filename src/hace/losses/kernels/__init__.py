@@ -34,7 +34,7 @@ _keys_of, _modes = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-_INTERFACE = 7  # of the extension this package is written for: a build of other source takes other arguments
+_INTERFACE = 8  # of the extension this package is written for: a build of other source takes other arguments
 
 _kernels: Any
 try:

@@ -6,7 +6,7 @@
    Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
    targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs, `answers.h` the best
    answers of decisions, `ranks.h` the best columns, `levels.h` the best of each level, `walks.h` the way down; how Python
-   calls the last four is in `answer_calls.h`.
+   calls the last four is in `answer_calls.h`. `threads.h` says who works on which rows.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
@@ -39,76 +39,9 @@
 #include "ranks.h"
 #include "levels.h"
 #include "walks.h"
+#include "threads.h"
 
-/* ------------------------------------------------------------------------------------------ threads and Python */
-
-typedef void (*Work)(Share *);
-
-typedef struct {
-    const Job *job;
-    Work work;
-    int64_t unit, units, parts; /* rows that are worked on together stay together: a unit */
-    int64_t next;               /* the first part that nobody has begun */
-    int failed;
-} Queue;
-
-/* Works on parts until none is left. */
-static void *take_parts(void *given) {
-    Queue *q = given;
-    for (int64_t i; (i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED)) < q->parts;) {
-        const int64_t from = q->units * i / q->parts * q->unit, to = q->units * (i + 1) / q->parts * q->unit;
-        Share share = {q->job, from, to < q->job->rows ? to : q->job->rows, 0};
-        q->work(&share);
-        if (share.failed) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
-    }
-    return NULL;
-}
-
-static void take_parts_in_team(void *given) { take_parts(given); }
-
-/* torch's own threads (of its OpenMP), where they are at hand: they wait for work, and threads of ours would compete with them
-   for the cores. A forked child has lost them. */
-#ifdef __linux__
-extern void GOMP_parallel(void (*work)(void *), void *data, unsigned threads, unsigned flags) __attribute__((weak));
-static int has_team = 1;
-static void lose_team(void) { has_team = 0; }
-
-static int run_in_team(Queue *q, int64_t threads) {
-    if (!has_team || !GOMP_parallel) return 0;
-    GOMP_parallel(take_parts_in_team, q, (unsigned)threads, 0);
-    return 1;
-}
-#else
-static void lose_team(void) {}
-static int run_in_team(Queue *q, int64_t threads) { return (void)q, (void)threads, 0; }
-#endif
-
-/* Without them: threads that end with the job. */
-static void run_in_threads(Queue *q, int64_t threads) {
-    pthread_t ids[MAX_THREADS];
-    int64_t started = 0;
-    while (started + 1 < threads && pthread_create(&ids[started], NULL, take_parts, q) == 0) started++;
-    take_parts(q);
-    while (started > 0) pthread_join(ids[--started], NULL);
-}
-
-/* Runs a job on up to `threads` threads, in more parts than threads: a thread that starts late or has less of a core takes
-   fewer. Returns 0 when memory ran out. */
-static int run(const Job *job, Work work, int64_t threads) {
-    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows ||
-                        work == level_rows;
-    Queue q = {.job = job, .work = work, .unit = grouped ? GROUP : 1};
-    q.units = (job->rows + q.unit - 1) / q.unit;
-    const int64_t most = job->rows * job->cols / MIN_WORK + 1;
-    if (threads > most) threads = most;
-    if (threads > q.units) threads = q.units;
-    if (threads > MAX_THREADS) threads = MAX_THREADS;
-    q.parts = threads > 1 ? threads * (grouped ? 2 : 4) : 1; /* each part of groups sets up its own tables */
-    if (q.parts > q.units) q.parts = q.units;
-    if (threads <= 1) take_parts(&q);
-    else if (!run_in_team(&q, threads)) run_in_threads(&q, threads);
-    return !q.failed;
-}
+/* ------------------------------------------------------------------------------------------ Python */
 
 /* Position of the first target that is neither ignored nor a table row, or -1; sums up the mean's denominator. */
 static int64_t check_targets(Job *job) {
@@ -138,6 +71,16 @@ static PyObject *finish(Job *job, Work work, int64_t threads) {
     return done ? PyLong_FromLong(-1) : PyErr_NoMemory();
 }
 
+/* A job over a tree whose places the caller may not have listed. */
+static PyObject *finish_tree(Job *job, Work work, int64_t threads) {
+    Place *made = job->places ? NULL : malloc((size_t)PLACES(job->nodes) * sizeof *made);
+    if (!job->places && (!made || !list_places(job->level, job->nodes, made))) return free(made), PyErr_NoMemory();
+    if (made) job->places = made;
+    PyObject *done = finish(job, work, threads);
+    free(made);
+    return done;
+}
+
 #define POINTER(T, i) ((T)(uintptr_t)PyLong_AsUnsignedLongLong(args[i]))
 #define NUMBER(i) PyLong_AsLongLong(args[i])
 
@@ -164,7 +107,7 @@ static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
 
 static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_sum_loss", count, 22)) return NULL;
+    if (!arguments("path_sum_loss", count, 23)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .nodes = NUMBER(2), .loss = POINTER(float *, 3), .summed = (int)NUMBER(4),
                .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7),
                .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9), .labels = NUMBER(10),
@@ -172,24 +115,26 @@ static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t
                .value = POINTER(const double *, 13), .low = POINTER(const int64_t *, 14),
                .high = POINTER(const int64_t *, 15), .cols = NUMBER(16), .classes = NUMBER(16),
                .level = POINTER(const int32_t *, 17), .ends = POINTER(const int64_t *, 18),
-               .parent = POINTER(const int64_t *, 19), .sharing = PyFloat_AsDouble(args[20]), .centred = 1};
-    int64_t threads = NUMBER(21);
+               .parent = POINTER(const int64_t *, 19), .sharing = PyFloat_AsDouble(args[20]), .centred = 1,
+               .places = POINTER(const Place *, 21)};
+    int64_t threads = NUMBER(22);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, sum_rows, threads);
+    return finish_tree(&job, sum_rows, threads);
 }
 
 static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("dense_loss", count, 19)) return NULL;
+    if (!arguments("dense_loss", count, 20)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
                .loss = POINTER(float *, 3), .summed = (int)NUMBER(4), .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6),
                .ignore = NUMBER(7), .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9),
                .labels = NUMBER(10), .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
                .value = POINTER(const double *, 13), .parent = POINTER(const int64_t *, 14),
-               .level = POINTER(const int32_t *, 15), .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17)};
-    int64_t threads = NUMBER(18);
+               .level = POINTER(const int32_t *, 15), .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17),
+               .places = POINTER(const Place *, 18)};
+    int64_t threads = NUMBER(19);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, dense_rows, threads);
+    return finish_tree(&job, dense_rows, threads);
 }
 
 static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -245,7 +190,7 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
                .log_probs = POINTER(float *, 3), .parent = POINTER(const int64_t *, 4), .level = POINTER(const int32_t *, 5)};
     int64_t threads = NUMBER(6);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, dense_rows, threads);
+    return finish_tree(&job, dense_rows, threads);
 }
 
 static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -259,6 +204,21 @@ static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (PyErr_Occurred()) return NULL;
     job.cols = job.nodes;
     return finish(&job, up ? up_rows : down_rows, threads);
+}
+
+/* The places of a tree as bytes, for losses that are called again and again. */
+static PyObject *tree_places(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("tree_places", count, 2)) return NULL;
+    const int32_t *level = POINTER(const int32_t *, 0);
+    const int64_t nodes = NUMBER(1);
+    if (PyErr_Occurred()) return NULL;
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, PLACES(nodes) * (Py_ssize_t)sizeof(Place));
+    if (made && !list_places(level, nodes, (Place *)PyByteArray_AsString(made))) {
+        Py_DECREF(made);
+        return PyErr_NoMemory();
+    }
+    return made;
 }
 
 #include "answer_calls.h"
@@ -313,6 +273,8 @@ static PyMethodDef methods[] = {
      "Scores of the leaves at their nodes, -inf at inner ones."},
     {"path_sums", (PyCFunction)(void (*)(void))path_sums, METH_FASTCALL,
      "Sums of outputs along the path of every class: down (0), down and centred (1), or the transpose, up (2)."},
+    {"tree_places", (PyCFunction)(void (*)(void))tree_places, METH_FASTCALL,
+     "The places of a tree's inner nodes and leaves, as bytes."},
     {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},
     {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL, "A gradient times a scalar, in place."},
     {NULL, NULL, 0, NULL}};
@@ -323,6 +285,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 7); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 8); /* bump when functions or their arguments change */
     return made;
 }

@@ -132,6 +132,12 @@ INLINE void look_at_all(const Job *job, int64_t inner, const vwide *inverse, int
     }
 }
 
+INLINE int64_t count_inner(const Job *job) {
+    int64_t inner = 0;
+    for (int64_t v = 0; v < job->nodes; v++) inner += is_inner(job->level, v, job->nodes);
+    return inner;
+}
+
 EVERY_CPU static void answer_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n), inner = count_inner(job);

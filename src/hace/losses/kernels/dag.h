@@ -90,7 +90,7 @@ INLINE void dag_group(const Job *job, Group *g, double scale, DagScratch *s) {
     d8 all = {0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t width = start + TILE < n ? TILE : n - start;
-        exp_cells(g->x, start, width, g->top, nowhere, s->term + start);
+        exp_cells(g->x, start, width, g->top, nowhere, NULL, NULL, s->term + start);
         v8 part = {0};
         d8 wide;
         for (int64_t c = 0; c < width; c++) part += s->term[start + c];

@@ -3,9 +3,9 @@
    Passes over a tree are chains of small steps that wait for each other, so eight samples take each step together: a node's
    eight values are one vector, its *cell*. Rows of logits become cells by tiles of 8 x 8 numbers, transposed in registers.
 
-   Nodes are in preorder, so a pass needs no list of children: going backward, the children of a node come right after it,
-   and one running sum for each level holds the sums of the subtrees that are complete. Going forward, one value for each
-   level holds what the ancestors of the current node hand down. Both stacks stay in the fastest cache. */
+   Nodes are in preorder: going forward, a node finds what its ancestors hand down; going backward, its subtree is complete when
+   its turn comes. Most nodes are leaves, which only add to their parent or take from it, so passes go tile by tile through
+   lists of inner nodes and of leaves. */
 
 #define GROUP 8
 #define TILE 64
@@ -66,8 +66,10 @@ INLINE void to_rows(const v8 *cell, int64_t width, float (*row)[TILE]) {
         for (int r = 0; r < GROUP; r++) row[r][c] = ((const float *)&cell[c])[r];
 }
 
-/* exp(x - shift) of a tile of eight rows -> cells. Rows of `out` that are not NULL get a copy. */
-INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, const float *shift, float *const *out, v8 *cell) {
+/* exp(x - shift) of a tile of eight rows -> cells. Rows of `out` that are not NULL get a copy. With `weight`, a tile for each
+   row, the sum of weight * (x - shift) is added to `dot`. */
+INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, const float *shift, float *const *out,
+                      const float *const *weight, d8 *dot, v8 *cell) {
     float term[GROUP][TILE];
     const float *from[GROUP];
     for (int r = 0; r < GROUP; r++) {
@@ -75,33 +77,32 @@ INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, con
         if (r > 0 && row[r] == row[0]) continue; /* a group that is not full repeats its first sample */
         float *to = (float *)from[r];
         int64_t i = 0;
-        vfloat v;
+        vfloat v, by, sum = {0};
         for (; i + LANES <= width; i += LANES) {
             load(row[r] + start + i, &v);
             v = v - shift[r];
+            if (weight) load(weight[r] + i, &by), sum += by * v;
             exponential(&v);
             store(to + i, &v);
         }
         if (i < width) {
             load_tail(row[r] + start + i, width - i, 0, &v);
             v = v - shift[r];
+            if (weight) load_tail(weight[r] + i, width - i, 0, &by), sum += by * v;
             exponential(&v);
             memcpy(to + i, &v, (size_t)(width - i) * sizeof(float));
         }
+        if (weight) (*dot)[r] += total(&sum);
     }
     to_cells(from, 0, width, cell);
 }
 
-INLINE int is_inner(const int32_t *level, int64_t v, int64_t n) { return v + 1 < n && level[v + 1] > level[v]; }
-
-/* One step of a backward pass: a node's own value in, its subtree's sum out. */
-INLINE void close_subtree(d8 *stack, int32_t level, const v8 *own, d8 *sum) {
-    d8 wide;
-    widen(own, &wide);
-    *sum = wide + stack[level + 1];
-    stack[level + 1] = (d8){0};
-    stack[level] += *sum;
+/* The sum of four cells, two or one. */
+INLINE void add_block(int size, const v8 *cell, v8 *sum) {
+    *sum = size == 4 ? (cell[0] + cell[1]) + (cell[2] + cell[3]) : size == 2 ? cell[0] + cell[1] : cell[0];
 }
+
+INLINE int is_inner(const int32_t *level, int64_t v, int64_t n) { return v + 1 < n && level[v + 1] > level[v]; }
 
 INLINE int64_t deepest(const int32_t *level, int64_t n) {
     int32_t most = 0;
@@ -112,4 +113,51 @@ INLINE int64_t deepest(const int32_t *level, int64_t n) {
 INLINE void *cells(int64_t count, size_t size) {
     void *p;
     return posix_memalign(&p, 64, (size_t)(count + 1) * size) ? NULL : p;
+}
+
+/* The places of a tree, each list in preorder and ended by a place at n: passes go through them without a branch that depends
+   on the tree. Leaves side by side, of the same parent and in the same tile, are in blocks of four, two and one. */
+enum { INNER, FOURS, TWOS, ONES, LISTS };
+
+typedef struct {
+    const Place *list[LISTS];
+    int64_t inner; /* how many inner nodes */
+} Places;
+
+#define PLACES(n) ((n) + LISTS + 2) /* room for all lists, behind two places that say where they begin */
+
+/* Fills the lists. Returns 0 when memory ran out. */
+static int list_places(const int32_t *level, int64_t n, Place *out) {
+    int32_t *last = malloc((size_t)(deepest(level, n) + 2) * sizeof *last); /* inner node opened last, by level */
+    if (!last) return 0;
+    int32_t at[LISTS] = {0}, begin[LISTS] = {2};
+    for (int fill = 0; fill < 2; fill++) { /* first they are counted */
+        int32_t number = 0;
+        last[0] = 0;
+        for (int32_t v = 0; v < n;) {
+            const int32_t above = last[level[v]];
+            if (is_inner(level, v, n)) {
+                last[level[v] + 1] = ++number;
+                if (fill) out[at[INNER]] = (Place){v, above};
+                at[INNER]++, v++;
+                continue;
+            }
+            int32_t end = v + 1;
+            while (end < n && end % TILE && level[end] == level[v] && !is_inner(level, end, n)) end++;
+            for (int k = FOURS; k <= ONES; k++)
+                for (const int32_t size = 8 >> k; end - v >= size; v += size, at[k]++)
+                    if (fill) out[at[k]] = (Place){v, above};
+        }
+        for (int k = INNER; k < LISTS && fill; k++) out[at[k]] = (Place){(int32_t)n, 0};
+        for (int k = FOURS; k < LISTS && !fill; k++) begin[k] = begin[k - 1] + at[k - 1] + 1;
+        memcpy(at, begin, sizeof at);
+    }
+    out[0] = (Place){begin[FOURS], begin[TWOS]};
+    out[1] = (Place){begin[ONES], begin[FOURS] - begin[INNER] - 1};
+    free(last);
+    return 1;
+}
+
+INLINE void open_places(const Place *p, Places *to) {
+    *to = (Places){{p + 2, p + p[0].node, p + p[0].above, p + p[1].node}, p[1].above};
 }

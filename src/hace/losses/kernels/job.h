@@ -1,6 +1,10 @@
 /* ------------------------------------------------------------------------------------------ the job */
 
 typedef struct {
+    int32_t node, above; /* where it is; its parent's number among the inner nodes, which begin at 1 */
+} Place; /* of an inner node, or of leaves side by side */
+
+typedef struct {
     /* the batch */
     const float *z;         /* (rows, cols) logits */
     int64_t rows, cols, nodes;
@@ -27,6 +31,7 @@ typedef struct {
     /* the tree: each node's level, the tops' being 0, and where its subtree ends; nodes in preorder */
     const int32_t *level;
     const int64_t *ends;
+    const Place *places; /* as list_places lists them */
     int rooted;
     /* lists of nodes: siblings by parent (1 + the parent, 0 for the tops), or all at and below a node of a DAG */
     const int64_t *first;

@@ -1,15 +1,21 @@
 /* Targets at all nodes of a tree: label smoothing, soft labels, and log q* itself.
 
-   Backward, every subtree's sum S_v in units of exp(the row's largest logit); forward, a_v = sum of T_u / S_u over v and all
-   above it, so that the gradient is term_v * (mass / S_all - a_v). Sums of inner nodes are kept between the passes, those of
-   leaves are their own terms, and terms are computed again rather than kept: a large tree needs little room beside its
-   gradient. Logits within SAFE_RANGE of their row's largest share one shift; a row beyond that goes the careful way, where
-   every subtree has its own shift. */
+   Up, every subtree's sum S_v in units of exp(the row's largest logit); down, a_v = sum of T_u / S_u over v and all above it,
+   so that the gradient is term_v * (mass / S_all - a_v). A leaf's sum is its own term, so that it needs neither a logarithm nor
+   a division: its part of the loss is T_v (x_v - top), and of the gradient T_v. Terms wait in the rows of the gradient: a large
+   tree needs little room beside it. Logits within SAFE_RANGE of their row's largest share one shift; a row beyond that goes the
+   careful way, where every subtree has its own shift. */
+
+typedef union {
+    d8 sum; /* of the subtree, while it grows */
+    struct {
+        v8 whole, factor; /* that sum; T_v / S_v, and in the pass down what the terms of v's leaves are multiplied by */
+    };
+} Inner; /* an inner node; number 0 stands above the tops */
 
 typedef struct {
-    d8 *stack;  /* (levels + 2) */
-    v8 *ratio, *factor; /* (levels + 2) */
-    v8 *sum;    /* (inner nodes) */
+    Places at;
+    Inner *inner; /* (inner nodes + 1) */
     double *shift, *own, *above; /* (nodes + 1) the careful way, made when first needed */
 } NodeScratch;
 
@@ -69,7 +75,6 @@ INLINE double careful_row(const Job *job, const float *x, int64_t b, NodeScratch
     return loss;
 }
 
-
 INLINE int careful_scratch(NodeScratch *s, int64_t n) {
     if (!s->shift) s->shift = malloc((size_t)(n + 1) * sizeof(double));
     if (!s->own) s->own = malloc((size_t)(n + 1) * sizeof(double));
@@ -82,9 +87,7 @@ typedef struct {
     float top[GROUP];                 /* largest logits */
     int64_t from[GROUP];              /* the sample */
     int quick[GROUP], count;
-    int64_t low[GROUP], high[GROUP];  /* entries of its sparse row at inner nodes, from the label upward ... */
-    int64_t next[GROUP];              /* ... and the one that comes next */
-    d8 mass, loss;
+    d8 mass, loss, all; /* `all`: sum of all terms */
 } Group;
 
 INLINE void set_group(const Job *job, int64_t b, int count, Group *g) {
@@ -106,216 +109,199 @@ INLINE void drop_nan(Group *g, const d8 *all) {
     for (int r = 0; r < g->count; r++) g->quick[r] &= (*all)[r] == (*all)[r];
 }
 
-/* Adds the sparse row of a sample to its mass, and the part at the label, if that is a leaf, to its loss. */
-INLINE void start_row(const Job *job, Group *g, int r) {
-    const int64_t y = job->target[g->from[r]];
-    g->low[r] = job->start[y];
-    g->high[r] = job->start[y + 1];
-    for (int64_t e = g->low[r]; e < g->high[r]; e++) g->mass[r] += job->value[e];
-    if (g->low[r] == g->high[r] || is_inner(job->level, job->node[g->low[r]], job->nodes)) return;
-    g->loss[r] = job->value[g->low[r]] * (g->x[r][job->node[g->low[r]]] - g->top[r]);
-    g->low[r]++;
-}
-
-/* The next node with entries: in a pass forward the first, or n; in a pass backward the last, or -1. */
-INLINE int64_t next_stop(const Job *job, const Group *g, int forward) {
-    int64_t stop = forward ? job->nodes : -1;
-    for (int r = 0; r < g->count; r++) {
-        if (g->next[r] < g->low[r] || g->next[r] >= g->high[r]) continue;
-        const int64_t v = job->node[g->next[r]];
-        stop = forward == (v < stop) ? v : stop;
-    }
-    return stop;
-}
-
-INLINE int64_t first_stop(const Job *job, Group *g, int forward) {
-    for (int r = 0; r < GROUP; r++) g->next[r] = forward ? g->high[r] - 1 : g->low[r];
-    return next_stop(job, g, forward);
-}
-
-/* Adds the entries at a stop to the targets there, and returns the next stop. */
-INLINE int64_t take_entries(const Job *job, Group *g, int64_t stop, int forward, v8 *target) {
-    for (int r = 0; r < g->count; r++) {
-        if (g->next[r] < g->low[r] || g->next[r] >= g->high[r] || job->node[g->next[r]] != stop) continue;
-        (*target)[r] += (float)job->value[g->next[r]];
-        g->next[r] += forward ? -1 : 1;
-    }
-    return next_stop(job, g, forward);
-}
-
-/* Adds sum_v T_v over a tile to the mass, and sum_v T_v (x_v - top) over its leaves to the loss. */
-INLINE void add_leaves(Group *g, int64_t start, int64_t width, const float *is_leaf) {
-    for (int r = 0; r < g->count; r++) {
-        const float *x = g->x[r] + start, *t = g->t[r] + start;
-        vfloat mass = {0}, loss = {0}, a, b, leaf;
-        int64_t i = 0;
-        for (; i + LANES <= width; i += LANES) {
-            load(t + i, &a);
-            load(x + i, &b);
-            load(is_leaf + i, &leaf);
-            mass += a;
-            loss += (a * leaf) * (b - g->top[r]);
-        }
-        g->mass[r] += total(&mass);
-        g->loss[r] += total(&loss);
-        for (; i < width; i++) {
-            g->mass[r] += t[i];
-            g->loss[r] += (t[i] * is_leaf[i]) * (x[i] - g->top[r]);
-        }
+/* Targets of a tile, 0 at inner nodes, of which the first is `inner`. All samples may share them. */
+INLINE void leaf_targets(const Job *job, const Group *g, const Place *inner, int64_t start, int64_t width, float (*tile)[TILE],
+                         const float **target) {
+    for (int r = 0; r < GROUP; r++) {
+        const int own = r == 0 || job->dense_stride;
+        target[r] = tile[own ? r : 0];
+        if (own) memcpy(tile[r], g->t[r] + start, (size_t)width * sizeof(float));
+        for (const Place *p = inner; own && p->node < start + width; p++) tile[r][p->node - start] = 0;
     }
 }
 
-/* Backward: sums of subtrees, that of all in stack[0]; the mass of the targets, and sum_v T_v log S_v as the loss. A leaf's sum is
-   its own term, whose logarithm is at hand. With a gradient the terms are left in its rows. Returns how many inner nodes. */
-INLINE int64_t sum_subtrees(const Job *job, Group *g, int64_t levels, NodeScratch *s) {
+INLINE void add_blocks(int size, const Place **block, int64_t start, int64_t end, const v8 *tile, Inner *inner) {
+    for (; (*block)->node < end; ++*block) {
+        v8 sum;
+        d8 part;
+        add_block(size, tile + (*block)->node - start, &sum);
+        widen(&sum, &part);
+        inner[(*block)->above].sum += part;
+    }
+}
+
+/* The sums of inner nodes, and that of all; sum_v T_v log S_v of the dense targets as the loss. With a gradient the terms are left
+   in its rows. */
+INLINE void sum_subtrees(const Job *job, Group *g, NodeScratch *s) {
     const int64_t n = job->nodes;
-    const int with_loss = !job->log_probs, shared = !job->dense_stride;
-    v8 tile[TILE], target[TILE], sum, run = {0};
-    d8 wide;
-    float is_leaf[TILE], *rows[GROUP];
-    int64_t inner = 0, stop = first_stop(job, g, 0);
-    int32_t run_level = 0;
+    const Place *place = s->at.list[INNER], *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
+    Inner *inner = s->inner;
+    v8 cell[TILE], ratio;
+    float tile[GROUP][TILE], *rows[GROUP];
+    const float *target[GROUP];
+    int64_t i = 0;
     for (int r = 0; r < GROUP; r++) rows[r] = job->grad && g->quick[r] ? job->grad + g->from[r] * n : NULL;
-    for (int64_t l = 0; l <= levels + 1; l++) s->stack[l] = (d8){0};
-    for (int64_t start = (n - 1) / TILE * TILE; start >= 0; start -= TILE) {
-        const int64_t width = start + TILE < n ? TILE : n - start;
-        v8 logs = {0};
-        exp_cells(g->x, start, width, g->top, rows, tile);
-        if (with_loss && !shared) to_cells(g->t, start, width, target);
-        for (int64_t c = width - 1; c >= 0; c--) {
-            const int64_t v = start + c;
-            const int32_t l = job->level[v];
-            const int leaf = !is_inner(job->level, v, n);
-            is_leaf[c] = (float)leaf;
-            if (leaf && l == run_level) { /* leaves side by side, one addition each */
-                run += tile[c];
-                continue;
-            }
-            widen(&run, &wide);
-            s->stack[run_level] += wide;
-            run = leaf ? tile[c] : (v8){0};
-            run_level = l;
-            if (leaf) continue;
-            close_subtree(s->stack, l, &tile[c], &wide);
-            narrow(&wide, &sum);
-            s->sum[inner++] = sum;
-            if (!with_loss) continue;
-            v8 t = shared ? (v8){0} + g->t[0][v] : target[c];
-            if (stop == v) stop = take_entries(job, g, stop, 0, &t);
-            logarithm(&sum);
-            logs += sum * t;
-        }
-        widen(&run, &wide); /* at the end of a tile, before floats lose digits */
-        s->stack[run_level] += wide;
-        run = (v8){0};
-        if (!with_loss) continue;
-        widen(&logs, &wide);
-        g->loss += wide;
-        add_leaves(g, start, width, is_leaf);
+    inner[0].sum = (d8){0};
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t width = start + TILE < n ? TILE : n - start, end = start + width;
+        if (job->dense) leaf_targets(job, g, place + i, start, width, tile, target);
+        if (job->dense) exp_cells(g->x, start, width, g->top, rows, target, &g->loss, cell);
+        else exp_cells(g->x, start, width, g->top, rows, NULL, NULL, cell);
+        for (; place[i].node < end; i++) widen(&cell[place[i].node - start], &inner[i + 1].sum);
+        add_blocks(4, &four, start, end, cell, inner);
+        add_blocks(2, &two, start, end, cell, inner);
+        add_blocks(1, &one, start, end, cell, inner);
     }
-    return inner;
+    for (; i > 0; i--) {
+        v8 sum, t = {0};
+        d8 part;
+        inner[place[i - 1].above].sum += inner[i].sum;
+        narrow(&inner[i].sum, &sum);
+        if (job->dense) {
+            if (!job->dense_stride) t += g->t[0][place[i - 1].node];
+            else for (int r = 0; r < GROUP; r++) t[r] = g->t[r][place[i - 1].node];
+            ratio = sum;
+            logarithm(&ratio);
+            ratio *= t;
+            widen(&ratio, &part);
+            g->loss += part;
+        }
+        inner[i].whole = sum;
+        inner[i].factor = t / sum;
+    }
+    g->all = inner[0].sum;
 }
 
-/* Forward: the gradients, from the terms in their rows. */
-INLINE void gradients_down(const Job *job, Group *g, double scale, int64_t inner, NodeScratch *s) {
+/* Number of the inner node at v. */
+INLINE int64_t number_of(const Places *at, int64_t v) {
+    int64_t low = 0, high = at->inner;
+    while (low + 1 < high) {
+        const int64_t middle = (low + high) / 2;
+        if (at->list[INNER][middle].node <= v) low = middle;
+        else high = middle;
+    }
+    return low + 1;
+}
+
+/* Adds a sample's sparse row; the gradient gets what is at a label that is a leaf when all else is done. */
+INLINE void add_row(const Job *job, Group *g, int r, NodeScratch *s) {
+    const int64_t y = job->target[g->from[r]];
+    for (int64_t e = job->start[y]; e < job->start[y + 1]; e++) {
+        const int64_t v = job->node[e];
+        const double value = job->value[e];
+        g->mass[r] += value;
+        if (!is_inner(job->level, v, job->nodes)) {
+            g->loss[r] += value * (g->x[r][v] - g->top[r]);
+            continue;
+        }
+        Inner *at = s->inner + number_of(&s->at, v);
+        g->loss[r] += value * log(at->whole[r]);
+        at->factor[r] += (float)(value / at->whole[r]);
+    }
+}
+
+INLINE void scale_blocks(int size, const Place **block, int64_t start, int64_t end, const Inner *inner, v8 *tile) {
+    for (; (*block)->node < end; ++*block)
+        for (int j = 0; j < size; j++) tile[(*block)->node - start + j] *= inner[(*block)->above].factor;
+}
+
+/* Down: the gradients, from the terms in their rows. */
+INLINE void gradients_down(const Job *job, Group *g, double scale, NodeScratch *s) {
     const int64_t n = job->nodes;
-    const int shared = !job->dense_stride;
+    const Place *place = s->at.list[INNER], *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
     const float by = (float)scale;
-    v8 tile[TILE], target[TILE], whole;
-    float row[GROUP][TILE], *terms[GROUP], *any = NULL;
-    const d8 share = g->mass / s->stack[0];
-    narrow(&share, &whole);
-    s->ratio[0] = (v8){0};
-    s->factor[0] = by * whole;
+    Inner *inner = s->inner;
+    v8 cell[TILE];
+    float tile[GROUP][TILE], row[GROUP][TILE], *terms[GROUP], *any = NULL;
+    const float *target[GROUP];
+    const d8 share = scale * g->mass / g->all;
+    narrow(&share, &inner[0].factor);
     for (int r = 0; r < g->count; r++)
         if (g->quick[r]) any = job->grad + g->from[r] * n;
     for (int r = 0; r < GROUP; r++) terms[r] = g->quick[r] ? job->grad + g->from[r] * n : any;
     if (!any) return;
-    int64_t stop = first_stop(job, g, 1);
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t width = start + TILE < n ? TILE : n - start;
-        to_cells((const float *const *)terms, start, width, tile);
-        if (!shared) to_cells(g->t, start, width, target);
-        for (int64_t c = 0; c < width; c++) {
-            const int64_t v = start + c;
-            const int32_t l = job->level[v];
-            v8 t = shared ? (v8){0} + g->t[0][v] : target[c];
-            if (!is_inner(job->level, v, n)) {
-                tile[c] = tile[c] * s->factor[l] - by * t;
-                continue;
-            }
-            if (stop == v) stop = take_entries(job, g, stop, 1, &t);
-            s->ratio[l + 1] = s->ratio[l] + t / s->sum[--inner];
-            s->factor[l + 1] = by * (whole - s->ratio[l + 1]);
-            tile[c] *= s->factor[l + 1];
+    for (int64_t start = 0, i = 0; start < n; start += TILE) {
+        const int64_t width = start + TILE < n ? TILE : n - start, end = start + width;
+        leaf_targets(job, g, place + i, start, width, tile, target);
+        to_cells((const float *const *)terms, start, width, cell);
+        for (; place[i].node < end; i++) {
+            inner[i + 1].factor = inner[place[i].above].factor - by * inner[i + 1].factor;
+            cell[place[i].node - start] *= inner[i + 1].factor;
         }
-        to_rows(tile, width, row);
-        for (int r = 0; r < g->count; r++)
-            if (g->quick[r]) memcpy(terms[r] + start, row[r], (size_t)width * sizeof(float));
+        scale_blocks(4, &four, start, end, inner, cell);
+        scale_blocks(2, &two, start, end, inner, cell);
+        scale_blocks(1, &one, start, end, inner, cell);
+        to_rows(cell, width, row);
+        for (int r = 0; r < g->count; r++) {
+            int64_t c = g->quick[r] ? 0 : width;
+            for (vfloat v, t; c + LANES <= width; c += LANES) {
+                load(row[r] + c, &v);
+                load(target[r] + c, &t);
+                v -= by * t;
+                store(terms[r] + start + c, &v);
+            }
+            for (; c < width; c++) terms[r][start + c] = row[r][c] - by * target[r][c];
+        }
     }
     for (int r = 0; r < g->count && job->target; r++) { /* labels that are leaves */
-        const int64_t e = g->low[r] - 1;
-        if (g->quick[r] && e >= job->start[job->target[g->from[r]]]) terms[r][job->node[e]] -= by * (float)job->value[e];
+        const int64_t e = g->quick[r] ? job->start[job->target[g->from[r]]] : 0;
+        if (!g->quick[r] || e == job->start[job->target[g->from[r]] + 1]) continue;
+        if (!is_inner(job->level, job->node[e], n)) terms[r][job->node[e]] -= by * (float)job->value[e];
     }
 }
 
 /* log q* of every node, row by row: a leaf's is its logit less the logarithm of the sum of all. */
-INLINE void write_logs(const Job *job, const Group *g, int64_t inner, NodeScratch *s) {
+INLINE void write_logs(const Job *job, const Group *g, const NodeScratch *s) {
     const int64_t n = job->nodes;
     const v8 never = (v8){0} - INFINITY;
     v8 all;
-    narrow(&s->stack[0], &all);
+    narrow(&g->all, &all);
     logarithm(&all); /* as every node's, so that a root has exactly 0 */
     for (int r = 0; r < g->count; r++) {
         float *out = job->log_probs + g->from[r] * n;
         for (int64_t v = 0; g->quick[r] && v < n; v++) out[v] = (g->x[r][v] - g->top[r]) - all[r];
     }
-    for (int64_t v = 0; v < n; v++) {
-        if (!is_inner(job->level, v, n)) continue;
-        v8 sum = s->sum[--inner];
+    for (int64_t i = 1; i <= s->at.inner; i++) {
+        v8 sum = s->inner[i].whole;
         const vint impossible = sum == 0.0f;
         logarithm(&sum);
         sum -= all;
         choose(&impossible, &never, &sum, &sum);
         for (int r = 0; r < g->count; r++)
-            if (g->quick[r]) job->log_probs[g->from[r] * n + v] = sum[r];
+            if (g->quick[r]) job->log_probs[g->from[r] * n + s->at.list[INNER][i - 1].node] = sum[r];
     }
 }
 
 /* The quick samples of a group, all in one. */
-INLINE void quick_group(const Job *job, Group *g, double scale, int64_t levels, NodeScratch *s) {
-    for (int r = 0; r < g->count && job->target; r++)
-        if (g->quick[r]) start_row(job, g, r);
-    const int64_t inner = sum_subtrees(job, g, levels, s);
-    drop_nan(g, &s->stack[0]);
+INLINE void quick_group(const Job *job, Group *g, double scale, NodeScratch *s) {
+    sum_subtrees(job, g, s);
+    drop_nan(g, &g->all);
     if (job->log_probs) {
-        write_logs(job, g, inner, s);
+        write_logs(job, g, s);
         return;
     }
-    for (int r = 0; r < GROUP; r++) g->loss[r] = g->mass[r] * log(s->stack[0][r]) - g->loss[r];
-    if (job->grad) gradients_down(job, g, scale, inner, s);
-}
-
-INLINE int64_t count_inner(const Job *job) {
-    int64_t inner = 0;
-    for (int64_t v = 0; v < job->nodes; v++) inner += is_inner(job->level, v, job->nodes);
-    return inner;
+    for (int r = 0; r < g->count && job->target; r++)
+        if (g->quick[r]) add_row(job, g, r, s);
+    for (int r = 0; r < GROUP; r++) g->loss[r] = g->mass[r] * log(g->all[r]) - g->loss[r];
+    if (job->grad) gradients_down(job, g, scale, s);
 }
 
 EVERY_CPU static void dense_rows(Share *share) {
     const Job *job = share->job;
-    const int64_t n = job->nodes, levels = deepest(job->level, n);
+    const int64_t n = job->nodes;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    NodeScratch s = {.stack = cells(levels + 2, sizeof(d8)), .ratio = cells(levels + 2, sizeof(v8)),
-                     .factor = cells(levels + 2, sizeof(v8)), .sum = cells(count_inner(job), sizeof(v8))};
-    share->failed = !s.stack || !s.ratio || !s.factor || !s.sum;
+    const double mass = job->dense && !job->dense_stride ? total_of(job->dense, n) : 0;
+    NodeScratch s = {0};
+    open_places(job->places, &s.at);
+    share->failed = !(s.inner = cells(s.at.inner + 1, sizeof(Inner)));
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         Group g;
         set_group(job, b, count, &g);
         int any = 0;
         for (int r = 0; r < count; r++) any |= g.quick[r];
-        if (any) quick_group(job, &g, scale, levels, &s);
+        for (int r = 0; r < GROUP; r++) g.mass[r] = r < count && job->dense_stride ? total_of(g.t[r], n) : mass;
+        if (any) quick_group(job, &g, scale, &s);
         for (int r = 0; r < count && !share->failed; r++) {
             float *grad = job->grad ? job->grad + (b + r) * n : NULL;
             const int ignored = job->target && job->target[b + r] == job->ignore;
@@ -334,5 +320,5 @@ EVERY_CPU static void dense_rows(Share *share) {
             }
         }
     }
-    free(s.stack), free(s.ratio), free(s.factor), free(s.sum), free(s.shift), free(s.own), free(s.above);
+    free(s.inner), free(s.shift), free(s.own), free(s.above);
 }

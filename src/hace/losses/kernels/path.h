@@ -101,9 +101,11 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
 }
 
 /* Where columns are not in preorder, `branch` says for each the first position of the widest subtree around it that has not
-   all columns. Sum of exp(x - shift), the terms going to out; `inside` gets the sum of those in one branch. */
+   all columns. Sum of exp(x - shift), at least LANES of them, the terms going to out; `inside` gets the sum of those in one
+   branch. */
 INLINE double sum_branch(const float *x, const int32_t *branch, int32_t own, int64_t n, float shift, int capped, float *out,
                          double *inside) {
+    const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
     double sum = 0;
     *inside = 0;
     vfloat v;
@@ -120,15 +122,17 @@ INLINE double sum_branch(const float *x, const int32_t *branch, int32_t own, int
             partial = partial + v;
             within = within + (vfloat)((vint)v & (at == own));
         }
+        if (i < end) { /* the last ones overlap those before them, which count once */
+            load(x + end - LANES, &v);
+            memcpy(&at, branch + end - LANES, sizeof at);
+            exp_less(&v, shift, capped);
+            store(out + end - LANES, &v);
+            v = (vfloat)((vint)v & (lane >= (int32_t)(LANES - (end - i))));
+            partial = partial + v;
+            within = within + (vfloat)((vint)v & (at == own));
+        }
         sum += total(&partial);
         *inside += total(&within);
-        for (; i < end; i++) {
-            load_tail(x + i, 1, -INFINITY, &v);
-            exp_less(&v, shift, capped);
-            out[i] = v[0];
-            sum += v[0];
-            *inside += branch[i] == own ? v[0] : 0;
-        }
     }
     return sum;
 }
@@ -152,7 +156,7 @@ INLINE void scale_branch(float *x, const int32_t *branch, int32_t own, int64_t n
 
 /* Whether positions first .. last are a branch, and so wide that masks are faster than fetching its columns. */
 INLINE int is_wide_branch(const Job *job, int64_t first, int64_t last) {
-    if (!job->branch || (last - first) * WIDE < job->cols) return 0;
+    if (!job->branch || job->cols < LANES || (last - first) * WIDE < job->cols) return 0;
     return job->branch[job->column[first]] == first && (last == job->cols || job->branch[job->column[last]] != first);
 }
 

@@ -42,34 +42,6 @@ typedef struct {
     v8 high, low; /* what it hands down, in two parts: together they have more digits than a float */
 } Open; /* an inner node; number 0 stands above the tops */
 
-typedef struct {
-    int32_t node, above; /* where it is; its parent's number among the inner nodes, which begin at 1 */
-} Place;
-
-typedef struct {
-    Place *inner, *pair, *single; /* inner nodes; leaves with the next leaf, of the same parent and tile; all other leaves */
-} Places; /* each in preorder: passes go through them without a branch that depends on the tree */
-
-/* Fills the lists. `last` has room for one number per level. */
-INLINE void find_places(const Job *job, const Places *to, int32_t *last) {
-    const int64_t n = job->nodes;
-    Place *inner = to->inner, *pair = to->pair, *single = to->single;
-    last[0] = 0;
-    for (int32_t v = 0, i = 0; v < n; v++) {
-        const int32_t level = job->level[v];
-        const Place place = {v, last[level]};
-        if (is_inner(job->level, v, n)) {
-            *inner++ = place;
-            last[level + 1] = ++i;
-        } else if (v % TILE && single > to->single && single[-1].node == v - 1 && single[-1].above == place.above) {
-            *pair++ = *--single;
-        } else {
-            *single++ = place;
-        }
-    }
-    *inner = *pair = *single = (Place){(int32_t)n, 0};
-}
-
 INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
     d8 wide;
     open->sum = *zero;
@@ -79,51 +51,55 @@ INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
     narrow(&wide, &open->low);
 }
 
-INLINE void leaf_term(const Open *up, v8 *z) {
+/* Exponentials of blocks of leaves up to `end`, of the tile that begins at `start`, and their sums to the parents'. */
+INLINE void leaf_terms(int size, const Place **block, int64_t start, int64_t end, const v8 *tile, Open *open, v8 *cell) {
     const vfloat most = (vfloat){0} + 88.0f;
-    *z = (*z + up->high) + up->low;
-    const vint much = *z > most;
-    choose(&much, &most, z, z);
-    exponential(z);
+    for (; (*block)->node < end; ++*block) {
+        Open *up = open + (*block)->above;
+        const v8 *leaf = tile + (*block)->node - start;
+        v8 *out = cell + (*block)->node, z[4], sum;
+        d8 part;
+        for (int j = 0; j < size; j++) {
+            z[j] = (leaf[j] + up->high) + up->low;
+            const vint much = z[j] > most;
+            choose(&much, &most, &z[j], &z[j]);
+        }
+        exponentials(z, size);
+        for (int j = 0; j < size; j++) out[j] = z[j];
+        add_block(size, z, &sum);
+        widen(&sum, &part);
+        up->sum += part;
+    }
 }
 
 /* Exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes and in open[0], in one pass
    forward and one backward through the inner nodes. The label's own term is 1, so that no sum along its path can underflow;
    one that overflows shows in the sum of all. */
 INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, const Places *at, Open *open, v8 *cell) {
-    const Place *inner = at->inner, *pair = at->pair, *single = at->single;
+    const Place *inner = at->list[INNER], *four = at->list[FOURS], *two = at->list[TWOS], *one = at->list[ONES];
     const int64_t n = job->nodes;
     int64_t i = 0;
+    v8 tile[TILE];
     d8 above = -*shift, part;
     const d8 zero = *shift - *shift; /* a constant would be written in pieces, which the load after it would wait for */
     hand_down(open, &above, &zero);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t end = start + TILE < n ? start + TILE : n;
-        to_cells(x, start, end - start, cell + start);
+        to_cells(x, start, end - start, tile);
+        for (int r = 0; r < GROUP && end + TILE <= n; r++) /* the next tile comes while this one is worked on */
+            for (int c = 0; c < TILE; c += 16) __builtin_prefetch(x[r] + end + c);
         for (; inner[i].node < end; i++) {
             const Open *up = open + inner[i].above;
             widen(&up->high, &above);
             widen(&up->low, &part);
             above += part;
-            widen(&cell[inner[i].node], &part);
+            widen(&tile[inner[i].node - start], &part);
             above += job->sharing * part;
             hand_down(open + i + 1, &above, &zero);
         }
-        for (; pair->node < end; pair++) {
-            Open *up = open + pair->above;
-            v8 *both = cell + pair->node, sum;
-            leaf_term(up, both);
-            leaf_term(up, both + 1);
-            sum = both[0] + both[1];
-            widen(&sum, &part);
-            up->sum += part;
-        }
-        for (; single->node < end; single++) {
-            Open *up = open + single->above;
-            leaf_term(up, cell + single->node);
-            widen(&cell[single->node], &part);
-            up->sum += part;
-        }
+        leaf_terms(4, &four, start, end, tile, open, cell);
+        leaf_terms(2, &two, start, end, tile, open, cell);
+        leaf_terms(1, &one, start, end, tile, open, cell);
     }
     for (; i > 0; i--) {
         open[inner[i - 1].above].sum += open[i].sum;
@@ -191,7 +167,7 @@ INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, c
 typedef struct {
     Open *open;               /* (inner nodes + 1) */
     v8 *cell;                 /* (nodes) */
-    Places at;                /* (inner nodes + 1), (classes / 2 + 1), (classes + 1) */
+    Places at;
     Step *path;               /* (GROUP, levels + 1) */
     Piece *piece;             /* (GROUP, 2 levels + 3) */
     float *row, *terms;       /* (classes) the careful way, made when first needed, as are the next */
@@ -243,7 +219,8 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         loss[r] = sum_factors(job, all[r], scale, path, length[r], pieces);
     }
     if (!job->grad) return;
-    for (const Place *p = s->at.inner; job->sharing != 1 && p->node < job->nodes; p++) s->cell[p->node] *= (float)job->sharing;
+    for (const Place *p = s->at.list[INNER]; job->sharing != 1 && p->node < job->nodes; p++)
+        s->cell[p->node] *= (float)job->sharing;
     write_rows(job, b, quick, count, s->cell, piece);
     for (int r = 0; r < count; r++)
         for (int64_t j = 1; quick[r] && j < length[r]; j++) {
@@ -256,16 +233,11 @@ EVERY_CPU static void sum_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n);
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    const int64_t inner = n - job->classes;
-    SumScratch s = {.open = cells(inner + 1, sizeof(Open)), .cell = cells(n, sizeof(v8)),
-                    .at = {cells(inner + 1, sizeof(Place)), cells(job->classes / 2 + 1, sizeof(Place)),
-                           cells(job->classes + 1, sizeof(Place))},
-                    .path = cells(GROUP * (levels + 1), sizeof(Step)),
+    SumScratch s = {.cell = cells(n, sizeof(v8)), .path = cells(GROUP * (levels + 1), sizeof(Step)),
                     .piece = cells(GROUP * (2 * levels + 3), sizeof(Piece))};
-    int32_t *last = cells(levels + 2, sizeof *last);
-    share->failed = !s.open || !s.cell || !s.at.inner || !s.at.pair || !s.at.single || !s.path || !s.piece || !last;
-    if (!share->failed) find_places(job, &s.at, last);
-    free(last);
+    open_places(job->places, &s.at);
+    s.open = cells(s.at.inner + 1, sizeof(Open));
+    share->failed = !s.open || !s.cell || !s.path || !s.piece;
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         int quick[GROUP];
@@ -284,6 +256,6 @@ EVERY_CPU static void sum_rows(Share *share) {
             job->loss[b + r] = (float)(scale * loss[r]); /* nan where the mean has nothing to divide by */
         }
     }
-    free(s.open), free(s.cell), free(s.at.inner), free(s.at.pair), free(s.at.single), free(s.path), free(s.piece);
+    free(s.open), free(s.cell), free(s.path), free(s.piece);
     free(s.row), free(s.terms), free(s.above), free(s.shifts), free(s.lse);
 }

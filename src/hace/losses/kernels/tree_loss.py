@@ -84,8 +84,23 @@ def tree_loss(
     return kernel_loss(z, tree_call(rows), labels, pure)
 
 
-def tree_call(rows: KernelRows) -> Call:
-    """The function of the extension that takes these rows, with its arguments."""
+def tree_places(rows: KernelRows) -> Tensor | None:
+    """Where a tree's inner nodes and leaves are, for calls that are kept; None for losses that do not ask."""
+    tree = rows.dense or rows.paths
+    if rows.below is not None or tree is None or tree.level is None:
+        return None
+    return torch.frombuffer(
+        kernels._kernels.tree_places(address(tree.level), len(tree.level)), dtype=torch.int32
+    )
+
+
+def tree_call(rows: KernelRows, places: Tensor | None = None) -> Call:
+    """The function of the extension that takes these rows, with its arguments.
+
+    Args:
+        rows: the targets.
+        places: of the tree; without them each call finds them itself.
+    """
     table, ranges, dense, paths, below = rows
     size, weight, entries = 0, None, (0, 0, 0)
     if table is not None:
@@ -96,13 +111,13 @@ def tree_call(rows: KernelRows) -> Call:
         return Call("dag_loss", (*entries, *map(address, below), *mass), size, weight, rows)
     if dense is not None:
         tree = (address(dense.parent), address(dense.level))
-        return Call("dense_loss", (*entries, *tree, *mass), size, weight, rows)
+        return Call("dense_loss", (*entries, *tree, *mass, address(places)), size, weight, (rows, places))
     assert ranges is not None
     low, high, column, branch = map(address, ranges)
     if paths is None:
         return Call("path_loss", (*entries, low, high, column, branch), size, weight, rows)
     tree = (len(paths.label), *map(address, (paths.level, paths.end, paths.parent)), paths.sharing)
-    return Call("path_sum_loss", (*entries, low, high, *tree), size, weight, rows)
+    return Call("path_sum_loss", (*entries, low, high, *tree, address(places)), size, weight, (rows, places))
 
 
 def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:

@@ -34,24 +34,33 @@ INLINE void choose(const vint *mask, const vfloat *yes, const vfloat *no, vfloat
     *out = (vfloat)((*mask & (vint)*yes) | (~*mask & (vint)*no));
 }
 
-/* exp(x) for x <= 88: 2^n times a polynomial in the rest (Cephes coefficients); below -87.7 it is 0; NaN stays NaN. */
-INLINE void exponential(vfloat *x) {
+/* exp(x) of up to four vectors, for x <= 88: 2^n times a polynomial in the rest, right to 3e-9 before rounding; below -87.7 it is
+   0; NaN stays NaN. Each step waits for the one before it, so several vectors take it together. */
+INLINE void exponentials(vfloat *x, int count) {
+#define EACH for (int j = 0; j < count; j++)
     const vfloat floor_ = (vfloat){0} - 88.0f;
-    vint low = *x < floor_;
-    choose(&low, &floor_, x, x);
-    const vfloat t = *x * 1.44269504088896341f + 12583039.0f; /* rounded to an integer, n + 127, in its lowest bits */
-    const vfloat n = t - 12583039.0f;
-    vfloat r = *x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    vfloat p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    *x = p * (vfloat)((vint)t << 23); /* n = -127 gives the bits of 0 */
+    vfloat t[4], n[4], r[4], p[4];
+    EACH {
+        const vint low = x[j] < floor_;
+        choose(&low, &floor_, &x[j], &x[j]);
+    }
+    EACH t[j] = x[j] * 1.44269504088896341f + 12583039.0f; /* rounded to an integer, n + 127, in its lowest bits */
+    EACH n[j] = t[j] - 12583039.0f;
+    EACH r[j] = x[j] - n[j] * 0.693359375f;
+    EACH r[j] = r[j] + n[j] * 2.12194440e-4f;
+    EACH p[j] = r[j] * 1.381461e-3f + 8.368711e-3f;
+    EACH p[j] = p[j] * r[j] + 4.166839e-2f;
+    EACH p[j] = p[j] * r[j] + 1.6666521e-1f;
+    EACH p[j] = p[j] * r[j] + 4.9999994e-1f;
+    EACH p[j] = p[j] * r[j] + 1.0f;
+    EACH {
+        const vfloat power = (vfloat)((vint)t[j] << 23); /* n = -127 gives the bits of 0 */
+        x[j] = p[j] * (r[j] * power) + power;
+    }
+#undef EACH
 }
+
+INLINE void exponential(vfloat *x) { exponentials(x, 1); }
 
 /* log(x) for normal positive x (Cephes coefficients). */
 INLINE void logarithm(vfloat *x) {
