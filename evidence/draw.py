@@ -34,6 +34,7 @@ FEW = (
 COARSE = (
     ("CUB-200, 5 per class, the rest coarse", "cub200-low-shot", "5 a class + parent"),
     ("CUB-200, 1 per class, the rest coarse", "cub200-low-shot", "1 a class + parent"),
+    ("CIFAR-100, 10 per class, the rest coarse", "cifar100-mixed-labels-200", "95 % parent"),
     ("CIFAR-100, 5 per class, the rest coarse", "cifar100-low-shot", "5 a class + parent"),
     ("CIFAR-100, 1 per class, the rest coarse", "cifar100-low-shot", "1 a class + parent"),
     ("CIFAR-100, pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
