@@ -330,6 +330,25 @@ def test_a_share_of_each_class_is_held_out_as_the_test(tmp_path: Path) -> None:
             hace.load_dataset(kind, root, hierarchy=H, test=0.01)
 
 
+def test_samples_labelled_above_the_leaves_are_not_held_out(tmp_path: Path) -> None:
+    lines = ["path,label"]
+    for label, count in (("husky", 4), ("beagle", 4), ("cat", 4), ("dog", 8)):
+        for i in range(count):
+            write_image(tmp_path / label / f"{i}.png", colour=(i, 0, 0))
+            lines.append(f"{label}/{i}.png,{label}")
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    data = hace.load_dataset("manifest", tmp_path / "list.csv", hierarchy=H, test=0.25)
+    assert sorted(ids(data["test"])) == ["beagle", "cat", "husky"]
+    assert ids(data["train"]).count("dog") == 8
+
+
+def test_a_test_share_without_training_samples(photos: Path) -> None:
+    rows = [f"train/{label}/0.png,{label},fold1" for label in ("husky", "beagle", "cat")]
+    root = manifest(photos, "path,label,split", *rows)
+    with pytest.raises(ConfigError, match=r"test=0.2 must come with a split 'train' .* Got fold1 in"):
+        hace.load_dataset("manifest", root, hierarchy=H, test=0.2)
+
+
 @pytest.mark.parametrize("share", [1, -0.1, "half", 20])
 def test_a_test_share_that_is_none(photos: Path, share: object) -> None:
     with pytest.raises(ConfigError, match=r"test must be a share from 0 to less than 1, such as 0.2. Got"):
@@ -337,7 +356,7 @@ def test_a_test_share_that_is_none(photos: Path, share: object) -> None:
 
 
 def test_a_test_share_beside_a_test_split(photos: Path) -> None:
-    with pytest.raises(ConfigError, match=r"test=0.2 must come with data without a test split. .* has one"):
+    with pytest.raises(ConfigError, match=r"left out where the data have a test split\. Got test=0\.2 for"):
         hace.load_dataset("folders", photos, hierarchy=H, test=0.2)
 
 

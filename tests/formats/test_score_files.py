@@ -61,6 +61,27 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         list(chunks)
 
 
+def test_a_file_that_is_replaced_before_it_is_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", np.zeros((4, 3), dtype=np.float32))
+    scores = open_scores(tmp_path / "z.npy", H)
+    np.save(tmp_path / "new.npy", np.ones((4, 3), dtype=np.float64))
+    (tmp_path / "new.npy").replace(tmp_path / "z.npy")
+    with pytest.raises(FormatError, match=r"z\.npy: must stay as it is while it is read\. It has changed"):
+        list(scores.chunks())
+
+
+def test_rows_that_begin_at_any_byte_are_copied(tmp_path: Path) -> None:
+    """As within an .npz: the kernels take numbers only where the processor expects them."""
+    z = np.arange(12.0, dtype=np.float32).reshape(4, 3)
+    path = tmp_path / "z.bin"
+    path.write_bytes(b"abc" + z.tobytes())
+    mapped = np.memmap(path, np.float32, "r", 3, (4, 3))
+    with path.open("rb") as file:
+        rows = score_files._own_rows(mapped, path, file, slice(1, 3))
+    assert rows.flags.aligned
+    assert np.array_equal(rows, z[1:3])
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_tables_of_other_programs(encoding: str, end: str, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
     with ExitStack() as stack:
         stream = sys.stdout
         if args.out is not None:  # before any work is done: it may not be possible
-            with writing(Path(args.out)):
+            with writing(Path(args.out).resolve().parent):
                 path = stack.enter_context(atomic_path(args.out))
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)

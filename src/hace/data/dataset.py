@@ -23,7 +23,7 @@ SPLIT_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _NO_TEST = (
-    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. Of images, "
+    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. For features of images, "
     "`hace features -o test=0.2` (load_dataset(..., test=0.2)) holds out a fifth of each class."
 )
 _HELD_OUT = 0x7E57
@@ -109,16 +109,18 @@ def ordered_splits(names: Iterable[str]) -> list[str]:
 
 
 def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[str, Samples]:
-    """The splits with a share of each label's training samples as "test"; the same samples every time.
+    """The splits with a share of each class's training samples as "test"; the same samples every time.
+
+    Samples labelled above the leaves stay in "train": nobody can tell whether a class is right for them.
 
     Args:
-        splits: By name, without "test".
-        share: To hold out, of each label, rounded, but never its last sample; 0 holds out nothing.
+        splits: By name, with "train" and without "test".
+        share: To hold out, of each class, rounded, but never its last sample; 0 holds out nothing.
         name: What messages call the data set.
 
     Raises:
-        ConfigError: The share is not one, or there is a test split already.
-        DataError: Every label has too few samples.
+        ConfigError: The share is not one, there is a test split already, or no training split.
+        DataError: Every class has too few samples.
     """
     if not share:
         return dict(splits)
@@ -126,14 +128,21 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
         raise ConfigError(f"test must be a share from 0 to less than 1, such as 0.2. Got {share!r}.")
     if "test" in splits:
         raise ConfigError(
-            f"test={share:g} must come with data without a test split. {name} has one: omit it."
+            f"test must be left out where the data have a test split. Got test={share:g} for {name}."
         )
-    kept, held = part_of_each(splits["train"].nodes, share, [_HELD_OUT])
+    if "train" not in splits:
+        raise ConfigError(
+            f"test={share:g} must come with a split 'train' to take samples from. Got {', '.join(splits)} in {name}."
+        )
+    train = splits["train"]
+    fine = train.leaf_only()
+    held = fine[part_of_each(train.nodes[fine], share, [_HELD_OUT])[1]]
+    kept = np.setdiff1d(np.arange(len(train)), held)
     if not len(held):
         raise DataError(
             f"{name}: test={share:g} holds out no sample: every class has too few. Give a larger share."
         )
-    return {**splits, "train": splits["train"].select(kept), "test": splits["train"].select(held)}
+    return {**splits, "train": train.select(kept), "test": train.select(held)}
 
 
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -21,6 +22,7 @@ from hace.hierarchy.columns import score_columns
 from hace.hierarchy.names import column_places
 
 CHUNK = 1 << 22  # numbers of a chunk
+_CHANGED = "must stay as it is while it is read. It has changed: run the same command again."
 
 Width = Literal["leaves", "nodes"]
 
@@ -115,27 +117,35 @@ def _open_array(path: Path, h: Hierarchy, key: str | None, outputs: str) -> Scor
     over = _width(path, array.shape, h, outputs)
     if not np.issubdtype(array.dtype, np.floating):
         raise DataError(f"{path}: scores must be floating-point numbers. Got {array.dtype}.")
+    read = _mark(os.stat(path))
 
     def chunks() -> Iterator[np.ndarray]:
         step = max(1, CHUNK // max(array.shape[1], 1))
         with open_regular(path) as file:
+            if _mark(os.fstat(file.fileno())) != read:
+                raise FormatError(f"{path}: {_CHANGED}")
             for start in range(0, len(array), step):
                 yield native(_own_rows(array, path, file, slice(start, min(start + step, len(array)))))
 
     return ScoreFile(path, len(array), over, chunks)
 
 
+def _mark(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _own_rows(array: np.ndarray, path: Path, file: BinaryIO, rows: slice) -> np.ndarray:
     """Rows that torch takes without a copy, since they may be written to: those of a mapped file are mapped anew, to be read
-    once; others are copied. Either way no more than these rows are in memory.
+    once; others are copied, as are those within an .npz, which may begin at any byte. Either way no more than these rows are in
+    memory.
     """
-    if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+    if not isinstance(array, np.memmap) or not (array.flags.c_contiguous and array.flags.aligned):
         return np.array(array[rows])
     shape, start = (rows.stop - rows.start, array.shape[1]), array.offset + rows.start * array.strides[0]
     try:
         return np.memmap(file, array.dtype, "c", start, shape).view(np.ndarray)
     except ValueError as error:
-        raise FormatError(f"{path}: must stay as it is while it is read. Got a shorter file.") from error
+        raise FormatError(f"{path}: {_CHANGED}") from error
 
 
 def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Width:

@@ -286,6 +286,8 @@ def label_verdict(question: LabelQuestion) -> Verdict:
 
 def _best_methods(steps: Sequence[LabelStep]) -> str:
     best = list(dict.fromkeys(method_title(step.answer.best) for step in steps))
+    if not best:
+        return "No result yet."
     if len(best) == 1:
         return f"{best[0]} is the best method here."
     return f"It depends on the labels: {', '.join(best[:-1])} or {best[-1]}."

@@ -194,7 +194,7 @@ def write_export(export: Export, path: str | Path, to: str) -> float | None:
     if to not in SUFFIX_OF:
         raise ConfigError(f"to must be one of {', '.join(SUFFIX_OF)}. Got {to!r}.")
     check_suffix(path, to)
-    with writing(Path(path)), atomic_path(path) as temporary:
+    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "torch": _write_torch, "safetensors": _write_safetensors}[to](export, temporary)
         difference = None if to == "safetensors" else _difference(export, temporary, to)
         if difference is not None and not difference <= TOLERANCE:
