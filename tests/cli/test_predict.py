@@ -329,10 +329,10 @@ def test_a_folder_that_cannot_be_written_to(
 
     monkeypatch.setattr("tempfile.TemporaryDirectory", read_only)
     message = refused(capsys, place / "train", place / "images", "--out", tmp_path / "a.csv")
-    assert f"Cannot write to {tmp_path / 'a.csv'}: Read-only file system. Make it writable and run" in message
+    assert f"Cannot write to {tmp_path}: Read-only file system. Make it writable and run" in message
     words = ["export", str(place / "train"), "--to", "safetensors", "--out", str(tmp_path / "a.safetensors")]
     assert cli.main(words) == 2
-    assert f"Cannot write to {tmp_path / 'a.safetensors'}: Read-only file system." in capsys.readouterr().err
+    assert f"Cannot write to {tmp_path}: Read-only file system." in capsys.readouterr().err
 
 
 def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
