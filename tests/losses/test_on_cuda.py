@@ -18,6 +18,7 @@ needs_triton = pytest.mark.skipif(not on_cuda.installed(), reason="triton is not
 
 COMPILE = """
 import sys, triton
+from itertools import product
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from hace.losses.kernels import _triton_kernels
@@ -28,13 +29,14 @@ levels = {"top": "*fp64", "total": "*fp64", "stride": "i32", "columns": "i32", "
 own = {"path_forward": {"loss": "*fp32"}, "path_backward": {"outer": "*fp32", "grad": "*fp32"}}
 for name, rest in own.items():
     for capability in (80, 90):
-        for columns, permuted, depth in ((120, True, None), (100_000, False, 1)):  # Triton makes a 1 part of the code
+        # Triton makes a depth of 1 part of the code.
+        for columns, permuted, depth in product((120, 100_000), (True, False), (None, 1)):
             block, warps = block_and_warps(columns)
             constants = {"PERMUTED": permuted, "BLOCK": block} | ({} if depth is None else {"depth": depth})
             signature = common | rest | levels | dict.fromkeys(constants, "constexpr")
             source = ASTSource(getattr(_triton_kernels, name), signature=signature, constexprs=constants)
             made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
-            with open(f"{sys.argv[1]}/{name}_{capability}_{columns}.cubin", "wb") as file:
+            with open(f"{sys.argv[1]}/{name}_{capability}_{columns}_{permuted}_{depth}.cubin", "wb") as file:
                 file.write(made.asm["cubin"])
 print(triton.__path__[0])
 """
@@ -61,13 +63,13 @@ def test_values_and_gradients_by_the_interpreter() -> None:
 def test_compiled_for_gpus_without_spills(tmp_path: Path) -> None:
     where = run("-c", COMPILE, str(tmp_path), TRITON_CACHE_DIR=str(tmp_path / "cache")).split()[-1]
     made = sorted(tmp_path.glob("*.cubin"))
-    assert len(made) == 8
+    assert len(made) == 32
     for file in made:
         tool = [f"{where}/backends/nvidia/bin/cuobjdump", "--dump-resource-usage", str(file)]
         used = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
         (found,) = re.findall(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", used)
         registers, stack, local = map(int, found)
-        assert registers <= 128, f"{file.stem} must fit an SM at its 512 threads: {used}"
+        assert registers <= 128, f"{file.stem} must leave an SM room for two programs of 256 threads: {used}"
         assert stack == local == 0, f"{file.stem} spills: {used}"
 
 

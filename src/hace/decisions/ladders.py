@@ -36,9 +36,7 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     served = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)
     if served is not None:
         nodes, masses = served
-        steps = 1 + int(
-            (nodes[:, 1:] != nodes[:, :-1]).any(dim=0).sum()
-        )  # until the last walker is at a leaf
+        steps = 1 + int((nodes[:, 1:] != nodes[:, :-1]).any(dim=0).sum())  # the last walker is at a leaf
         return nodes[:, :steps], masses[:, :steps]
     count = place.children[1]
     at = torch.full((len(log_q),), place.walk_start, device=log_q.device)

@@ -173,7 +173,8 @@ def _reading(results: Results) -> Section:
 
 def _arena_section(results: Results, arena: Arena, document: Document, draw: bool) -> Section:
     arrays = results.arrays[arena]
-    for metric in HEADLINES[:4]:  # now, while the predictions are in memory; later sections reuse them
+    # Whatever other sections will ask for is computed now, while the predictions are in memory.
+    for metric in HEADLINES[:4]:
         results.gap(arena, results.first, results.second, metric.key)
     for more, keys in ((results.matched, (TOP1, TOP5)), (results.best_top5, (TOP5,))):
         if (found := more.get(arena)) is not None:

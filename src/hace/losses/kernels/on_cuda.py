@@ -60,8 +60,8 @@ def path_losses_on_cuda(
 
 
 def block_and_warps(columns: int) -> tuple[int, int]:
-    """Lanes of a program, and warps: at most eight logits a thread."""
-    block = min(4096, max(128, 1 << (columns - 1).bit_length()))
+    """Lanes of a program, and warps: eight logits a thread at most. With 4,096 lanes some versions of Triton spill."""
+    block = min(2048, max(128, 1 << (columns - 1).bit_length()))
     return block, max(1, block // 256)
 
 
