@@ -1,14 +1,20 @@
-"""End to end on the pixels of CIFAR-100: python evidence/end_to_end.py clean|mixed --data FOLDER --work FOLDER [--dry-run]
+"""End to end on the pixels of CIFAR-100: python evidence/end_to_end.py STUDY --data FOLDER --work FOLDER [--dry-run]
 
-    python evidence/end_to_end.py clean --data data --work work      # 7 methods
+    python evidence/end_to_end.py clean --data data --work work      # all labels known, 11 methods
     python evidence/end_to_end.py mixed --data data --work work      # 90 % of the labels known only to their superclass
+    python evidence/end_to_end.py mixed-100 --data data --work work  # the same with fewer images, for more epochs
 
 A ResNet-10 of width 16 instead of 64 whose first convolution has stride 2, from random weights, trained by the engine of `hace
-study`: three rates for every method, chosen on a tenth of the training images at the first seed, then three seeds. Clean: 100
-images of each class, 8 epochs. Mixed: all images, 2 epochs; the tenth of them that has fine labels, 20 epochs, so dropping the
-others costs no steps; last layers start from zeros. A run takes about two minutes of one core. Stopped at any point, it resumes
-with the same command, and its tables go to evidence/results. FOLDER holds cifar-100-binary or cifar-100-python as published, or
-sheets of 32 px tiles per class (cifar100/train/NN_name.webp), from which the binary files are made first.
+study`: three rates for every method, chosen on a tenth of the training images at the first seed, then three seeds. A run takes
+one to three minutes of one core.
+
+- clean: 100 images of each class, 8 epochs.
+- mixed: all images, 2 epochs; the tenth of them that has fine labels alone, 20 epochs, so dropping the others costs no steps.
+- mixed-100: the first 100 training images of each class, ten of them with fine labels, 12 epochs; those ten alone, 120 epochs.
+
+With coarse labels, last layers start from zeros. Stopped at any point, a study resumes with the same command, and its tables go
+to evidence/results. FOLDER holds cifar-100-binary or cifar-100-python as published, or sheets of 32 px tiles per class
+(cifar100/train/NN_name.webp), from which the binary files are made first.
 """
 
 from __future__ import annotations
@@ -21,10 +27,13 @@ from typing import Any
 import numpy as np
 import timm
 import torch
+from reduce import first_of_each
 from run import RESULTS, keep, sha256
 from torch import Tensor, nn
 
 from hace.cli.options_study import add_study_arguments, do_study
+from hace.data import DATASETS, Dataset, Samples, load_dataset
+from hace.data.registry import DatasetKind
 from hace.formats import cifar100_hierarchy
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.train_config import TrainConfig
@@ -33,7 +42,20 @@ from hace.lab.study.presets import LabelGrid, Preset
 
 WIDTH = 16
 FILES = ("train.bin", "test.bin", "train", "test")  # of the binary and of the Python version
-CLEAN = ("sce", "hace", "sce_paths", "hace_paths", "hace_0.9", "sce_smooth", "hace_smooth")
+CLEAN = (
+    "sce",
+    "hace",
+    "sce_paths",
+    "hace_paths",
+    "hace_0.9",
+    "sce_smooth",
+    "hace_smooth",
+    "sce_soft10",
+    "hxe_0.2",
+    "hace_shuffled",
+    "sce_paths_shuffled",
+)
+FIRST = "cifar100_100"
 MIXED = ("sce", "sce_paths", "hace", "hce", "conditional")
 
 
@@ -102,6 +124,15 @@ def recipe(dataset: str, model: str) -> TrainConfig:
     )
 
 
+def load_first(root: Path, hierarchy: Any = None, root_node: bool | None = None) -> Dataset[Samples]:
+    """CIFAR-100 with the first 100 training images of each class; all test images."""
+    whole = load_dataset("cifar100", root, hierarchy=hierarchy, root_node=root_node)
+    kept = first_of_each(whole["train"].nodes, 100)
+    return Dataset(FIRST, whole.hierarchy, {"train": whole["train"].select(kept), "test": whole["test"]})
+
+
+DATASETS[FIRST] = DatasetKind("CIFAR-100, the first 100 training images of each class", load_first, 32)
+
 _CLEAN = Preset(
     "end to end, narrow: 100 images of each class",
     "train",
@@ -126,7 +157,23 @@ _DROPPED = replace(
     methods=("sce_drop",),
     recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=20, start="zeros"),
 )
-STUDIES = {"clean": {"clean": _CLEAN}, "mixed": {"mixed": _MIXED, "dropped": _DROPPED}}
+_LONGER = replace(
+    _MIXED,
+    title="end to end, narrow: 100 images of each class, 90 of them known to their superclass",
+    datasets=(FIRST,),
+    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=12, start="zeros"),
+)
+_LONGER_DROPPED = replace(
+    _LONGER,
+    title="end to end, narrow: the other ten images of each class, as many steps",
+    methods=("sce_drop",),
+    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=120, start="zeros"),
+)
+STUDIES = {
+    "clean": {"clean": _CLEAN},
+    "mixed": {"mixed": _MIXED, "dropped": _DROPPED},
+    "mixed-100": {"mixed": _LONGER, "dropped": _LONGER_DROPPED},
+}
 
 
 def from_sheets(source: Path, target: Path) -> None:
@@ -162,18 +209,19 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("evidence-work"))
     add_study_arguments(parser, "--out", None)
     args = parser.parse_args()
-    name = f"cifar100-end-to-end-{args.study}"
-    args.out, args.runs = str(args.work / name), str(args.work / "runs")
+    title = f"cifar100-end-to-end-{args.study}"
+    args.out, args.runs = str(args.work / title), str(args.work / "runs")
+    (name,) = {name for preset in STUDIES[args.study].values() for name in preset.datasets}
     root = args.data
     if (args.data / "cifar100" / "train").is_dir():
         root = args.work / "cifar100"
         if not (root / "cifar-100-binary" / "test.bin").exists():
             from_sheets(args.data / "cifar100", root / "cifar-100-binary")
-    choices = Choices(Locations(images={"cifar100": str(root)}), widen=0)
+    choices = Choices(Locations(images={name: str(root)}), widen=0)
     if do_study(STUDIES[args.study], choices, args) is not None:
         files = sorted(path for path in root.rglob("*") if path.name in FILES and path.is_file())
         inputs = {path.name: {"file": path.name, "sha256": sha256(path)} for path in files}
-        keep(args.work / name, RESULTS / name, f"python evidence/end_to_end.py {args.study}", inputs)
+        keep(args.work / title, RESULTS / title, f"python evidence/end_to_end.py {args.study}", inputs)
 
 
 if __name__ == "__main__":
