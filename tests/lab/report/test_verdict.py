@@ -180,6 +180,13 @@ def test_small_classes_are_a_doubt(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("samples", "weak"), [(40, True), (2000, False)])
+def test_a_search_on_few_held_out_samples_is_a_doubt(tmp_path: Path, samples: int, weak: bool) -> None:
+    records = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), samples=samples)
+    notes = " ".join(doubts(Results(records), {FAIR: ("hace", "sce")}))
+    assert (f"Rates were chosen on {samples:,} held-out samples" in notes) == weak
+
+
 def test_the_forest_has_every_method_with_candidates_the_best_first(results: Results) -> None:
     switch = forests(results, FAIR)
     assert switch is not None

@@ -1,4 +1,4 @@
-"""What is in doubt about an arena's results: searches at the edge, few seeds, small classes, unequal budgets, missing runs."""
+"""What is in doubt about an arena's results: weak searches, few seeds, small classes, unequal budgets, missing runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 from hace.lab.report.arenas import Arena, arena_of, method_title
 from hace.lab.report.results import Results
 from hace.lab.study.searches import searched_at
+from hace.metrics.summary_lines import wilson
 
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
+WEAK_SEARCH = 0.05  # half the interval of an accuracy on held-out samples
 _NAMES = 4
 
 
@@ -23,6 +25,7 @@ def doubts(results: Results, spoken: Mapping[Arena, Sequence[str]]) -> list[str]
         found += [
             *_budgets(results, arena, methods),
             *_once(results, arena),
+            *_held_out(results, arena, methods),
             *_seeds(results, arena, methods),
             *_samples(results, arena),
             *_missing(results, arena),
@@ -58,6 +61,25 @@ def _once(results: Results, arena: Arena) -> Iterator[str]:
     seed = searched_at(r for r in results.records if arena_of(r.key) == arena)
     if seed is not None:
         yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
+
+
+def _held_out(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
+    """A search on few samples ranks its candidates partly by chance."""
+    searched = [
+        record.run.result
+        for record in results.records
+        if record.stage == "search" and record.run is not None and record.status == "finished"
+        if record.run.result and record.key.method in methods and arena_of(record.key) == arena
+    ]
+    if not searched:
+        return
+    fewest = min(searched, key=lambda result: result["samples"])
+    low, high = wilson(fewest["samples"] - fewest["mistakes"], fewest["samples"])
+    if high - low > 2 * WEAK_SEARCH:
+        yield (
+            f"Rates were chosen on {fewest['samples']:,} held-out samples, where an accuracy is uncertain by about "
+            f"{50 * (high - low):.0f} points: chance has a say in the choice."
+        )
 
 
 def _seeds(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
