@@ -29,6 +29,8 @@ from hace.errors import DataError
 
 # Private names of torch. Each call costs more than it seems: it pushes other code out of the processor's caches.
 _keys_of, _modes = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
+# A set of dispatch keys as something to compare: a number, or in older versions of torch its text.
+_as_value: Callable[[Any], int | str] = getattr(torch._C.DispatchKeySet, "raw_repr", repr)
 
 # Whether ``torch.export`` traces this call. Before torch 2.7 it cannot be told from a compilation: then both hold plain
 # operators alone.
@@ -47,20 +49,20 @@ else:
         _kernels, _reason = None, "built from other source; install the package again"
 
 
-def _bits(*names: str) -> int:
-    """A set of dispatch keys as a number."""
+def _key_set(*names: str) -> int | str:
+    """The value of a set of dispatch keys."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
     for name in names:
         keys = keys | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
-    return keys.raw_repr()
+    return _as_value(keys)
 
 
 # Keys of plain tensors, and of the modes when nothing is recorded: outside and inside of ``torch.inference_mode``.
 _PLAIN = {
-    d.lower(): {_bits(d, f"Autocast{d}"), _bits(d, f"Autocast{d}", f"Autograd{d}", "ADInplaceOrView")}
+    d.lower(): {_key_set(d, f"Autocast{d}"), _key_set(d, f"Autocast{d}", f"Autograd{d}", "ADInplaceOrView")}
     for d in ("CPU", "CUDA")
 }
-_NO_MODES = {_bits("BackendSelect"), _bits("BackendSelect", "ADInplaceOrView")}
+_NO_MODES = {_key_set("BackendSelect"), _key_set("BackendSelect", "ADInplaceOrView")}
 
 _on = os.environ.get("HACE_KERNEL", "1") != "0"
 
@@ -107,7 +109,7 @@ def transformed() -> bool:
 
     Each of them adds to the keys that operations are dispatched by, but for forward-mode AD.
     """
-    return _modes().raw_repr() not in _NO_MODES or torch.autograd.forward_ad._current_level >= 0
+    return _as_value(_modes()) not in _NO_MODES or torch.autograd.forward_ad._current_level >= 0
 
 
 def switched_on() -> bool:
@@ -122,7 +124,7 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     """
     return (
         type(tensor) in (Tensor, Parameter)
-        and _keys_of(tensor).raw_repr() in _PLAIN[device]
+        and _as_value(_keys_of(tensor)) in _PLAIN[device]
         and (tensor.data_ptr() != 0 or tensor.numel() == 0)  # freed storage, as sharded training leaves it
     )
 
