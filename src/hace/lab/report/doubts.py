@@ -66,18 +66,18 @@ def _once(results: Results, arena: Arena) -> Iterator[str]:
 def _held_out(results: Results, arena: Arena, methods: Sequence[str]) -> Iterator[str]:
     """A search on few samples ranks its candidates partly by chance."""
     searched = [
-        record.run.result
+        (record.run.result["samples"], record.top1)
         for record in results.records
-        if record.stage == "search" and record.run is not None and record.status == "finished"
-        if record.run.result and record.key.method in methods and arena_of(record.key) == arena
+        if record.stage == "search" and record.run is not None and record.run.result
+        if record.top1 is not None and record.key.method in methods and arena_of(record.key) == arena
     ]
     if not searched:
         return
-    fewest = min(searched, key=lambda result: result["samples"])
-    low, high = wilson(fewest["samples"] - fewest["mistakes"], fewest["samples"])
+    samples, accuracy = min(searched, key=lambda found: (found[0], -found[1]))
+    low, high = wilson(round(accuracy * samples), samples)
     if high - low > 2 * WEAK_SEARCH:
         yield (
-            f"Rates were chosen on {fewest['samples']:,} held-out samples, where an accuracy is uncertain by about "
+            f"Rates were chosen on {samples:,} held-out samples, where an accuracy is uncertain by about "
             f"{50 * (high - low):.0f} points: chance has a say in the choice."
         )
 
