@@ -200,7 +200,7 @@ def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str
         text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
         text = f"**{text}**" if float(effect["holm"] or 1) < 0.05 else text
         row = found.setdefault(name, {"method": name})
-        row[labels] = text + (EDGE if name in at_edge(study, labels) else "")
+        row[labels] = text + (EDGE if {name, "SCE"} & at_edge(study, labels) else "")
     return list(found.values())
 
 
