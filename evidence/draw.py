@@ -1,48 +1,49 @@
 """The picture of docs/when-it-helps.md, from the kept results: python evidence/draw.py
 
-Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95 % interval.
+Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95 % interval. The picture is drawn
+twice, the second time for screens as narrow as a phone's.
 """
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-TARGET = HERE.parent / "docs" / "images" / "when-it-helps.svg"
+IMAGES = HERE.parent / "docs" / "images"
 
 METHODS = {  # title in results: title in the picture, colour, marker
+    "SCE": ("cross-entropy", "#555555", "v"),
     "HACE": ("HACE, d = 0.5", "#b5563c", "o"),
     "SCE, path sums": ("path sums", "#12766f", "s"),
     "SCE, path sums s=0.5": ("path sums, s = 0.5", "#5aa7a0", "D"),
-    "conditional softmax": ("conditional softmax", "#8a7bb0", "^"),
-    "SCE": ("cross-entropy", "#555555", "v"),
+    "soft margin τ=1": ("soft margins, τ = 1", "#8a7bb0", "^"),
 }
-CLEAN = (
+COARSE = (  # title, study, labels
+    ("CUB-200, 1 fine label per class", "cub200-low-shot", "1 a class + parent"),
+    ("CUB-200, 5 fine labels per class", "cub200-low-shot", "5 a class + parent"),
+    ("CIFAR-100, 1 fine label per class", "cifar100-low-shot", "1 a class + parent"),
+    ("CIFAR-100, 5 fine labels per class", "cifar100-low-shot", "5 a class + parent"),
+    ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95 % parent"),
+    ("CIFAR-100 pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
+)
+FINE = (
     ("CUB-200, all labels", "cub200-clean", "all labels"),
     ("CIFAR-100, all labels", "cifar100-clean", "all labels"),
-    ("CIFAR-100, pixels, all labels", "cifar100-end-to-end-clean", "all labels"),
-)
-FEW = (
+    ("CIFAR-100 pixels, all labels", "cifar100-end-to-end-clean", "all labels"),
     ("CUB-200, 5 labels per class", "cub200-low-shot", "5 a class"),
-    ("CUB-200, 1 label per class", "cub200-low-shot", "1 a class"),
     ("CIFAR-100, 5 labels per class", "cifar100-low-shot", "5 a class"),
+    ("CUB-200, 1 label per class", "cub200-low-shot", "1 a class"),
     ("CIFAR-100, 1 label per class", "cifar100-low-shot", "1 a class"),
-)
-COARSE = (
-    ("CUB-200, 5 per class, the rest coarse", "cub200-low-shot", "5 a class + parent"),
-    ("CUB-200, 1 per class, the rest coarse", "cub200-low-shot", "1 a class + parent"),
-    ("CIFAR-100, 10 per class, the rest coarse", "cifar100-mixed-labels-200", "95 % parent"),
-    ("CIFAR-100, 5 per class, the rest coarse", "cifar100-low-shot", "5 a class + parent"),
-    ("CIFAR-100, 1 per class, the rest coarse", "cifar100-low-shot", "1 a class + parent"),
-    ("CIFAR-100, pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
-)
-WRONG = (
     ("CUB-200, 40 % wrong, same genus", "cub200-noisy-labels", "40 % wrong within parent"),
-    ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
     ("CIFAR-100, 40 % wrong, same group", "cifar100-noisy-labels", "40 % wrong within parent"),
+    ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
     ("CIFAR-100, 40 % wrong, anywhere", "cifar100-noisy-labels", "40 % wrong anywhere"),
 )
 
@@ -60,28 +61,28 @@ class Panel(NamedTuple):
 
 PANELS = (
     Panel(
-        "Use coarse labels, or drop them?",
-        "top-1 points, minus cross-entropy without the coarse samples",
+        "Some labels are coarse: use them, or drop them?",
+        "top-1 in points, minus cross-entropy on the fine labels alone",
         "top-1",
         True,
-        ("SCE", "HACE", "conditional softmax", "SCE, path sums s=0.5", "SCE, path sums"),
+        tuple(METHODS),
         COARSE,
     ),
     Panel(
-        "Which method, with the same labels?",
-        "top-1 points, minus cross-entropy",
+        "Otherwise: more accurate?",
+        "top-1 in points, minus cross-entropy",
         "top-1",
         False,
-        ("HACE", "conditional softmax", "SCE, path sums", "SCE, path sums s=0.5"),
-        (*CLEAN, *FEW, *COARSE, *WRONG),
+        tuple(METHODS)[1:],
+        FINE,
     ),
     Panel(
-        "How far off are the mistakes?",
-        "severity in levels, minus cross-entropy (left is milder)",
+        "Otherwise: milder mistakes?",
+        "severity in levels, minus cross-entropy",
         "severity",
         False,
-        ("HACE", "conditional softmax", "SCE, path sums", "SCE, path sums s=0.5"),
-        (*CLEAN, *FEW, *COARSE, *WRONG),
+        tuple(METHODS)[1:],
+        FINE,
     ),
 )
 
@@ -115,49 +116,82 @@ def effect(panel: Panel, study: str, labels: str, method: str) -> Effect | None:
 
 
 def main() -> None:
-    """Draw every panel below the other."""
+    """Draw the picture for wide and for narrow screens."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.hashsalt": "hace", "font.family": "DejaVu Sans", "font.size": 9})
+    IMAGES.mkdir(exist_ok=True)
+    for name, narrow in (("when-it-helps", False), ("when-it-helps-narrow", True)):
+        target = IMAGES / f"{name}.svg"
+        picture(narrow).savefig(target, metadata={"Date": None})
+        print(target)
+
+
+def picture(narrow: bool) -> Figure:
+    """Three panels; below each other on a narrow screen, where the names of situations are above their marks."""
     from matplotlib import pyplot as plt
 
-    drawn = [(p, [s for s in p.situations if effect(p, s[1], s[2], p.methods[-1])]) for p in PANELS]
-    heights = [len(rows) * 0.62 + 0.4 for _, rows in drawn]
-    figure, axes = plt.subplots(
-        len(drawn), 1, figsize=(8.2, sum(heights) + 2.3), gridspec_kw={"height_ratios": heights}
-    )
-    for axis, (panel, situations) in zip(axes, drawn, strict=True):
-        for row, (_, study, labels) in enumerate(situations):
-            for i, method in enumerate(panel.methods):
-                found = effect(panel, study, labels, method)
-                if found is None:
-                    continue
-                title, colour, marker = METHODS[method]
-                y = -row + 0.32 - 0.64 * i / (len(panel.methods) - 1)
-                axis.plot([found.low, found.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
-                axis.plot(found.value, y, marker, color=colour, ms=4.5, label=title if row == 0 else None)
-            if row % 2:
-                axis.axhspan(-row - 0.5, -row + 0.5, color="#f1f3f2", zorder=0)
-        axis.axvline(0, color="#333333", lw=0.8)
-        axis.set_yticks([-r for r in range(len(situations))], [title for title, _, _ in situations])
-        axis.set_ylim(-len(situations) + 0.5, 0.5)
-        axis.set_title(panel.title, loc="left", fontweight="bold", fontsize=10)
-        axis.set_xlabel(panel.axis, fontsize=8.5)
-        axis.tick_params(axis="y", length=0)
-        for side in ("top", "right", "left"):
-            axis.spines[side].set_visible(False)
-    handles = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+    step = 0.46 if narrow else 0.36  # inches per situation
+    rows = [len(found_situations(panel)) * step + 0.75 for panel in PANELS]
+    if narrow:
+        figure = plt.figure(figsize=(4.2, sum(rows) + 0.9), layout="constrained")
+        axes = figure.subplots(len(PANELS), 1, height_ratios=rows)
+    else:
+        figure = plt.figure(figsize=(7.6, rows[0] + max(rows[1:]) + 0.5), layout="constrained")
+        grid = figure.add_gridspec(2, 2, height_ratios=[rows[0], max(rows[1:])])
+        first = figure.add_subplot(grid[0, :])
+        second = figure.add_subplot(grid[1, 0])
+        axes = [first, second, figure.add_subplot(grid[1, 1])]
+    for i, (axis, panel) in enumerate(zip(axes, PANELS, strict=True)):
+        draw_panel(axis, panel, narrow=narrow, named=narrow or i < 2)
+    handles = dict(zip(*axes[0].get_legend_handles_labels()[::-1], strict=True))
     figure.legend(
-        handles.values(), handles, loc="upper center", ncols=len(handles), frameon=False, fontsize=8.5
+        handles.values(),
+        handles,
+        loc="outside upper center",
+        ncols=2 if narrow else len(handles),
+        frameon=False,
+        fontsize=8.5,
+        columnspacing=1.2,
+        handletextpad=0.2,
     )
-    figure.tight_layout(rect=(0, 0, 1, 0.975), h_pad=1.6)
-    TARGET.parent.mkdir(exist_ok=True)
-    figure.savefig(TARGET, metadata={"Date": None})
-    print(TARGET)
+    return figure
+
+
+def found_situations(panel: Panel) -> list[tuple[str, str, str]]:
+    """The situations of a panel that have been measured, with at least one of its methods."""
+    return [s for s in panel.situations if any(effect(panel, s[1], s[2], m) for m in panel.methods)]
+
+
+def draw_panel(axis: Axes, panel: Panel, *, narrow: bool, named: bool) -> None:
+    """Marks and intervals, a row per situation."""
+    situations = found_situations(panel)
+    top, bottom = (0.08, -0.36) if narrow else (0.3, -0.3)
+    for row, (name, study, labels) in enumerate(situations):
+        for i, method in enumerate(panel.methods):
+            found = effect(panel, study, labels, method)
+            if found is None:
+                continue
+            title, colour, marker = METHODS[method]
+            y = -row + top + (bottom - top) * i / (len(panel.methods) - 1)
+            axis.plot([found.low, found.high], [y, y], color=colour, lw=1.5, solid_capstyle="butt")
+            axis.plot(found.value, y, marker, color=colour, ms=4, label=title if row == 0 else None)
+        back = "#f1f3f2" if row % 2 else "white"
+        axis.axhspan(-row - 0.5, -row + 0.5, color=back, lw=0, zorder=0)
+        if narrow:
+            box = {"facecolor": back, "edgecolor": "none", "pad": 0.5}  # over the line at 0
+            place = axis.get_yaxis_transform()
+            axis.text(0.005, -row + 0.29, name, transform=place, va="center", fontsize=8, bbox=box)
+    axis.axvline(0, color="#333333", lw=0.8)
+    shown = [] if narrow or not named else [name for name, _, _ in situations]
+    axis.set_yticks([-row for row in range(len(shown))], shown)
+    axis.set_ylim(-len(situations) + 0.5, 0.5)
+    axis.set_title(panel.title, loc="left", fontweight="bold", fontsize=9.5)
+    axis.set_xlabel(panel.axis, fontsize=8.5)
+    axis.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axis.spines[side].set_visible(False)
 
 
 if __name__ == "__main__":

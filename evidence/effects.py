@@ -4,8 +4,8 @@ One row per labels, method and metric: method minus reference, its 95 % interval
 for all comparisons of the study in that metric, and the smallest effect that would have been found in 80 % of repetitions,
 without and with that correction.
 
-Intervals are paired over seeds and test samples where runs keep what a metric needs of each sample. Otherwise they are
-Student's intervals over the seeds' differences alone, and `over` says so.
+Intervals are paired over seeds and test samples where runs keep what a metric needs of each sample. Otherwise interval, p-value
+and detectable effect are Student's, from the seeds' differences on the one test set, and `over` says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.intervals import Interval
 from hace.metrics.sample_statistics import MetricKey
-from hace.metrics.several import Compared, compared_together
+from hace.metrics.several import POWER, Compared, compared_together, holm
 
 REFERENCE = "sce"
 COLUMNS = (
@@ -85,7 +85,13 @@ def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:
         one = difference(results, pair, metric.key)
         if one is not None:
             found[pair] = one
-    together = compared_together({pair: one[0] for pair, one in found.items()})
+    intervals = {pair: one[0] for pair, one in found.items()}
+    sampled = all(one[2] == SAMPLES for one in found.values())
+    together = (
+        compared_together(intervals)
+        if sampled
+        else seeds_together(intervals, {pair: one[1] for pair, one in found.items()})
+    )
     for pair, (_, seeds, over) in found.items():
         ours = results.arrays[pair.arena].score(pair.method, metric.key).value
         theirs = results.arrays[pair.against].score(pair.reference, metric.key).value
@@ -113,16 +119,48 @@ def difference(results: Results, pair: Pair, key: MetricKey) -> tuple[Interval, 
 
 
 def over_seeds(gaps: list[float]) -> Interval:
-    """Student's 95 % interval of the mean of differences.
-
-    Its error is half the interval over 1.96, so that a p-value below 0.05 is an interval without 0, as for the others.
-    """
+    """Student's 95 % interval of the mean of differences, and the standard error of that mean."""
     mean, count = float(np.mean(gaps)), len(gaps)
     if count < 2:
         return Interval(mean, np.nan, np.nan)
     error = float(np.std(gaps, ddof=1)) / count**0.5
     half = float(student.ppf(0.975, count - 1)) * error
-    return Interval(mean, mean - half, mean + half, half / 1.959964)
+    return Interval(mean, mean - half, mean + half, error)
+
+
+def seeds_together(intervals: dict[Pair, Interval], seeds: dict[Pair, int]) -> dict[Pair, Compared]:
+    """As :func:`compared_together`, for intervals over seeds alone: with five seeds, Student's tails are far heavier."""
+    p = {pair: student_p(given, seeds[pair]) for pair, given in intervals.items()}
+    known = [pair for pair in p if not np.isnan(p[pair])]
+    adjusted = dict(zip(known, holm([p[pair] for pair in known]), strict=True))
+    return {
+        pair: Compared(
+            given,
+            p[pair],
+            adjusted.get(pair, np.nan),
+            len(known),
+            student_detectable(given.error, seeds[pair]),
+            student_detectable(given.error, seeds[pair], max(len(known), 1)),
+        )
+        for pair, given in intervals.items()
+    }
+
+
+def student_p(difference: Interval, seeds: int) -> float:
+    """The two-sided p-value of a mean difference over seeds; nan without a standard error."""
+    if np.isnan(difference.error):
+        return float("nan")
+    if difference.error == 0:
+        return 1.0 if difference.value == 0 else 0.0
+    return 2 * float(student.sf(abs(difference.value) / difference.error, seeds - 1))
+
+
+def student_detectable(error: float, seeds: int, comparisons: int = 1) -> float:
+    """The smallest true difference found in 80 % of repetitions, when all comparisons share the 5 %."""
+    if np.isnan(error):
+        return float("nan")
+    found = student.ppf(1 - 0.05 / (2 * comparisons), seeds - 1) + student.ppf(POWER, seeds - 1)
+    return float(error * found)
 
 
 def _compared(one: Compared, metric: Metric) -> list[str]:

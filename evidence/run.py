@@ -3,7 +3,7 @@
     python evidence/run.py cub200-mixed-labels --data data --work work
 
 A study stopped at any point resumes with the same command. When it is finished its tables go to evidence/results/NAME, with
-the command, versions, processor time and SHA-256 of every input, and effects.csv (see effects.py).
+the command, versions, the seconds of all runs together and SHA-256 of every input, and effects.csv (see effects.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@ A page asks for a table with a pair of comments, and everything between them is 
 `columns` chooses and orders columns, by default all; `rows` does the same by the first column, `where="metric=top-1;
 labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. `metrics="top-1; severity"` turns an
 effects.csv into a row per method: the first metric's value, then the difference in each with its interval, bold where it
-remains after Holm's correction. A number in a sentence has a name, and quotes.toml says which row it comes from:
+remains after Holm's correction, and never bold but with † in the header where the interval is over seeds alone. ‡ marks results
+for which a seed's search ended at its smallest or largest rate. `by="labels"` shows one metric of an effects.csv as a row per
+method and a column per kind of labels. A number in a sentence has a name, and quotes.toml says which
+row it comes from:
 
     Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
 
@@ -25,6 +28,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hace.lab.study.methods import METHODS
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -34,6 +39,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
+EDGE, SEEDS_ONLY = " ‡", " †"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )
@@ -84,7 +90,12 @@ def table(request: str) -> str:
     if not rows:
         raise SystemExit(f"{path} must have rows{f' where {where}' if where else ''}. Got none.")
     if "metrics" in options:
-        rows = _by_method(rows, _listed(options["metrics"], ";"))
+        ended = at_edge(path.parent, where.get("labels", "all labels"))
+        rows = _by_method(rows, _listed(options["metrics"], ";"), ended)
+    elif "by" in options:
+        rows = _by_labels(rows, path.parent)
+    elif path.name.startswith("labels-"):
+        _mark_edges(rows, path.parent)
     details = options.get("intervals", "yes") != "no"
     columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
     by_name = {row[columns[0]]: row for row in rows}
@@ -93,9 +104,42 @@ def table(request: str) -> str:
         missing = [item for item in wanted if item not in known]
         if missing:
             raise SystemExit(f"{path} must have {missing[0]!r}. Got {', '.join(map(repr, known))}.")
-    lines = [columns, ["---"] * len(columns)]
+    lines = [[_header(column) for column in columns], ["---"] * len(columns)]
     lines += [[_cell(by_name[row], column, details) for column in columns] for row in chosen]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def at_edge(study: Path, labels: str) -> set[str]:
+    """Titles of the methods of which a seed's search ended at its smallest or largest rate."""
+    about = study / "about.json"
+    grid = re.search(r"--rates ([\d.,]+)", about.read_text(encoding="utf-8")) if about.exists() else None
+    ending = "-fair.csv" if labels == "all labels" else f"-fair-{re.sub(r'[^0-9A-Za-z]', '_', labels)}.csv"
+    if grid is None:
+        return set()
+    rates = [float(rate) for rate in grid[1].split(",")]
+    factors = {method.title: method.rate_factor for method in METHODS.values()}
+    found = set()
+    for path in study.glob(f"methods-*{ending}"):
+        for row in _rows(path):
+            chosen = [float(rate) for rate in re.findall(r"(?:rate|to) ([\d.]+)", _rate_part(row["chosen"]))]
+            factor = factors.get(row["method"], 1.0)
+            if chosen and (min(chosen) <= min(rates) * factor or max(chosen) >= max(rates) * factor):
+                found.add(row["method"])
+    return found
+
+
+def _rate_part(chosen: str) -> str:
+    """Of "d 0.5, rate 8 to 32, decay 0 to 0.0001" the part about the rate."""
+    return next((part for part in chosen.split(", ") if part.startswith("rate ")), "")
+
+
+def _mark_edges(rows: list[dict[str, str]], study: Path) -> None:
+    """Mark the cells of a table of labels."""
+    for column in rows[0]:
+        ended = at_edge(study, column)
+        for row in rows:
+            if row["method"] in ended:
+                row[column + DETAIL] = row.get(column + DETAIL, "") + EDGE
 
 
 def read_quotes() -> dict[str, dict[str, Any]]:
@@ -130,20 +174,43 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _by_method(effects: list[dict[str, str]], metrics: list[str]) -> list[dict[str, str]]:
+def _by_method(effects: list[dict[str, str]], metrics: list[str], ended: set[str]) -> list[dict[str, str]]:
     """The effects of each method side by side."""
     found: dict[str, dict[str, str]] = {}
+    titles = dict.fromkeys(metrics, "")
     for effect in effects:
-        row = found.setdefault(effect["method"], {"method": effect["method"]})
-        if effect["metric"] == metrics[0]:
-            row[metrics[0]] = effect["first"]
-        if effect["metric"] in metrics:
+        name, metric = effect["method"], effect["metric"]
+        row = found.setdefault(name, {"method": name + (EDGE if name in ended else "")})
+        if metric == metrics[0]:
+            row[metric] = effect["first"]
+        if metric in metrics:
+            seeds_only = effect.get("over") == "seeds"
+            titles[metric] = f"Δ {metric}{SEEDS_ONLY if seeds_only else ''}"
             text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
-            row[f"Δ {effect['metric']}"] = f"**{text}**" if float(effect["holm"] or 1) < 0.05 else text
-    return [
-        {name: row[name] for name in ("method", metrics[0], *(f"Δ {m}" for m in metrics))}
-        for row in found.values()
-    ]
+            bold = float(effect["holm"] or 1) < 0.05 and not seeds_only
+            row[titles[metric]] = f"**{text}**" if bold else text
+    return [{name: row[name] for name in ("method", metrics[0], *titles.values())} for row in found.values()]
+
+
+def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str]]:
+    """The effects of each method on every kind of labels."""
+    found: dict[str, dict[str, str]] = {}
+    for effect in effects:
+        labels, name = effect["labels"], effect["method"]
+        text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
+        text = f"**{text}**" if float(effect["holm"] or 1) < 0.05 else text
+        row = found.setdefault(name, {"method": name})
+        row[labels] = text + (EDGE if {name, "SCE"} & at_edge(study, labels) else "")
+    return list(found.values())
+
+
+def _header(column: str) -> str:
+    """A kind of labels in words: "1 a class + parent" is "1 per class, rest coarse"."""
+    shown = column.replace(" a class", " per class").replace(" + parent", ", rest coarse")
+    shown = shown.replace("% wrong within parent", "% wrong, same group").replace(
+        "% wrong any", "% wrong, any"
+    )
+    return {"tried": "candidates"}.get(shown, shown.replace("% parent", "% coarse"))
 
 
 def _listed(text: str | None, separator: str) -> list[str]:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from evidence import draw, effects, reduce, write
 from hace.lab.report.arenas import HEADLINES
 from hace.lab.report.results import Results
-from hace.metrics.several import compared_together
+from hace.metrics.intervals import Interval
+from hace.metrics.several import compared_together, holm
 from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +75,7 @@ def test_the_picture_has_a_mark_for_every_situation() -> None:
         for _, study, labels in panel.situations:
             marks = [draw.effect(panel, study, labels, method) for method in panel.methods]
             assert sum(mark is not None for mark in marks) > 1, (study, labels)
+        assert draw.found_situations(panel) == list(panel.situations)
 
 
 def test_a_study_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +97,10 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}
     assert {row["over"] for row in effects_of(results, top1)} == {effects.SAMPLES}
-    assert {row["over"] for row in effects_of(results, hf1)} == {effects.SEEDS}
+    over_seeds = effects_of(results, hf1)
+    assert {row["over"] for row in over_seeds} == {effects.SEEDS}
+    p = [float(str(row["p"])) for row in over_seeds]
+    assert [float(str(row["holm"])) for row in over_seeds] == pytest.approx(holm(p), rel=0.05)
 
 
 def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, object]]:
@@ -106,6 +112,17 @@ def test_an_interval_over_seeds_is_students() -> None:
     half = 2.776445 * np.sqrt(2.5 / 5)  # the 97.5 % quantile of Student's t with 4 degrees of freedom
     assert (found.value, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), rel=1e-5)
     assert np.isnan(effects.over_seeds([1.0]).low)
+
+
+def test_p_values_over_seeds_have_students_tails() -> None:
+    gaps = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert effects.student_p(effects.over_seeds(gaps), 5) == pytest.approx(ttest_1samp(gaps, 0).pvalue)
+    assert effects.student_p(Interval(0.0, 0.0, 0.0, 0.0), 5) == 1
+    assert effects.student_p(Interval(1.0, 1.0, 1.0, 0.0), 5) == 0
+    assert np.isnan(effects.student_p(effects.over_seeds([1.0]), 1))
+    # Of 45 comparisons, the smallest needs p < 0.05 / 45: 8.4 standard errors with five seeds, 3.3 with many.
+    assert effects.student_detectable(1.0, 5, 45) == pytest.approx(8.38 + 0.94, abs=0.01)
+    assert effects.student_detectable(1.0, 10**6, 45) == pytest.approx(3.26 + 0.84, abs=0.01)
 
 
 def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +149,56 @@ def test_effects_are_shown_by_method(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert write.table('e.csv metrics="top-1; hF1"').splitlines()[-1] == (
         "| A | 70.0 | **+1.0 [+0.5, +1.5]** | -0.1 [-0.3, +0.1] |"
     )
+
+
+def test_an_effect_over_seeds_alone_is_marked_and_never_bold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    (tmp_path / "e.csv").write_text(
+        "method,metric,first,difference,low,high,holm,over\nA,top-1,70.0,+1.0,+0.5,+1.5,0.01,seeds and samples\n"
+        "A,hF1,80.0,+0.1,+0.1,+0.1,0.001,seeds\n",
+        encoding="utf-8",
+    )
+    header, _, row = write.table('e.csv metrics="top-1; hF1"').splitlines()
+    assert header == "| method | top-1 | Δ top-1 | Δ hF1 † |"
+    assert row == "| A | 70.0 | **+1.0 [+0.5, +1.5]** | +0.1 [+0.1, +0.1] |"
+
+
+def test_searches_that_ended_at_the_edge_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    (tmp_path / "about.json").write_text('{"command": "hace study x --rates 2,8,32 --decays 0"}')
+    (tmp_path / "methods-x-fair-1_a_class.csv").write_text(
+        'method,chosen\nSCE,"rate 8, decay 0 to 0.0001"\nHACE,"d 0.5, rate 8 to 32"\nclass embeddings,rate 0.125 to 0.5\n',
+        encoding="utf-8",
+    )
+    (tmp_path / "methods-x-fair.csv").write_text("method,chosen\nSCE,rate 2\nHACE,rate 8\n", encoding="utf-8")
+    assert write.at_edge(tmp_path, "1 a class") == {"HACE", "class embeddings"}  # whose rates are a sixteenth
+    assert write.at_edge(tmp_path, "all labels") == {"SCE"}
+    (tmp_path / "labels-x-fair.csv").write_text(
+        'method,all labels,all labels (detail),1 a class,1 a class (detail),tried\nSCE,70,"[69, 71]",30,"[29, 31]",6\n'
+        'HACE,71,"[70, 72]",31,"[30, 32]",6\n',
+        encoding="utf-8",
+    )
+    assert write.table("labels-x-fair.csv").splitlines() == [
+        "| method | all labels | 1 per class | candidates |",
+        "| --- | --- | --- | --- |",
+        "| SCE | 70 [69, 71] ‡ | 30 [29, 31] | 6 |",
+        "| HACE | 71 [70, 72] | 31 [30, 32] ‡ | 6 |",
+    ]
+
+
+def test_effects_are_shown_by_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    (tmp_path / "e.csv").write_text(
+        "labels,method,metric,difference,low,high,holm\n5 a class,A,top-1,+1,+0,+2,0.01\n"
+        "5 a class + parent,A,top-1,+3,+2,+4,1\n",
+        encoding="utf-8",
+    )
+    assert write.table('e.csv by="labels" where="metric=top-1"').splitlines()[::2] == [
+        "| method | 5 per class | 5 per class, rest coarse |",
+        "| A | **+1 [+0, +2]** | +3 [+2, +4] |",
+    ]
 
 
 def test_the_first_samples_of_each_class_are_kept() -> None:
