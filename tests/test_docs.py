@@ -70,3 +70,36 @@ def test_the_start_page_and_the_changelog_name_every_command() -> None:
     for page in (ROOT / "docs" / "index.md", ROOT / "CHANGELOG.md"):
         text = page.read_text(encoding="utf-8")
         assert [c.name for c in COMMANDS if f"`hace {c.name}`" not in text] == [], page.name
+
+
+def test_every_loss_rule_and_metric_has_a_card() -> None:
+    """A card of a loss begins with its call; those of rules and metrics have an example each."""
+    import hace
+    from hace import metrics
+    from hace.decisions import RULES
+
+    losses, rules, measured = (
+        (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        for page in ("losses", "decision-cards", "metric-cards")
+    )
+    assert [n for n in hace.__all__ if n.endswith("Loss") and f"\n    {n}(hierarchy" not in losses] == []
+    assert [n for n in hace.LOSSES if f"`{n}`" not in losses] == []
+    assert re.findall(r"^## `(\w+)`$", rules, re.MULTILINE) == list(RULES)
+    streaming = {*metrics._LAZY["streaming"], *metrics._LAZY["streaming_confidence"]}
+    assert {n for n in streaming if f"`{n}`" not in measured} == set()
+    cards = [card for text in (rules, measured) for card in text.split("\n## ")[1:]]
+    assert [card.splitlines()[0] for card in cards if "\n```python\n" not in card] == []
+
+
+def test_every_page_of_the_guide_has_a_picture() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert [
+        page.name for page in pages if not re.search(r"^!\[", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ] == []
+
+
+def test_formulas_are_rendered() -> None:
+    """Pages write formulas as `math` blocks, which the site and GitHub both draw."""
+    pages = [*(ROOT / "docs").rglob("*.md")]
+    raw = re.compile(r"\$\$|\\\(|\.\. math::|^    loss\(z, y\) =", re.MULTILINE)
+    assert [page.name for page in pages if raw.search(page.read_text(encoding="utf-8"))] == []
