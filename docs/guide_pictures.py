@@ -448,10 +448,10 @@ def decisions() -> Figure:
         for parent in h.parents(node):
             tree.plot([x, places[parent][0]], [y, places[parent][1]], color="#b8c1cc", lw=1.4, zorder=1)
         tree.scatter(x, y, s=1500 * q[node] + 30, color=TEAL, alpha=0.85, zorder=2)
-        side = {"va": "center", "fontsize": 11, "color": INK, "bbox": {"fc": "white", "ec": "none", "pad": 1}}
-        tree.text(x + 0.1 + 0.25 * q[node] ** 0.5, y, f"{node} {q[node]:.2f}", **side)
+        at, side = ((x, -0.34), "center") if y == 0 else ((x + 0.1 + 0.25 * q[node] ** 0.5, y), "left")
+        tree.text(*at, f"{node} {q[node]:.2f}", ha=side, va="center", fontsize=11, color=INK)
     tree.set_xlim(-0.4, 5.2)
-    tree.set_ylim(-0.4, 2.4)
+    tree.set_ylim(-0.5, 2.4)
     tree.axis("off")
     for row, (rule, options) in enumerate(calls):
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
