@@ -35,7 +35,8 @@ from hace.lab.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.serve.export import export_run
 from hace.linear import Optimization, Trial, fit_heads, head_scores
-from hace.metrics import LevelAccuracy
+from hace.losses.head import node_log_probs
+from hace.metrics import LevelAccuracy, distances, hierarchical_prf, information_prf, level_accuracy
 from hace.paper import paper_tables
 
 DOCS = Path(__file__).parent
@@ -396,28 +397,168 @@ def peers() -> Figure:
     return figure
 
 
-def layers() -> Figure:
-    """Which layer imports which: files that do, counted in the source. Nothing is left of the diagonal."""
-    source = DOCS.parent / "src" / "hace"
-    names = re.findall(r"^  (\w+)  ", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
-    counts = np.zeros((len(names), len(names)), dtype=int)
-    for i, name in enumerate(names):
-        for file in [source / f"{name}.py"] if name == "errors" else sorted((source / name).rglob("*.py")):
-            for other in set(re.findall(r"(?:from|import) hace\.(\w+)", file.read_text(encoding="utf-8"))):
-                if other in names and other != name:
-                    counts[i, names.index(other)] += 1
-    figure, axes = plt.subplots(figsize=(6.4, 5.0))
-    axes.imshow(np.log1p(counts), cmap="GnBu", aspect="auto")
-    for (i, j), count in np.ndenumerate(counts):
-        if count:
-            axes.text(
-                j, i, str(count), ha="center", va="center", color=INK if count < 30 else "white", fontsize=9
-            )
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(length=0)
+def photos() -> Figure:
+    """The images that the tutorial about photos paints."""
+    page = (DOCS / "tutorials" / "photos.md").read_text(encoding="utf-8")
+    program = re.search(r'title="paint.py"\n(.*?)^for split', page, re.DOTALL | re.MULTILINE)
+    assert program
+    names: dict = {}
+    exec(program[1], names)
+    h, samples = names["h"], names["data"]["test"]
+    figure, grid = plt.subplots(3, h.num_leaves, figsize=(9.6, 4.0))
+    order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
+    for column, label in enumerate(order):
+        for row, sample in enumerate(np.flatnonzero(h.labels[samples.nodes] == label)[:3]):
+            grid[row, column].imshow(samples.image(int(sample)))
+            grid[row, column].axis("off")
+        grid[0, column].set_title(h.leaves[label], fontsize=9, color=INK)
+    figure.subplots_adjust(wspace=0.06, hspace=0.06)
+    return figure
+
+
+def decisions() -> Figure:
+    """One prediction on a tree, and the answers of all rules."""
+    page = (DOCS / "decision-cards.md").read_text(encoding="utf-8")
+    first = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert first
+    names: dict = {}
+    exec(first[1], names)
+    h, answer = names["h"], names["answer"]
+    calls = [
+        ("leaf", {}),
+        ("plurality", {}),
+        ("cost", {}),
+        ("expected", {"metric": "hierarchical_f"}),
+        ("expected", {"metric": "hamming"}),
+        ("level", {"level": "group"}),
+        ("information", {"information": 0.5}),
+        ("hedge", {"threshold": 0.5}),
+        ("climb", {"threshold": 0.8}),
+        ("threshold", {"threshold": 0.8}),
+        ("threshold", {"threshold": 0.9}),
+    ]
+    q = dict(zip(h.nodes, node_log_probs(names["p"].log(), h).exp()[0].tolist(), strict=True))
+    figure, (tree, table) = plt.subplots(1, 2, figsize=(11.0, 4.0), width_ratios=[1.3, 1])
+    places = {leaf: (1.35 * x, 0.0) for x, leaf in enumerate(h.leaves)}
+    for node in reversed(h.nodes):
+        if node not in places:
+            below = [places[child][0] for child in h.children(node)]
+            places[node] = (sum(below) / len(below), 3.0 - h.depth(node))
+    for node, (x, y) in places.items():
+        for parent in h.parents(node):
+            tree.plot([x, places[parent][0]], [y, places[parent][1]], color="#b8c1cc", lw=1.4, zorder=1)
+        tree.scatter(x, y, s=1500 * q[node] + 30, color=TEAL, alpha=0.85, zorder=2)
+        at, side = ((x, -0.34), "center") if y == 0 else ((x + 0.1 + 0.25 * q[node] ** 0.5, y), "left")
+        tree.text(*at, f"{node} {q[node]:.2f}", ha=side, va="center", fontsize=11, color=INK)
+    tree.set_xlim(-0.4, 5.2)
+    tree.set_ylim(-0.5, 2.4)
+    tree.axis("off")
+    for row, (rule, options) in enumerate(calls):
+        said = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        table.text(0.0, -row, f"{rule}({said})", family="monospace", fontsize=10, color=INK, va="center")
+        table.text(1.06, -row, answer(rule, **options), fontsize=11, color=TEAL, va="center", weight="bold")
+    table.set_xlim(0, 1.25)
+    table.set_ylim(-len(calls) + 0.4, 0.6)
+    table.axis("off")
+    return figure
+
+
+def metrics() -> Figure:
+    """Answers to a husky, and what metrics of single answers say."""
+    paths = [
+        ("animal", "dog", "husky"),
+        ("animal", "dog", "beagle"),
+        ("animal", "cat", "tabby"),
+        ("vehicle", "aircraft", "airliner"),
+    ]
+    h = Hierarchy.from_paths(paths, leaves=[path[-1] for path in paths])
+    answers = ["husky", "dog", "beagle", "tabby", "airliner"]
+    truth = [h.index("husky")]
+    rows = []
+    for name in answers:
+        given = [h.index(name)]
+        apart = distances(given, truth, h, labels="nodes").item()
+        f1 = hierarchical_prf(given, truth, h, labels="nodes").f1.item()
+        bits = information_prf(given, truth, h, labels="nodes").f1.item()
+        kingdom, group, kind = level_accuracy(given, truth, h, labels="nodes").tolist()
+        rows.append([kind, group, kingdom, f1, bits, apart])
+    columns = [
+        "right\nclass",
+        "right\ngroup",
+        "right\nkingdom",
+        "hierarchical\nF1",
+        "information\nF1",
+        "levels\noff",
+    ]
+    shade = np.array(rows)
+    shade[:, -1] = 1 - shade[:, -1] / shade[:, -1].max()
+    figure, axes = plt.subplots(figsize=(8.6, 3.4))
+    axes.imshow(shade, cmap="GnBu", vmin=-0.1, vmax=1.25, aspect="auto")
+    for (i, j), value in np.ndenumerate(np.array(rows)):
+        text = f"{value:.2f}" if j in (3, 4) else f"{value:.0f}"
+        axes.text(j, i, text, ha="center", va="center", color="white" if shade[i, j] > 0.7 else INK)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(answers)), [f'husky answered "{name}"' for name in answers])
+    axes.tick_params(length=0, labelsize=11)
     axes.spines[:].set_visible(False)
-    axes.set_title("files of a layer that import another", loc="left", color=INK)
+    return figure
+
+
+LAYERS = [
+    ("cli", "one file per command", "hace hierarchy, evaluate, study, report, ..."),
+    ("paper", "what belongs to the paper alone", "printed tables, errata, recipes"),
+    ("lab", "experiments", "features, runs, probe, train, study, report"),
+    ("data", "one file per data set", "load_dataset"),
+    ("draw", "trees, sunbursts, pages", "draw_hierarchy"),
+    ("linear", "many linear heads in one pass", "fit_heads, HACEClassifier"),
+    ("metrics", "from answers to numbers", "functions, streaming classes, evaluate"),
+    ("decisions", "from scores to answers", "predict, guaranteed_threshold"),
+    ("losses", "T, R, log q*: one equation, its kernels", "HACELoss, build_loss, node_log_probs"),
+    ("formats", "readers and writers of hierarchies", "read_hierarchy, write_hierarchy"),
+    ("hierarchy", "the only owner of order", "Hierarchy"),
+    ("files", "bytes in and out, bounded and whole", ""),
+    ("errors", "one family of exceptions", "HaceError"),
+]
+FLOW = ["files", "Hierarchy", "loss table", "logits", "log q*", "answers", "metrics", "runs", "study", "page"]
+
+
+def architecture() -> Figure:
+    """The layers, and how data flow."""
+    figure, axes = plt.subplots(figsize=(10.4, 6.4))
+    bands = {"cli": "#f3d9cd", "paper": "#dfe7e5", "lab": "#dfe7e5", "data": "#dfe7e5", "draw": "#dfe7e5"}
+    for row, (name, what, names) in enumerate(LAYERS):
+        colour = bands.get(name, "#b9dcd6" if row < 9 else "#8cc4bb")
+        axes.add_patch(Rectangle((0.9, -row), 9.5, 0.84, fc=colour, ec="none"))
+        axes.text(1.05, -row + 0.42, name, weight="bold", va="center", color=INK, fontsize=11)
+        axes.text(2.45, -row + 0.42, what, va="center", color=INK)
+        axes.text(6.0, -row + 0.42, names, va="center", color="#3e4c59", fontsize=9, family="monospace")
+    last = 1 - len(LAYERS)
+    arrow = {"arrowstyle": "-|>", "color": RED, "lw": 1.8}
+    axes.annotate("", (0.55, last), (0.55, 0.84), arrowprops=arrow)
+    axes.text(
+        0.3,
+        last / 2 + 0.4,
+        "imports only from layers below",
+        rotation=90,
+        ha="center",
+        va="center",
+        color=RED,
+    )
+    width = 10.4 / len(FLOW)
+    for i, step in enumerate(FLOW):
+        left = i * width
+        axes.add_patch(Rectangle((left, last - 1.35), width - 0.22, 0.8, fc="white", ec=TEAL, lw=1.4))
+        axes.text(
+            left + (width - 0.22) / 2, last - 0.95, step, ha="center", va="center", fontsize=8.5, color=INK
+        )
+        if i:
+            axes.annotate(
+                "", (left, last - 0.95), (left - 0.22, last - 0.95), arrowprops={**arrow, "color": TEAL}
+            )
+    axes.set_xlim(-0.05, 10.45)
+    axes.set_ylim(last - 1.45, 0.95)
+    axes.axis("off")
     return figure
 
 
@@ -438,8 +579,11 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         features,
         deployment,
         integrations,
-        layers,
+        architecture,
         peers,
+        photos,
+        decisions,
+        metrics,
     )
 }
 
@@ -450,7 +594,7 @@ def main() -> None:
     plt.rcParams.update(
         {"font.size": 10, "axes.titlesize": 12, "savefig.bbox": "tight", "figure.facecolor": "white"}
     )
-    small = {"animals": 64, "painted": 72}  # many colours make large files
+    small = {"animals": 64, "painted": 72, "photos": 72}  # many colours make large files
     for name in sys.argv[1:] or PICTURES:
         figure = PICTURES[name]()
         if figure is not None:

@@ -1,7 +1,9 @@
 """Docstrings keep what editors and `help()` readers know; pages show it as readers of pages expect.
 
-A role such as :meth:`path` becomes the name alone, and a `.. math::` paragraph becomes MathML, which browsers draw without a
-script. The site also gets a live report, of a small study that runs while it is built.
+A role such as :meth:`path` becomes the name alone, an example that starts with `>>>` becomes a code block, and a formula (a
+`.. math::` paragraph in a docstring, a `math` block on a page) becomes MathML, which browsers draw without a script. Comments
+are removed, since one at the start of a line would split its paragraph. The site also gets a live report, of a small study
+that runs while it is built.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from check_arguments import ROOT, shown
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
 ROLE_TEXT = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=`)")
+COMMENT = re.compile(r"^<!--[^\n]*?-->\n|<!--.*?-->", re.MULTILINE | re.DOTALL)
 MATH = ".. math::"
+MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMPT = ">>> "
 STUDY = ["demo", "--only", "method=sce,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
 
 
@@ -56,19 +61,37 @@ def drawn(formula: str) -> str:
     return f'<div style="overflow-x: auto; overflow-y: hidden">{spaced}</div>'
 
 
-class MathExtension(Extension):
-    """Makes the preprocessor known to Markdown."""
+class Examples(Preprocessor):
+    """Put each paragraph that starts with a prompt into a code block; Markdown would take `>>>` for three quotes."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Called with the lines of a text, before anything else reads them."""
+        shown: list[str] = []
+        fenced = example = False
+        for line in lines:
+            fenced ^= line.startswith("```")
+            if not fenced and not example and line.startswith(PROMPT):
+                shown.append("```pycon")
+                example = True
+            elif example and not line.strip():
+                shown.append("```")
+                example = False
+            shown.append(line)
+        return [*shown, "```"] if example else shown
+
+
+class PageExtension(Extension):
+    """Makes the preprocessors known to Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Called once per converter."""
-        md.preprocessors.register(
-            MathParagraphs(md), "math paragraphs", 22
-        )  # after the clean-up of whitespace and code blocks
+        md.preprocessors.register(Examples(md), "examples", 27)  # after whitespace, before code blocks
+        md.preprocessors.register(MathParagraphs(md), "math paragraphs", 22)  # after code blocks
 
 
 def on_config(config: Any) -> Any:
     """Add the extension for all pages and docstrings."""
-    config.markdown_extensions.append(MathExtension())
+    config.markdown_extensions.append(PageExtension())
     return config
 
 
@@ -91,7 +114,8 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Add an index of all objects to the overview of the API."""
+    """Draw the formulas, take out comments, and add an index of all objects to the overview of the API."""
+    markdown = MATH_BLOCK.sub(lambda block: drawn(block[1].replace("\n", " ")), COMMENT.sub("", markdown))
     return markdown + object_index() if page.file.src_uri == "api/index.md" else markdown
 
 

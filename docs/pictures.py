@@ -30,8 +30,8 @@ PATHS = [
     ("vehicle", "aircraft", "airliner"),
 ]
 PLACES = {
-    "animal": (1.0, 2.8), "vehicle": (3.6, 2.8), "dog": (0.5, 1.4), "cat": (2.4, 1.4), "aircraft": (3.6, 1.4),
-    "husky": (0.0, 0), "beagle": (1.0, 0), "tabby": (2.4, 0), "airliner": (3.6, 0),
+    "animal": (1.0, 2.8), "vehicle": (3.95, 2.8), "dog": (0.5, 1.4), "cat": (2.4, 1.4), "aircraft": (3.95, 1.4),
+    "husky": (0.0, 0), "beagle": (1.0, 0), "tabby": (2.4, 0), "airliner": (3.95, 0),
 }  # fmt: skip
 MISTAKES = {"beagle": "A husky taken for a beagle", "airliner": "A husky taken for an airliner"}
 IMAGE = Path(__file__).parent / "images" / "mistakes.png"
@@ -70,26 +70,27 @@ def draw(axes: Axes, h: Hierarchy, answer: str) -> None:
                 (x, y), 0.27 * math.sqrt(float(q[i])), fc=TEAL if truth else RED, alpha=0.85, lw=0, zorder=3
             )
         )
-        numbers = f"q* {q[i]:.2f}" + (f"   p* {p[i]:.2f}" if truth else "")
         leaf = y == 0  # labelled below; inner nodes beside, where no edge crosses the words
-        (u, v), side = ((x, y - 0.45), "center") if leaf else ((x + 0.34, y + 0.1), "left")
+        (u, v), side = ((x, y - 0.46), "center") if leaf else ((x + 0.37, y + 0.24), "left")
         weight = "bold" if truth else "normal"
-        axes.text(u, v, node, fontsize=12, color=INK, ha=side, va="center", weight=weight)
-        axes.text(u, v - 0.21, numbers, fontsize=9.5, color="#52606d", ha=side, va="center")
+        axes.text(u, v, node, fontsize=14, color=INK, ha=side, va="center", weight=weight)
+        numbers = [f"q* {q[i]:.2f}", *([f"p* {p[i]:.2f}"] if truth else [])]
+        for line, number in enumerate(numbers, start=1):
+            axes.text(u, v - 0.24 * line, number, fontsize=12, color="#52606d", ha=side, va="center")
     plain = CrossEntropyLoss(h)(loss.leaf_logits(z), torch.tensor([0])).item()
-    axes.set_title(MISTAKES[answer], fontsize=15, color=INK, loc="left", weight="bold", pad=22)
+    axes.set_title(MISTAKES[answer], fontsize=17, color=INK, loc="left", weight="bold", pad=24)
     text = f"cross-entropy {plain:.2f}      HACE {loss(z, torch.tensor([0])).item():.2f}"
     axes.text(
         0,
         1.015,
         text,
         transform=axes.transAxes,
-        fontsize=13,
+        fontsize=15,
         color=TEAL if answer == "beagle" else RED,
         va="bottom",
     )
-    axes.set_xlim(-0.6, 4.6)
-    axes.set_ylim(-0.75, 3.2)
+    axes.set_xlim(-0.6, 5.2)
+    axes.set_ylim(-1.05, 3.2)
     axes.set_aspect("equal")
     axes.axis("off")
 
@@ -110,7 +111,7 @@ def sunburst(axes: Axes, h: Hierarchy, radius: float) -> None:
     colours = np.asarray(_colours(h, cells))
     axes.add_collection(PolyCollection(sectors, facecolors=colours, edgecolors="white", linewidths=0.6))
     axes.set_title(
-        f"A taxonomy: {h.num_leaves} classes, {h.num_nodes} nodes", fontsize=15, color=INK, weight="bold"
+        f"A taxonomy: {h.num_leaves} classes, {h.num_nodes} nodes", fontsize=17, color=INK, weight="bold"
     )
     axes.set_xlim(-radius - 0.95, radius + 0.95)
     axes.set_ylim(-radius - 0.95, radius + 0.95)
@@ -121,7 +122,7 @@ def sunburst(axes: Axes, h: Hierarchy, radius: float) -> None:
 def main() -> None:
     """Write docs/images/mistakes.png."""
     h = Hierarchy.from_paths(PATHS, leaves=[path[-1] for path in PATHS])
-    figure = plt.figure(figsize=(12.6, 8.4), facecolor="white")
+    figure = plt.figure(figsize=(12.6, 9.0), facecolor="white")
     for answer, below in zip(MISTAKES, (0.5, 0.0), strict=True):
         draw(figure.add_axes((0.0, below, 0.45, 0.43)), h, answer)
     side = 0.53 * 12.6

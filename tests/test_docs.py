@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.tutorial import run_page, steps
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND_LINE = re.compile(r"^(?:    )?(?:\$ )?(?:torchrun .* -m )?(hace [a-z]+ .*)$", re.MULTILINE)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -70,3 +73,82 @@ def test_the_start_page_and_the_changelog_name_every_command() -> None:
     for page in (ROOT / "docs" / "index.md", ROOT / "CHANGELOG.md"):
         text = page.read_text(encoding="utf-8")
         assert [c.name for c in COMMANDS if f"`hace {c.name}`" not in text] == [], page.name
+
+
+def test_every_loss_rule_and_metric_has_a_card() -> None:
+    """A card of a loss begins with its call; those of rules and metrics have an example each."""
+    from hace import metrics
+    from hace.decisions import RULES
+    from hace.losses.registry import CLASSES, LOSSES
+
+    losses, rules, measured = (
+        (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        for page in ("losses", "decision-cards", "metric-cards")
+    )
+    assert [n for n in CLASSES if f"\n    {n}(hierarchy" not in losses] == []
+    assert [n for n in LOSSES if f"`{n}`" not in losses] == []
+    assert re.findall(r"^## `(\w+)`$", rules, re.MULTILINE) == list(RULES)
+    streaming = {*metrics._LAZY["streaming"], *metrics._LAZY["streaming_confidence"]}
+    assert {n for n in streaming if f"`{n}`" not in measured} == set()
+    cards = [card for text in (rules, measured) for card in text.split("\n## ")[1:]]
+    assert [card.splitlines()[0] for card in cards if "\n```python\n" not in card] == []
+
+
+def test_every_page_of_the_guide_has_a_picture() -> None:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    assert [
+        page.name for page in pages if not re.search(r"^!\[", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ] == []
+
+
+def test_formulas_are_rendered() -> None:
+    """Pages write formulas as `math` blocks, which the site and GitHub both draw."""
+    pages = [*(ROOT / "docs").rglob("*.md")]
+    raw = re.compile(r"\$\$|\\\(|\.\. math::|^    loss\(z, y\) =", re.MULTILINE)
+    assert [page.name for page in pages if raw.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_commands_have_the_options_that_pages_give() -> None:
+    """Commands of the tutorials run; those of the other pages need data, and are only parsed."""
+    from hace.cli.entry import COMMANDS, both_styles, build_parser
+
+    commands, names = [], {command.name for command in COMMANDS}
+    for page in [*PAGES, *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        commands += [(page.name, line) for line in COMMAND_LINE.findall(text) if line.split()[1] in names]
+    assert len(commands) > 50
+    wrong = []
+    for page, line in commands:
+        words = shlex.split(re.split(r" 2>| > ", line)[0], comments=True)[1:]
+        parser = build_parser(words[0])
+        try:
+            parser.parse_args([words[0], *both_styles(words[1:], parser.commands[words[0]])])
+        except Exception as error:
+            wrong.append((page, line, str(error)))
+    assert wrong == []
+
+
+def test_the_site_draws_formulas_and_examples() -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("latex2mathml")
+    from types import SimpleNamespace
+
+    from markdown import Markdown
+
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec
+    assert spec.loader
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="losses.md"))
+    text = "It reaches\n<!-- quote x -->55.95<!-- end --> %.\n\n```math\nq^* = R\n```\n"
+    shown = hooks.on_page_markdown(text, page)
+    assert "It reaches\n55.95 %." in shown
+    assert "<math" in shown
+    assert "```" not in shown
+    made = Markdown(extensions=["pymdownx.superfences", hooks.PageExtension()])
+    html = made.convert("An example:\n\n>>> 1 + 1\n2\n\n.. math:: x^2\n\nDone.")
+    assert "blockquote" not in html
+    assert "<pre" in html
+    assert "<math" in html
+    assert "<p>Done.</p>" in html

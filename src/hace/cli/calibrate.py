@@ -54,7 +54,7 @@ with that probability. It assumes that new samples come from the same source as 
 chosen by looking at them, and that no --subset is used.
 
 A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A third
-of them fits the temperature, the rest the thresholds. The test samples are spent only when asked for: --split test.
+of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
 """
 
 
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         type=float,
         nargs="+",
-        help="shares to promise (default: 0.8 0.9 0.95 0.99, as far as the samples suffice)",
+        help="shares to promise (default: 0.8 0.9 0.95 0.99, if there are enough samples)",
     )
     add(
         "--of",
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature",
         metavar="T",
         type=float,
-        help="one fitted on other samples; 1 leaves scores as they are",
+        help="a temperature fitted on other samples; 1 leaves scores unchanged",
     )
     add("--seed", type=int, default=0, help="chooses the samples that fit the temperature (default: 0)")
     add("--split", choices=("val", "test"), default="val", help="the run's samples to use (default: val)")
@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--out",
         metavar="FILE",
-        help="with --scores: where to write the calibration (a run has its place for it)",
+        help="with --scores: where to write the calibration (for a run it goes into the run)",
     )
     add("--json", action="store_true", help="print the calibration as JSON instead of a table")
     add_score_files(parser)

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...",
     )
-    add("--root", metavar="R", help="its folder; for manifest and features the file")
+    add("--root", metavar="R", help="folder of the data set; for manifest and features, the file")
     add("--download", action="store_true", help="fetch it into R first if it is missing")
     add(
         "--hierarchy",

@@ -35,10 +35,10 @@ examples:
 
 Options have two styles, which mean the same in every command: --epochs 2 and epochs=2.
 
-exit codes: 0 done, 1 a training diverged or a run failed, 2 the input, the options, the disk or the memory do not suffice,
+exit codes: 0 success, 1 a training diverged or a run failed, 2 bad input or options, disk full or out of memory,
 70 a bug in hace, 130 stopped by Ctrl-C, 143 by SIGTERM
 
-HACE_MAX_MEMORY=4G lets files from outside claim more than 1 GiB of memory; HACE_TRACEBACK=1 shows the traceback of a bug.
+HACE_MAX_MEMORY=4G raises the limit of 1 GiB on the memory of an input file; HACE_TRACEBACK=1 shows the traceback of a bug.
 """
 
 
@@ -63,7 +63,7 @@ COMMANDS = (
     Command(
         "hierarchy", "summarise, convert or draw a hierarchy", "hace.cli.hierarchy", "the number of nodes"
     ),
-    Command("data", "look at a data set, fetch it, check it", "hace.cli.data", "the size of the data set"),
+    Command("data", "describe, download or check a data set", "hace.cli.data", "the size of the data set"),
     Command(
         "features", "compute the features of a frozen model", "hace.cli.features", "--batch-size or --workers"
     ),
@@ -75,27 +75,30 @@ COMMANDS = (
     ),
     Command("train", "train a model end to end on images", "hace.cli.train", "batch_size=N or workers=N"),
     Command(
-        "study", "run a whole comparison, anywhere", "hace.cli.study", "--workers, or --set batch_size=N"
+        "study",
+        "run a whole comparison, on a laptop or a cluster",
+        "hace.cli.study",
+        "--workers, or --set batch_size=N",
     ),
     Command(
         "report",
-        "tables, figures and a page of a study",
+        "write the report of a study: a page, tables, figures",
         "hace.cli.report",
         "the number of studies in one report",
     ),
     Command("export", "write a finished run as one file", "hace.cli.export", "the size of the model"),
     Command(
         "calibrate",
-        "make confidence mean something, and answers keep a promise",
+        "calibrate confidence, with thresholds that keep a promise",
         "hace.cli.calibrate",
         "the rows per file",
     ),
     Command(
-        "predict", "answers of a finished run on new images", "hace.cli.predict", "--batch-size or --workers"
+        "predict", "classify new images with a finished run", "hace.cli.predict", "--batch-size or --workers"
     ),
     Command(
         "evaluate",
-        "all metrics of any model's scores",
+        "compute all metrics for any model's scores",
         "hace.cli.evaluate",
         "--replicates, or the rows per file",
     ),

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--split",
         choices=("test", "val", "train"),
-        help="of the run's data (default: the one of its result)",
+        help="which of the run's splits to score (default: that of its result)",
     )
     add(
         "--data-root",
@@ -95,13 +95,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--names",
         metavar="FILE",
-        help='names of nodes, one line "id name" each, where the hierarchy has only ids',
+        help='names of nodes, one line "id name" each, for a hierarchy with only ids',
     )
     add(
         "--distance",
         choices=("lca_height", "lca_depth", "edges"),
         default="lca_height",
-        help="of severity and costs",
+        help="distance for severity and costs",
     )
     add(
         "--threshold",
@@ -114,19 +114,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="evaluate the best node of a level, by depth or name, and its classes",
     )
     add_promise(parser)
-    add("--calibration", metavar="FILE", help="of --scores: what `hace calibrate --scores` wrote")
+    add("--calibration", metavar="FILE", help="with --scores: written by `hace calibrate --scores`")
     add(
         "--price",
         metavar="P",
         type=float,
-        help="the price of vagueness in the answer of least cost (default: 0.5)",
+        help="cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)",
     )
     add(
         "--subset",
         metavar="CLASSES",
         help="restrict to these classes: a file, one per line, or a,b,c; an inner node means all classes below it",
     )
-    add("--only-subset", action="store_true", help="leave out samples whose truth is outside --subset")
+    add("--only-subset", action="store_true", help="skip samples whose truth is outside --subset")
     add(
         "--compare",
         metavar="FILE",
@@ -137,9 +137,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=1000,
-        help="of the bootstrap of --compare (default: 1000)",
+        help="bootstrap replicates for --compare (default: 1000)",
     )
-    add("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
+    add("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
     add(
         "--metrics",
         choices=("all", "leaves"),
@@ -147,7 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes "
         "(with --scores; default: all)",
     )
-    add("--bins", type=int, default=15, help="of the calibration (default: 15)")
+    add("--bins", type=int, default=15, help="bins of the calibration error (default: 15)")
     add(
         "--out",
         metavar="FOLDER",

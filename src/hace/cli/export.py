@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 DESCRIPTION = """\
-Write the model of a finished run as one file: ONNX, a program of torch, or safetensors; or as a folder for a model hub. The
+Write the model of a finished run as one file: ONNX, a torch.export program, or safetensors; or as a folder for a model hub. The
 file holds the preprocessing, ids of classes and nodes, the hierarchy, the temperature, and the thresholds of `hace calibrate`.
 """
 
@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", help="a finished run of `hace probe` or `hace train`")
     add("--to", choices=FORMS, required=True, help="the format")
-    add("--out", metavar="PATH", help="where to (default: model.onnx, model.pt2, ... in the run's folder)")
+    add("--out", metavar="PATH", help="the output (default: model.onnx, model.pt2, ... in the run's folder)")
     add(
         "--checkpoint",
         metavar="FILE",
-        help="of a probe: weights of the model behind its features (default: where `hace features` had them)",
+        help="for a probe: weights of the model behind its features (default: the ones `hace features` used)",
     )
 
 

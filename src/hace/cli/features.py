@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="what `hace data` reads: cifar100, synthetic, a folder, ...",
     )
-    add("--root", metavar="R", help="its folder; for a manifest the file")
+    add("--root", metavar="R", help="folder of the data set; for a manifest, the file")
     add("--hierarchy", metavar="H", help="a hierarchy in place of the data set's own")
     add("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
     add("--download", action="store_true", help="fetch the data set into R first if it is missing")

@@ -17,7 +17,7 @@ Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With
 format or draw it. An existing output file is replaced in one step, at the end.
 
 With --induce, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
-come together. FILE, if given, then names the classes, and the command says how far the two trees agree.
+are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
 """
 
 EXAMPLES = """\
@@ -29,7 +29,7 @@ examples:
   hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
-  hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy at hand: make one
+  hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
   hace hierarchy birds.csv --induce features.npz     the same over the classes of birds.csv, compared with it
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="a file, a folder, or the built-in name cifar100"
     )
-    parser.add_argument("--format", metavar="FORMAT", help="the format of FILE, if its name does not tell")
+    parser.add_argument("--format", metavar="FORMAT", help="the format of FILE, if its name does not say")
     parser.add_argument(
         "-o",
         "--option",

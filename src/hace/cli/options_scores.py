@@ -20,7 +20,7 @@ def add_score_files(parser: argparse.ArgumentParser) -> None:
     """Declare the files of scores, labels and hierarchy, and how they are read."""
     add = parser.add_argument
     add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
-    add("--format", metavar="FORMAT", help="its format, if its name does not tell")
+    add("--format", metavar="FORMAT", help="its format, if its name does not say")
     add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
     add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or remove it")
     add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")

@@ -26,19 +26,22 @@ def add_study_arguments(parser: argparse.ArgumentParser, out: str, default: str 
     """Declare where a study goes and how it runs."""
     how = parser.add_argument_group("how")
     how.add_argument(
-        out, metavar="STUDY", default=default, help=f"its folder{f' (default: {default})' if default else ''}"
+        out,
+        metavar="STUDY",
+        default=default,
+        help=f"folder of the study{f' (default: {default})' if default else ''}",
     )
     how.add_argument("--runs", metavar="DIR", help="folder of run directories (default: STUDY/runs)")
     how.add_argument(
         "--dry-run", action="store_true", help="show what would run, and about how long it takes"
     )
-    how.add_argument("--update", action="store_true", help="go on although the study has changed")
+    how.add_argument("--update", action="store_true", help="continue even if the study has changed")
     how.add_argument("--executor", metavar="E", default="local", help="local, ray or slurm (default: local)")
     how.add_argument(
         "--workers", metavar="N", type=int, help="processes (local, ray), or jobs in SLURM's queue"
     )
     how.add_argument(
-        "--threads", metavar="N", type=int, default=1, help="threads per run; 1 makes runs repeat bit by bit"
+        "--threads", metavar="N", type=int, default=1, help="threads per run; with 1, runs repeat bit for bit"
     )
     how.add_argument(
         "--retries", metavar="N", type=int, default=1, help="retries of a failed run (default: 1)"

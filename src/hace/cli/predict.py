@@ -44,7 +44,7 @@ examples:
   hace predict runs/4cd033b43672ca23 features.npz
 
 INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list with a column path (relative to the list); give as
-many as you like. A run of `hace train` sees images by itself; a run of `hace probe` sees them through the frozen model that
+many as you like. A run of `hace train` takes images directly; a run of `hace probe` sees them through the frozen model that
 `hace features` recorded, and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
@@ -79,12 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below",
     )
     add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
-    add("--out", metavar="FILE", help="write there instead, whole or not at all: .csv, .jsonl or .txt")
+    add("--out", metavar="FILE", help="write to this file instead: .csv, .jsonl or .txt")
     add("--skip-broken", action="store_true", help="skip images that cannot be read")
     add(
         "--checkpoint",
         metavar="FILE",
-        help="of a probe: weights of the model behind its features (default: where `hace features` had them)",
+        help="for a probe: weights of the model behind its features (default: the ones `hace features` used)",
     )
     add("--batch-size", metavar="N", type=int, help="images at once (default: as the run had it)")
     add_device(parser)

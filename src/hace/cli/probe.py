@@ -85,10 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     data = parser.add_argument_group("data")
     data.add_argument("--features", metavar="F", help="a folder of `hace features`, or a file of features")
     data.add_argument("--data", metavar="NAME", help="a data set of features, such as synthetic-features")
-    data.add_argument("--hierarchy", metavar="H", help="the classes, where F is a file")
+    data.add_argument("--hierarchy", metavar="H", help="the hierarchy of the classes, if F is a file")
     data.add_argument("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
     data.add_argument(
-        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="of the data set"
+        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set"
     )
     data.add_argument(
         "--normalize", choices=("unit", "standard", "none"), help="how to scale features (default: unit)"
@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--induce",
         metavar="LEVELS",
         type=int,
-        help="train on a tree made from the training samples; the given one judges",
+        help="train on a tree made from the training samples; evaluate on the given one",
     )
 
     loss = parser.add_argument_group("losses; several values make a grid")
@@ -127,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=2,
-        help="fair: rates to add on each side, for all losses alike, while one chooses the edge (default: 2)",
+        help="fair: rates to add on each side, for all losses, while any of them picks the edge (default: 2)",
     )
     fit.add_argument("--seed", metavar="S", type=int, help="the first seed (default: 0)")
     fit.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
@@ -135,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_argument("--schedule", choices=("cosine", "constant"), help="default: cosine")
     fit.add_argument("--epochs", metavar="N", type=int, help="default: 30")
     fit.add_argument("--batch-size", metavar="N", type=int, help="default: 256")
-    fit.add_argument("--momentum", metavar="M", type=float, help="of SGD (default: 0.9)")
+    fit.add_argument("--momentum", metavar="M", type=float, help="momentum of SGD (default: 0.9)")
     fit.add_argument("--weight-decay", metavar="W", type=float, help="default: 0")
     fit.add_argument("--bias", action=argparse.BooleanOptionalAction, help="a bias (default: yes)")
     fit.add_argument(
@@ -143,12 +143,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="hold out this share of the training samples, or 'split': the data's own validation split",
     )
-    fit.add_argument("--evaluate", choices=("test", "val"), help="samples to judge by (default: test)")
+    fit.add_argument("--evaluate", choices=("test", "val"), help="samples to evaluate on (default: test)")
     fit.add_argument(
         "--patience", metavar="N", type=int, help="stop after N epochs without a better validation accuracy"
     )
     fit.add_argument(
-        "--threads", metavar="N", type=int, default=1, help="1 makes runs repeat bit by bit (default: 1)"
+        "--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)"
     )
     fit.add_argument(
         "--config", metavar="FILE", help="start from the configuration of a run; options override it"

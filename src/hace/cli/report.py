@@ -20,14 +20,14 @@ examples:
   hace report STUDY --names classes.txt       names for a hierarchy of numbers: one line "id name" per node
   hace report A B --out both                  two studies, or two runs, side by side: B minus A
 
-A running study can be reported, too: what is missing is marked. Exit code 2: no run has finished.
+You can report on a running study: missing results are marked. Exit code 2: no run has finished.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "study", metavar="STUDY", help="the folder of `hace study`; with another one, also a run"
+        "study", metavar="STUDY", help="the folder of `hace study`; or a run, if you also give B"
     )
     parser.add_argument(
         "other", metavar="B", nargs="?", help="a second study or run, to compare with the first"
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--names",
         metavar="FILE",
-        help='names of nodes, one line "id name" each, where the study has only ids',
+        help='names of nodes, one line "id name" each, for a study with only ids',
     )
     parser.add_argument("--quiet", action="store_true", help="print only the path of the page")
 

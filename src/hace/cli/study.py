@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """\
 Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished runs
-are never repeated: stopped or killed at any point, the same command resumes where it stopped.
+are never repeated: if it is stopped or killed, the same command resumes where it stopped.
 """
 
 EXAMPLES = """\
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--methods", metavar="M,...", help="methods, instead of the study's")
     what.add_argument(
-        "--models", metavar="M,...", help="architectures to train, instead of the study's: any name of timm's"
+        "--models", metavar="M,...", help="architectures to train, instead of the study's: any timm name"
     )
     what.add_argument("--rates", metavar="R,...", help="learning rates, instead of a fair study's")
     what.add_argument(
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--widen",
         metavar="N",
         type=int,
-        help="rates to add on each side, for all methods alike, while one chooses the edge (default: 2; 0: none)",
+        help="rates to add on each side, for all methods, while any of them picks the edge (default: 2; 0: none)",
     )
     what.add_argument(
         "--search-once",
@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     labels.add_argument(
         "--coarse-to",
         metavar="TO",
-        help="what coarse labels are known to: parent (default), top, or a level by number or name",
+        help="level of coarse labels: parent (default), top, or a level by number or name",
     )
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hace.lab.runs.train_config import TrainConfig
 
 DESCRIPTION = """\
-Train a model end to end on images. A configuration has layers, each over the one before: a preset, a file, settings on the
-command line. Killed at any moment, the same command resumes from its last checkpoint and ends with the same bits.
+Train a model end to end on images. Settings come from a preset, then a file, then the command line; later ones win. If it is
+killed, the same command resumes from its last checkpoint and ends with the same bits.
 """
 
 EXAMPLES = """\

@@ -46,7 +46,7 @@ class DataConfig(Config):
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
             true tree.
         labels: What is known of the training labels; by default all of them, as they are.
-        induce: Train on a tree made from the training samples' features, with so many levels of groups above the classes.
+        induce: Train on a tree made from the training samples' features, with this many levels of groups above the classes.
             Evaluation keeps the true tree.
     """
 
@@ -128,8 +128,8 @@ class HeadConfig(Config):
     """The last layer.
 
     Attributes:
-        name: "linear", or "poincare": hyperplanes in the Poincare ball; see :class:`hace.losses.poincare_head.PoincareBall`.
-        curvature: Of the ball.
+        name: "linear", or "poincare": hyperplanes in the Poincare ball, a hyperbolic last layer.
+        curvature: The curvature of the ball.
         clip: The longest feature vector that enters the ball.
     """
 
@@ -180,9 +180,9 @@ class RunConfig(Config):
         batch_size: Samples a step, over all processes.
         lr: The highest learning rate.
         weight_decay: Of the weights, not of biases.
-        momentum: Of SGD; of AdamW the first beta.
-        temperature: By which scores are divided for the calibrated metrics, beside the raw ones. A run that holds out samples
-            fits its own on them; a study hands the final run the one of its search.
+        momentum: Momentum of SGD; the first beta of AdamW.
+        temperature: Divides the scores for the calibrated metrics, which are shown beside the raw ones. A run that holds out
+            samples fits its own on them; a study passes that of its search to the final run.
     """
 
     kind: ClassVar[str] = ""

@@ -43,15 +43,15 @@ class TrainConfig(RunConfig):
         clip_norm: The largest norm of the gradient.
         augment: "standard": at 32 px a crop of the image with a border of zeros, and a flip; on disk a random part, and a
             flip. "none" leaves training images as they are.
-        mixup_alpha: Of mixup; 0 for none.
-        cutmix_alpha: Of CutMix; 0 for none. With both, each batch gets one of them.
+        mixup_alpha: Alpha of mixup; 0 switches it off.
+        cutmix_alpha: Alpha of CutMix; 0 switches it off. With both, each batch gets one of them.
         precision: "bf16" and "fp16" compute under autocast; the loss is in float32 anyway.
-        ema_decay: Evaluate and keep an average of the weights that decays by this factor a step; 0 for none.
-        channels_last: Memory in the order that convolutions like on some devices.
+        ema_decay: Evaluate and keep an average of the weights that decays by this factor per step; 0 switches it off.
+        channels_last: Store images channels-last, which makes convolutions faster on some devices.
         device: cpu, cuda, cuda:1, mps; "auto" takes an accelerator if there is one.
         workers: Processes that read images from disk; by default 0 on a CPU, else one per processor of the job, up to 8.
-        checkpoint_seconds: A checkpoint at least this often.
-        checkpoint_steps: Also after this many steps.
+        checkpoint_seconds: Seconds between checkpoints.
+        checkpoint_steps: Also write a checkpoint after this many steps.
         tensorboard: Whether to write the log for TensorBoard too.
         keep: Whether to keep weights and predictions beside the result.
         timeout: Seconds to wait for the other processes of a job before giving up.

@@ -53,7 +53,7 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
 
     Args:
         run: The probe.
-        checkpoint: A file with the weights; by default where `hace features` had them from: a file, or the hub.
+        checkpoint: A file with the weights; by default those that `hace features` used, from a file or the hub.
         device: Where to compute.
 
     Raises:
