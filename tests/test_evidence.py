@@ -47,6 +47,12 @@ def test_every_quote_is_used_and_every_study_says_what_made_it() -> None:
         assert (study / "about.json").exists(), study.name
 
 
+def test_no_line_starts_with_a_quote() -> None:
+    """In Markdown a comment at the start of a line ends the paragraph."""
+    for page in write.PAGES:
+        assert not re.findall(r"^ *<!-- quote.*", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
+
+
 def test_numbers_that_look_measured() -> None:
     page = """Ahead by 3.5 points, or +2, at d = 0.5 with `lr=0.1`; 95 % intervals, CUB-200, [losses](a-1.5.md).
     It is <!-- quote a -->+7.5<!-- end -->, and β=0.3 gives -1.25."""
