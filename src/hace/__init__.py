@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 
 import ast
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,9 @@ def __dir__() -> list[str]:
 
 def _losses() -> Mapping[str, type]:
     return importlib.import_module("hace.losses.registry").CLASSES
+
+
+if (
+    "torch" in sys.modules
+):  # tells it that checkpoints may hold a hierarchy; beside torch this import costs nothing
+    importlib.import_module("hace.hierarchy")

@@ -121,3 +121,14 @@ def test_a_signal_ends_with_its_code_and_a_message(
     assert run(*arguments(), "--out", str(tmp_path)) == code
     assert "The same command resumes from" in capsys.readouterr().err
     assert run(*arguments(), "--out", str(tmp_path)) == 0
+
+
+def test_options_of_the_data_set_leave_it_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """One setting of a part used to bring another default for its name, and the images became features."""
+    for words in (["-o", "classes=12"], ["data.options.classes=12"], ["--option", "classes=12"]):
+        assert run(*words, "--print-config") == 0
+        shown = capsys.readouterr().out
+        assert "  name: synthetic\n" in shown
+        assert "  options:\n    classes: 12\n" in shown
+    assert run("-o", "clases=12", "--print-config") == 2
+    assert "options.clases is not an option of 'synthetic'" in capsys.readouterr().err

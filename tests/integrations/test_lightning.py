@@ -21,7 +21,7 @@ TREE = Hierarchy.from_paths(
 )
 
 
-@pytest.mark.parametrize("first", ["torch, hace.losses", "hace.hierarchy, torch, hace.losses"])
+@pytest.mark.parametrize("first", ["torch, hace", "torch, hace.losses", "hace.hierarchy, torch, hace.losses"])
 def test_a_checkpoint_with_a_hierarchy_loads_weights_only(tmp_path: Path, first: str) -> None:
     path = tmp_path / "checkpoint.pt"
     dag = Hierarchy.from_parents({"a": None, "b": None, "x": ["a", "b"], "y": "a"}, names={"x": "Ex"})

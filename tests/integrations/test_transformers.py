@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hace import CrossEntropyLoss, HACELoss, Hierarchy, build_loss
+from hace.errors import ConfigError, DataError
 from hace.metrics import trainer_metrics
 
 transformers = pytest.importorskip("transformers")
@@ -125,3 +126,17 @@ def test_a_mean_over_several_batches() -> None:
     torch.testing.assert_close(sum(parts), loss(z, soft))
     total = HACELoss(TREE, reduction="sum")
     torch.testing.assert_close(total(z, y, num_items_in_batch=8), total(z, y))
+
+
+def test_outputs_of_models_that_return_a_dict() -> None:
+    z, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
+    loss = HACELoss(TREE)
+    torch.testing.assert_close(loss({"logits": z}, y, num_items_in_batch=4), loss(z, y))
+    with pytest.raises(DataError, match="input must be a tensor of floating-point logits"):
+        loss({"scores": z}, y)
+
+
+@pytest.mark.parametrize("count", [-1, "4", float("nan"), True])
+def test_a_number_of_items_that_is_none(count: Any) -> None:
+    with pytest.raises(ConfigError, match=r"num_items_in_batch must be a number of at least 0\. Got"):
+        HACELoss(TREE)(torch.randn(1, 6), torch.tensor([0]), num_items_in_batch=count)

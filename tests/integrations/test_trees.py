@@ -75,6 +75,13 @@ def test_bigtree() -> None:
     assert Hierarchy.from_tree(root, leaves=LEAVES) == ANIMALS
 
 
+def test_a_dag_of_bigtree_is_a_list_of_edges() -> None:
+    bigtree = pytest.importorskip("bigtree")
+    edges = [("pet", "dog"), ("canine", "dog"), ("canine", "wolf")]
+    node = bigtree.list_to_dag(edges)
+    assert Hierarchy.from_edges(bigtree.dag_to_list(node)) == Hierarchy.from_edges(edges)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_ete() -> None:
     for library in ("ete4", "ete3"):

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hace.lab.study.plans import Choices, Locations, make_plan
+from hace.lab.study.locations import Locations
+from hace.lab.study.plans import Choices, make_plan
 from hace.lab.study.presets import find_presets
 from hace.paper import STUDIES
 from hace.paper.recipes import PAPER_DATASETS

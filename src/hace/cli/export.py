@@ -58,9 +58,7 @@ def run(args: argparse.Namespace) -> None:
         return
     out = Path(args.out or Path(args.run_folder) / f"model{SUFFIX_OF[args.to]}")
     difference = write_export(export, out, args.to)
-    checked = (
-        "" if difference is None else f"; probabilities differ by at most {difference:.1g} from the run's"
-    )
-    print(f"wrote {out}, {out.stat().st_size / 1e6:.1f} MB{checked}")
+    size = f"{out.stat().st_size / 1e6:.1f} MB"
+    print(f"wrote {out}, {size}; probabilities differ by at most {difference:.1g} from the run's")
     if export.document["calibration"] is None:
         print("without thresholds that keep a promise: hace calibrate first, if the run held out samples")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hace.cli.options import numbers
+from hace.cli.options import numbers, reader_options
 from hace.cli.options_study import add_study_arguments, do_study
 from hace.errors import ConfigError
 
@@ -29,6 +29,8 @@ examples:
   hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
   hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
   hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
+  hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S
+                                                         your photos; a fifth of each class is the test
   hace study mixed-labels --out S                        coarse labels: use or drop them? synthetic features
   hace study mixed-labels --features birds=birds.npz --hierarchy birds=taxonomy.csv --shares 0,80 --out S
   hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
@@ -51,6 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data-root", metavar="NAME=R", help="images of a data set: folder or manifest", **pair
     )
     what.add_argument("--hierarchy", metavar="NAME=H", help="another hierarchy for a data set", **pair)
+    what.add_argument(
+        "-o",
+        "--option",
+        metavar="[NAME.]O=V",
+        help="an option of the data, such as test=0.2 or birds.test=0.2",
+        **pair,
+    )
     what.add_argument(
         "--only",
         metavar="KEY=V,...",
@@ -111,13 +120,15 @@ def run(args: argparse.Namespace) -> None:
         return print_presets()
     if not args.preset:
         raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
-    from hace.lab.study.plans import Choices, Locations, pairs
+    from hace.lab.study.locations import Locations, pairs
+    from hace.lab.study.plans import Choices
     from hace.lab.study.presets import find_presets
 
     place = Locations(
         pairs(args.features, "--features"),
         pairs(args.data_root, "--data-root"),
         pairs(args.hierarchy, "--hierarchy"),
+        data_options(args.option),
     )
     shares = listed_numbers("--shares", args.shares)
     fine = listed_numbers("--fine", args.fine)
@@ -165,6 +176,24 @@ def print_presets() -> None:
     print("\nAssumptions where the paper says nothing:")
     for assumption in ASSUMPTIONS:
         print(f"- {assumption}")
+
+
+def data_options(words: list[str]) -> dict[str, Any]:
+    """Options of the data: of all data sets, or of one that is named before a dot.
+
+    Args:
+        words: Such as "test=0.2" or "birds.test=0.2".
+
+    Example:
+        >>> data_options(["test=0.2", "birds.allow_empty=true"])
+        {'test': 0.2, 'birds.allow_empty': True}
+    """
+    found: dict[str, Any] = {}
+    for word in words:
+        owner = "".join(word.partition("=")[0].rpartition(".")[:2])
+        options = numbers(reader_options([word.removeprefix(owner)], "-o"))
+        found |= {f"{owner}{name}": value for name, value in options.items()}
+    return found
 
 
 def listed_numbers(option: str, text: str | None) -> tuple[float, ...] | None:

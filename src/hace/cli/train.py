@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
+    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set")
     add("--presets", action="store_true", help="list the presets and stop")
     add("--print-config", action="store_true", help="print the whole configuration as YAML and stop")
     add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> None:
         print(preset_list())
         return
     try:
-        config = build_config(args.preset, args.config, args.settings)
+        options = [f"data.options.{option}" for option in args.option]
+        config = build_config(args.preset, args.config, [*args.settings, *options])
         if args.print_config:
             print(as_yaml(config), end="")
             return
@@ -89,7 +91,8 @@ def build_config(preset_name: str | None, file: str | None, settings: list[str])
     from hace.lab.runs.train_config import TrainConfig
     from hace.paper.train_presets import train_preset
 
-    document: Mapping[str, Any] = train_preset(preset_name).to_dict() if preset_name else {}
+    default = {"data": {"name": TrainConfig().data.name}}  # settings of its parts leave it what it is
+    document: Mapping[str, Any] = train_preset(preset_name).to_dict() if preset_name else default
     if file is not None:
         document = merged(document, read_mapping(file))
     over, problems = overrides(settings)

@@ -17,8 +17,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
-from hace.losses.checks import check_choice, check_layer, checked_index, checked_weight
-from hace.losses.head import Head, Outputs
+from hace.losses.checks import check_choice, check_items, check_layer, checked_index, checked_weight
+from hace.losses.head import Head, Outputs, output_logits
 from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.table_module import TableModule
@@ -146,8 +146,8 @@ class HierarchicalLoss(TableModule, ABC):
         """The loss.
 
         Args:
-            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``; or the output of a model of transformers,
-                which has them as ``logits``.
+            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``; or the output of a model of transformers or a
+                dict, which have them as ``logits``.
             target: integer labels of the same shape without C; or soft targets with the number of labels in
                 place of C.
             num_items_in_batch: number of entries of ``target`` in all batches whose gradients are added up, as the Trainer of
@@ -156,8 +156,9 @@ class HierarchicalLoss(TableModule, ABC):
         Returns:
             A scalar, or with ``reduction="none"`` one loss per sample.
         """
-        input = input if isinstance(input, Tensor) else getattr(input, "logits", input)
+        input = input if isinstance(input, Tensor) else output_logits(input)
         if num_items_in_batch is not None and self.reduction == "mean":
+            check_items(num_items_in_batch)
             total = self.kept("summed", lambda: self.reduced_by("sum")).forward(input, target)
             entries = self.num_labels if target.is_floating_point() else 1
             return total * entries / torch.as_tensor(num_items_in_batch, device=total.device)

@@ -36,6 +36,12 @@ def is_number(value: object) -> bool:
         return False
 
 
+def check_items(value: object) -> None:
+    """Refuses what cannot be a number of labels; tensors are trusted, since looking would wait for the device."""
+    fits = isinstance(value, Tensor) or (is_number(value) and value >= 0)  # pyright: ignore[reportOperatorIssue]
+    check_number("num_items_in_batch", value, "a number of at least 0", fits)
+
+
 def checked_index(value: Any) -> int:
     """``ignore_index`` as an integer."""
     try:

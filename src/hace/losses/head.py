@@ -8,7 +8,7 @@ the free functions serve anybody's scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -302,3 +302,9 @@ def leaf_logits(
         (B, n, ...) in label order.
     """
     return head_for(z, hierarchy, outputs, sharing).leaf_logits(z)
+
+
+def output_logits(output: Any) -> Any:
+    """The logits in a model's output: its attribute or entry ``logits``; anything else as it is."""
+    found = getattr(output, "logits", output)
+    return found.get("logits", found) if isinstance(found, dict) else found

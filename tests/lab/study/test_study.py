@@ -20,8 +20,9 @@ from hace.lab.report.writing import about_study, command_of, facts
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
+from hace.lab.study.locations import Locations
 from hace.lab.study.methods import METHODS
-from hace.lab.study.plans import Choices, Locations, StudyPlan, make_plan
+from hace.lab.study.plans import Choices, StudyPlan, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
 from hace.lab.study.start import Survey, start_study
 from hace.lab.study.study import read_study
@@ -159,6 +160,35 @@ def test_data_of_ones_own_need_an_option_only() -> None:
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
 
 
+def test_options_go_to_the_data_that_have_them() -> None:
+    images = {"birds": "/", "plants": "/", "cifar100": "data"}
+    options = {"birds.test": 0.1, "test": 0.2, "label_kind": "id", "plants.allow_empty": True}
+    place = Locations({"birds": "b.npz"}, images, options=options)
+    both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), Choices(place))
+    assert {key: config.options for key, config in both.data.items()} == {
+        ("birds", "probe"): {"label_kind": "id"},
+        ("birds", "train"): {"test": 0.1},
+        ("plants", "train"): {"test": 0.2, "allow_empty": True},
+        ("cifar100", "train"): {},
+    }
+    data = {"birds": {"kind": "train", "config": both.data["birds", "train"].to_dict()}}
+    data["plants"] = {"kind": "train", "config": both.data["plants", "train"].to_dict()}
+    said = "--data-root birds=PATH -o birds.test=0.1 --data-root plants=PATH -o plants.test=0.2 -o plants.allow_empty=true"
+    assert said in command_of("fair-end-to-end", {}, data)
+
+
+def test_options_of_the_data_are_part_of_a_runs_id_and_studies_without_them_keep_theirs() -> None:
+    def first(options: dict) -> str:
+        place = Locations({}, {"birds": "/"}, options=options)
+        return (
+            make_plan(find_presets("fair-end-to-end", ALL), Choices(place)).cells[0].config.identity("0" * 64)
+        )
+
+    assert first({}) == "8bf4e3f9e31af428"
+    assert first({"test": 0.2}) == first({"birds.test": 0.2})
+    assert len({first({}), first({"test": 0.2}), first({"test": 0.3})}) == 3
+
+
 def test_any_model_of_timm() -> None:
     choices = Choices(
         Locations({}, {"birds": "/"}), models=("test_vit", "resnet50"), methods=("sce",), seeds=1
@@ -246,6 +276,31 @@ def test_any_setting_of_all_runs() -> None:
             "fair-probe",
             {"locations": Locations({"a": "f"}, {}, {"b": "h"})},
             "--hierarchy b= must come with --features b=PATH",
+        ),
+        (
+            "fair-end-to-end",
+            {"locations": Locations({}, {"birds": "/"}, options={"bird.test": 0.2})},
+            "-o bird.test= must come with --data-root bird=PATH. Did you mean 'birds'",
+        ),
+        (
+            "demo",
+            {"locations": Locations(options={"classes": 12})},
+            "-o classes= must come with --features NAME=PATH.",
+        ),
+        (
+            "fair-end-to-end",
+            {"locations": Locations({}, {"birds": "/"}, options={"tset": 0.2})},
+            "Got 'tset': birds has allow_empty, test. Did you mean 'test'",
+        ),
+        (
+            "fair-probe",
+            {"locations": Locations({"birds": "b.npz"}, options={"test": 0.2})},
+            "-o must be an option of the study's data. Got 'test': birds has label_kind, allow_empty.",
+        ),
+        (
+            "fair-end-to-end",
+            {"settings": {"data.options.test": 0.2}},
+            "--set data.options.test is set by the study grid. Use --features, .* and -o.",
         ),
     ],
 )
@@ -591,6 +646,33 @@ def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
     records = read_study(tmp_path / "study").records()
     assert [(r.key.dataset, r.key.model, r.status) for r in records] == [("pets", "resnet18", "finished")] * 3
     assert not list(tmp_path.glob("study/runs/*/checkpoint*"))
+
+
+@pytest.mark.slow
+def test_end_to_end_on_images_without_a_test_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i, name in enumerate(("dog/husky", "dog/pug", "cat/tabby")):
+        for k in range(10):
+            write_image(tmp_path / "pets" / name / f"{k}.png", colour=(40 * i, 20 * k, 90))
+    options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
+    options += ["--models", "test_vit", "--methods", "sce", "--rates", "0.05", "--epochs-scale", "0.001"]
+    options += ["--set", "image_size=32", "--out", str(tmp_path / "study")]
+    assert main(options) == 2
+    assert "It has train. Give some samples to a split 'test': " in capsys.readouterr().err
+    assert main([*options, "-o", "test=0.2"]) == 0
+    study = read_study(tmp_path / "study")
+    assert study.sets["pets", "train"]["samples"] == {"train": 24, "test": 6}
+    (record,) = study.records()
+    assert (record.status, record.run.config.data.options) == ("finished", {"test": 0.2})
+    again = ["train", "--config", str(record.run.folder / "config.json"), "--out", str(tmp_path / "again")]
+    assert main(again) == 0
+    assert f"run {record.run.id} is in" in capsys.readouterr().out
+    assert main([*options, "-o", "pets.test=0.2"]) == 0  # the same, in other words
+    assert main([*options, "-o", "test=0.3"]) == 2
+    assert "data.options.test: 0.2 -> 0.3" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "study"), "--out", str(tmp_path / "page")]) == 0
+    assert "-o pets.test=0.2" in (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,7 +101,7 @@ def load_backbone(
     """
     timm = optional("timm", "A model", "train")
     _check_options(pool, dtype, image_size, crop_pct)
-    _check_name(name, timm)
+    check_backbone_name(name, timm)
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
     image_size = image_size or family.get("image_size")
     model = bare_model(timm, name, image_size, pretrained=checkpoint is None)
@@ -148,7 +148,16 @@ def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: floa
         raise ConfigError(f"crop_pct must be above 0 and at most 1. Got {crop_pct}.")
 
 
-def _check_name(name: str, timm: Any) -> None:
+def check_backbone_name(name: str, timm: Any) -> None:
+    """Refuse a model that is not timm's, without building it: timm would look for some names on the network.
+
+    Args:
+        name: Such as "resnet50" or "resnet50.a1_in1k".
+        timm: The package.
+
+    Raises:
+        ConfigError: With the nearest known names.
+    """
     architecture, dot, tag = name.partition(".")
     if not timm.is_model(architecture):
         hint = nearest(architecture, timm.list_models())

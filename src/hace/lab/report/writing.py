@@ -19,7 +19,7 @@ from hace.lab.report.tables import runs_csv
 from hace.lab.report.text import counts_text, selection_text
 from hace.lab.runs.run import RUN
 from hace.lab.study.cells import Record
-from hace.lab.study.plans import OPTIONS
+from hace.lab.study.locations import OPTIONS
 from hace.lab.study.study import Study, read_study
 
 PAGE = "report.html"
@@ -138,6 +138,11 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
             option = OPTIONS.get(part.get("kind", ""))
             if option is not None and not str(config.get("name")).startswith("synthetic"):
                 words += [option, f"{name}=PATH"]
+                for key, value in (config.get("options") or {}).items():
+                    words += [
+                        "-o",
+                        f"{name}.{key}={str(value).lower() if isinstance(value, bool) else value}",
+                    ]
                 hierarchy = config.get("hierarchy") or hierarchy
         if hierarchy:  # a name that comes with hace, or a file
             words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]

@@ -25,13 +25,13 @@ from hace.formats import render_hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.calibration import Calibration, calibration_of
+from hace.lab.serve.export_document import EXPORT_FORMAT
 from hace.lab.serve.networks import ProbeNetwork, ScoredModel, last_layer
 from hace.lab.serve.rescoring import load_probe, open_finished
 from hace.lab.serve.trained_model import load_trained
 from hace.lab.serve.vision import backbone_of
 from hace.losses.base import HierarchicalLoss
 
-EXPORT_FORMAT = "hace.export.1"
 OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
 SUFFIX_OF = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
 DOCUMENT = "hace"  # the key of the document in a file's metadata
@@ -176,7 +176,7 @@ def check_suffix(path: str | Path, to: str) -> None:
         )
 
 
-def write_export(export: Export, path: str | Path, to: str) -> float | None:
+def write_export(export: Export, path: str | Path, to: str) -> float:
     """Write a file, whole or not at all, and compare what it computes with the model.
 
     Args:
@@ -185,8 +185,7 @@ def write_export(export: Export, path: str | Path, to: str) -> float | None:
         to: "onnx", "torch" or "safetensors".
 
     Returns:
-        The largest difference of a probability on random inputs; None where nothing can be compared (safetensors holds no
-        program).
+        The largest difference of a probability on random inputs.
 
     Raises:
         ConfigError: An unknown format, packages that it needs are missing, or the file computes something else.
@@ -196,11 +195,11 @@ def write_export(export: Export, path: str | Path, to: str) -> float | None:
     check_suffix(path, to)
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "torch": _write_torch, "safetensors": _write_safetensors}[to](export, temporary)
-        difference = None if to == "safetensors" else _difference(export, temporary, to)
-        if difference is not None and not difference <= TOLERANCE:
+        difference = _difference(export, temporary, to)
+        if not difference <= TOLERANCE:
             raise ConfigError(
-                f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: the exporter of "
-                "torch does not handle this model. Try another --to."
+                f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: this format "
+                "does not suit the model. Try another --to."
             )
         return difference
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, DataError, FormatError, HaceError
-from hace.files.documents import parse_json
 from hace.files.optional import optional
 from hace.files.reading import open_regular
 from hace.files.weights import fill, first_line, read_safetensors
-from hace.formats import parse_hierarchy
-from hace.hierarchy import Hierarchy
-from hace.lab.features.backbones import bare_model
+from hace.lab.features.backbones import bare_model, check_backbone_name
 from hace.lab.models import build_model
 from hace.lab.probe.scaling import finite
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.settings import from_dict
-from hace.lab.serve.calibration import Calibration, parse_calibration
-from hace.lab.serve.export import DOCUMENT, EXPORT_FORMAT, OUTPUTS, SUFFIX_OF
+from hace.lab.serve.calibration import Calibration
+from hace.lab.serve.export import DOCUMENT, OUTPUTS, SUFFIX_OF
+from hace.lab.serve.export_document import hierarchy_of, parse_document, stored_calibration
 from hace.lab.serve.inputs import FeatureRows
 from hace.lab.serve.networks import ProbeNetwork, ScoredModel
 from hace.lab.serve.predictor import Predictor
@@ -74,26 +73,31 @@ def _open_onnx(path: str) -> Program:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    document = _document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), path)
-    name = session.get_inputs()[0].name
+    document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), path)
+    (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
+    if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):
+        raise FormatError(
+            f"{path} is damaged: its graph must have the input and the outputs of its document."
+        )
 
     def run(x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.from_numpy(a) for a in session.run(list(OUTPUTS), {name: x.float().numpy()}))
+        return tuple(torch.from_numpy(a) for a in session.run(list(OUTPUTS), {taken.name: x.float().numpy()}))
 
     return Program(document, run)
 
 
 def _open_torch(path: str) -> Program:
     extra: dict[str, Any] = {DOCUMENT: ""}
+    logging.getLogger("torch.export").setLevel(logging.ERROR)  # the message about a damaged file is ours
     with open_regular(path) as file:
         module = torch.export.load(file, extra_files=extra).module()
-    return Program(_document(extra[DOCUMENT], path), lambda x: tuple(module(x)))
+    return Program(parse_document(extra[DOCUMENT], path), lambda x: tuple(module(x)))
 
 
 def _open_safetensors(path: str) -> Program:
     tensors, metadata = read_safetensors(path)
-    document = _document(metadata.get(DOCUMENT), path)
-    h = _hierarchy(document, path)
+    document = parse_document(metadata.get(DOCUMENT), path)
+    h = hierarchy_of(document, path)
     network = _network(document, tensors, path)
     named = document["head"]["loss"]
     loss = None if named is None else build_loss(named["name"], h, **named["options"])
@@ -106,34 +110,23 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
     made, view, head = document["architecture"], document["preprocessing"], document["head"]
     ball = from_dict(HeadConfig, head.get("layer", {})).ball
     if made["kind"] == "train":
+        if not any(len(tensor) == head["num_outputs"] for tensor in tensors.values() if tensor.ndim):
+            raise FormatError(f"{path} is damaged: no tensor of it has head.num_outputs rows.")
         network = build_model(made["model"], head["num_outputs"], image_size=view["size"], ball=ball)
         fill(network, tensors, path)
         return network
     model = None
     if made["model"] is not None:
         timm = optional("timm", "A model stored as .safetensors", "train")
+        try:
+            check_backbone_name(made["model"], timm)
+        except ConfigError as error:
+            raise FormatError(f"{path} is damaged: architecture.model cannot be built. {error}") from error
         model = bare_model(timm, made["model"], view["size"], pretrained=False)
     weights = {name.removeprefix("head."): tensor for name, tensor in tensors.items()}
     network = ProbeNetwork(model, made.get("pool", "auto"), made["scaling"], weights, ball)
     network.load_state_dict(tensors)
     return network
-
-
-def _document(text: str | None, path: str) -> dict[str, Any]:
-    """The document in a file's metadata."""
-    document = parse_json(text, path) if text else None
-    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
-        raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
-    return document
-
-
-def _hierarchy(document: Mapping[str, Any], path: str | Path) -> Hierarchy:
-    from hace.files.writing import json_bytes
-
-    h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
-    if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
-        raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
-    return h
 
 
 class ExportedPredictor(Predictor):
@@ -153,7 +146,7 @@ class ExportedPredictor(Predictor):
             )
         self.program = open_program(file, form)
         self.document = self.program.document
-        self.hierarchy = _hierarchy(self.document, path)
+        self.hierarchy = hierarchy_of(self.document, path)
         over = self.document["outputs"]["scores"]
         # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.
         self.loss = CrossEntropyLoss(self.hierarchy) if over == "leaves" else HCELoss(self.hierarchy)
@@ -168,13 +161,12 @@ class ExportedPredictor(Predictor):
     @cached_property
     def calibration(self) -> Calibration:
         """What `hace calibrate` had found when the run was exported."""
-        found = self.document["calibration"]
-        if found is None:
+        if self.document["calibration"] is None:
             raise ConfigError(
                 f"{self.path} must be calibrated before it can promise an accuracy. Run `hace calibrate RUN` and `hace export "
                 f"RUN` again, for the run {self.document['run']}."
             )
-        return parse_calibration(found, self.path)
+        return stored_calibration(self.document, self.hierarchy, self.path)
 
     @cached_property
     def vision(self) -> Vision:

@@ -9,8 +9,9 @@ paper: `hace.paper.STUDIES` are presets like any other.
 from __future__ import annotations
 
 from hace.lab.study.cells import Cell, CellKey, Record
+from hace.lab.study.locations import Locations
 from hace.lab.study.methods import METHODS, Method
-from hace.lab.study.plans import Choices, Locations, StudyPlan, make_plan
+from hace.lab.study.plans import Choices, StudyPlan, make_plan
 from hace.lab.study.presets import PRESETS, Preset, find_presets
 from hace.lab.study.study import Study, read_study
 

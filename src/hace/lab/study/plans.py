@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from hace.errors import ConfigError, nearest
+from hace.errors import ConfigError
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.settings import from_dict
 from hace.lab.study.cells import Cell, CellKey, dealt_candidates, only, rate_candidates
+from hace.lab.study.locations import OPTIONS, Locations, refuse_stray
 from hace.lab.study.methods import Method, methods
 from hace.lab.study.naming import behind
 from hace.lab.study.presets import LabelGrid, Preset
 
-OPTIONS = {"probe": "--features", "train": "--data-root"}
 _OF_THE_GRID = {
-    "data": "Use --features, --data-root and --hierarchy.",
+    "data": "Use --features, --data-root, --hierarchy and -o.",
     "loss": "Use --methods or --only.",
     "seed": "Use --seeds or --only.",
     "lr": "Use --rates or --only.",
@@ -28,61 +27,6 @@ _OF_THE_GRID = {
     "evaluate": "Searches are judged on held-out samples, final runs on the test samples.",
     "keep": "Final runs keep their weights.",
 }
-
-
-@dataclass(frozen=True)
-class Locations:
-    """Paths of a study's data, by data set.
-
-    Attributes:
-        features: A folder of `hace features`, or a file of features.
-        images: The folder or manifest of a data set of images.
-        hierarchies: A hierarchy in place of the data set's own.
-    """
-
-    features: Mapping[str, str] = field(default_factory=dict)
-    images: Mapping[str, str] = field(default_factory=dict)
-    hierarchies: Mapping[str, str] = field(default_factory=dict)
-
-    def given(self, kind: str) -> Mapping[str, str]:
-        """The data sets that have a path for a kind of runs."""
-        return self.features if kind == "probe" else self.images
-
-    def data(self, name: str, kind: str) -> DataConfig | None:
-        """The data of a data set; None without a path."""
-        from hace.data import DATASETS as KNOWN
-
-        root = self.given(kind).get(name)
-        if root is None:
-            return None
-        if kind == "probe":
-            what = "features"
-        elif name in KNOWN:
-            what = name
-        else:
-            what = "folders" if Path(root).is_dir() else "manifest"
-        hierarchy = self.hierarchies.get(name)
-        if hierarchy is not None and Path(hierarchy).exists():  # otherwise a name that comes with hace
-            hierarchy = str(Path(hierarchy).resolve())
-        return DataConfig(what, root=str(Path(root).resolve()), hierarchy=hierarchy)
-
-
-def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """NAME=VALUE texts as a mapping.
-
-    Example:
-        >>> pairs(["birds=/data/birds.npz"], "--features")
-        {'birds': '/data/birds.npz'}
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise ConfigError(f"{option} must be NAME=VALUE. Got {text!r}.")
-        if name in found:
-            raise ConfigError(f"{option} must name {name!r} once. Got {found[name]!r} and {value!r}.")
-        found[name] = value
-    return found
 
 
 @dataclass(frozen=True)
@@ -122,9 +66,9 @@ class Choices:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        fixed = [name for name in self.settings if name in _OF_THE_GRID]
-        if fixed:
-            raise ConfigError(f"--set {fixed[0]} is set by the study grid. {_OF_THE_GRID[fixed[0]]}")
+        for name in self.settings:
+            if remedy := _OF_THE_GRID.get(name.split(".")[0]):
+                raise ConfigError(f"--set {name} is set by the study grid. {remedy}")
         if self.seeds is not None and self.seeds < 1:
             raise ConfigError(f"--seeds must be at least 1. Got {self.seeds}.")
         if not 0 < self.epochs_scale < float("inf"):
@@ -206,7 +150,7 @@ def make_plan(
             data[dataset, preset.kind] = source
             for cell in _grid(preset, choices, dataset, source):
                 found.setdefault(cell.key, cell)  # what two presets have in common is one cell
-    _refuse_stray(choices.locations, presets.values())
+    refuse_stray(choices.locations, {preset.kind for preset in presets.values()}, data)
     cells = only(list(found.values()), choices.only)
     if not cells:
         raise ConfigError(
@@ -277,15 +221,6 @@ def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
             raise ConfigError(f"{option} must come with {studies}. Got {', '.join(presets)}.")
     for model in choices.models or ():
         check_model_name(model)
-
-
-def _refuse_stray(locations: Locations, presets: Iterable[Preset]) -> None:
-    kinds = {preset.kind for preset in presets}
-    given = [d for kind in kinds for d in locations.given(kind)]
-    for name in locations.hierarchies:
-        if name not in given:
-            options = " or ".join(f"{OPTIONS[kind]} {name}=PATH" for kind in sorted(kinds))
-            raise ConfigError(f"--hierarchy {name}= must come with {options}.{nearest(name, given)}")
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
