@@ -24,7 +24,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.intervals import Interval
 from hace.metrics.sample_statistics import MetricKey
-from hace.metrics.several import POWER, Compared, compared_together, holm
+from hace.metrics.several import Compared, compared_together
 
 REFERENCE = "sce"
 COLUMNS = (
@@ -85,12 +85,9 @@ def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:
         one = difference(results, pair, metric.key)
         if one is not None:
             found[pair] = one
-    intervals = {pair: one[0] for pair, one in found.items()}
-    sampled = all(one[2] == SAMPLES for one in found.values())
-    together = (
-        compared_together(intervals)
-        if sampled
-        else seeds_together(intervals, {pair: one[1] for pair, one in found.items()})
+    together = compared_together(
+        {pair: interval for pair, (interval, _, _) in found.items()},
+        freedom={pair: seeds - 1 for pair, (_, seeds, over) in found.items() if over == SEEDS},
     )
     for pair, (_, seeds, over) in found.items():
         ours = results.arrays[pair.arena].score(pair.method, metric.key).value
@@ -126,41 +123,6 @@ def over_seeds(gaps: list[float]) -> Interval:
     error = float(np.std(gaps, ddof=1)) / count**0.5
     half = float(student.ppf(0.975, count - 1)) * error
     return Interval(mean, mean - half, mean + half, error)
-
-
-def seeds_together(intervals: dict[Pair, Interval], seeds: dict[Pair, int]) -> dict[Pair, Compared]:
-    """As :func:`compared_together`, for intervals over seeds alone: with five seeds, Student's tails are far heavier."""
-    p = {pair: student_p(given, seeds[pair]) for pair, given in intervals.items()}
-    known = [pair for pair in p if not np.isnan(p[pair])]
-    adjusted = dict(zip(known, holm([p[pair] for pair in known]), strict=True))
-    return {
-        pair: Compared(
-            given,
-            p[pair],
-            adjusted.get(pair, np.nan),
-            len(known),
-            student_detectable(given.error, seeds[pair]),
-            student_detectable(given.error, seeds[pair], max(len(known), 1)),
-        )
-        for pair, given in intervals.items()
-    }
-
-
-def student_p(difference: Interval, seeds: int) -> float:
-    """The two-sided p-value of a mean difference over seeds; nan without a standard error."""
-    if np.isnan(difference.error):
-        return float("nan")
-    if difference.error == 0:
-        return 1.0 if difference.value == 0 else 0.0
-    return 2 * float(student.sf(abs(difference.value) / difference.error, seeds - 1))
-
-
-def student_detectable(error: float, seeds: int, comparisons: int = 1) -> float:
-    """The smallest true difference found in 80 % of repetitions, when all comparisons share the 5 %."""
-    if np.isnan(error):
-        return float("nan")
-    found = student.ppf(1 - 0.05 / (2 * comparisons), seeds - 1) + student.ppf(POWER, seeds - 1)
-    return float(error * found)
 
 
 def _compared(one: Compared, metric: Metric) -> list[str]:

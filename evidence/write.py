@@ -8,10 +8,10 @@ A page asks for a table with a pair of comments, and everything between them is 
 `columns` chooses and orders columns, by default all; `rows` does the same by the first column, `where="metric=top-1;
 labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. `metrics="top-1; severity"` turns an
 effects.csv into a row per method: the first metric's value, then the difference in each with its interval, bold where it
-remains after Holm's correction, and never bold but with † in the header where the interval is over seeds alone. ‡ marks results
-for which a seed's search ended at its smallest or largest rate. `by="labels"` shows one metric of an effects.csv as a row per
-method and a column per kind of labels. A number in a sentence has a name, and quotes.toml says which
-row it comes from:
+remains after Holm's correction. Where the interval is over seeds alone, the header has † and nothing is bold. ‡ marks results
+for which a seed's search ended at its smallest or largest rate, where the study's command has --rates. `by="labels"` shows one
+metric of an effects.csv as a row per method and a column per kind of labels. A number in a sentence has a name, and quotes.toml
+says which row it comes from:
 
     Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
 
@@ -184,11 +184,8 @@ def _by_method(effects: list[dict[str, str]], metrics: list[str], ended: set[str
         if metric == metrics[0]:
             row[metric] = effect["first"]
         if metric in metrics:
-            seeds_only = effect.get("over") == "seeds"
-            titles[metric] = f"Δ {metric}{SEEDS_ONLY if seeds_only else ''}"
-            text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
-            bold = float(effect["holm"] or 1) < 0.05 and not seeds_only
-            row[titles[metric]] = f"**{text}**" if bold else text
+            titles[metric] = f"Δ {metric}{SEEDS_ONLY if _over_seeds(effect) else ''}"
+            row[titles[metric]] = _difference(effect)
     return [{name: row[name] for name in ("method", metrics[0], *titles.values())} for row in found.values()]
 
 
@@ -197,11 +194,19 @@ def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str
     found: dict[str, dict[str, str]] = {}
     for effect in effects:
         labels, name = effect["labels"], effect["method"]
-        text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
-        text = f"**{text}**" if float(effect["holm"] or 1) < 0.05 else text
         row = found.setdefault(name, {"method": name})
-        row[labels] = text + (EDGE if {name, "SCE"} & at_edge(study, labels) else "")
+        row[labels] = _difference(effect) + (EDGE if {name, "SCE"} & at_edge(study, labels) else "")
     return list(found.values())
+
+
+def _difference(effect: dict[str, str]) -> str:
+    """A difference with its interval, bold where it remains after Holm's correction and is not over seeds alone."""
+    text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
+    return f"**{text}**" if float(effect["holm"] or 1) < 0.05 and not _over_seeds(effect) else text
+
+
+def _over_seeds(effect: dict[str, str]) -> bool:
+    return effect.get("over") == "seeds"
 
 
 def _header(column: str) -> str:

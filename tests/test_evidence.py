@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
 
 from evidence import draw, effects, reduce, write
 from hace.lab.report.arenas import HEADLINES
 from hace.lab.report.results import Results
-from hace.metrics.intervals import Interval
-from hace.metrics.several import compared_together, holm
+from hace.metrics.several import compared_together, holm, p_value
 from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]
@@ -106,6 +104,8 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     over_seeds = effects_of(results, hf1)
     assert {row["over"] for row in over_seeds} == {effects.SEEDS}
     p = [float(str(row["p"])) for row in over_seeds]
+    found = [effects.difference(results, pair, hf1.key) for pair in effects.pairs(results)]
+    assert p == pytest.approx([p_value(one[0], freedom=one[1] - 1) for one in found if one], rel=0.05)
     assert [float(str(row["holm"])) for row in over_seeds] == pytest.approx(holm(p), rel=0.05)
 
 
@@ -118,17 +118,6 @@ def test_an_interval_over_seeds_is_students() -> None:
     half = 2.776445 * np.sqrt(2.5 / 5)  # the 97.5 % quantile of Student's t with 4 degrees of freedom
     assert (found.value, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), rel=1e-5)
     assert np.isnan(effects.over_seeds([1.0]).low)
-
-
-def test_p_values_over_seeds_have_students_tails() -> None:
-    gaps = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert effects.student_p(effects.over_seeds(gaps), 5) == pytest.approx(ttest_1samp(gaps, 0).pvalue)
-    assert effects.student_p(Interval(0.0, 0.0, 0.0, 0.0), 5) == 1
-    assert effects.student_p(Interval(1.0, 1.0, 1.0, 0.0), 5) == 0
-    assert np.isnan(effects.student_p(effects.over_seeds([1.0]), 1))
-    # Of 45 comparisons, the smallest needs p < 0.05 / 45: 8.4 standard errors with five seeds, 3.3 with many.
-    assert effects.student_detectable(1.0, 5, 45) == pytest.approx(8.38 + 0.94, abs=0.01)
-    assert effects.student_detectable(1.0, 10**6, 45) == pytest.approx(3.26 + 0.84, abs=0.01)
 
 
 def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +151,12 @@ def test_an_effect_over_seeds_alone_is_marked_and_never_bold(
 ) -> None:
     monkeypatch.setattr(write, "RESULTS", tmp_path)
     (tmp_path / "e.csv").write_text(
-        "method,metric,first,difference,low,high,holm,over\nA,top-1,70.0,+1.0,+0.5,+1.5,0.01,seeds and samples\n"
-        "A,hF1,80.0,+0.1,+0.1,+0.1,0.001,seeds\n",
+        "method,labels,metric,first,difference,low,high,holm,over\n"
+        "A,all labels,top-1,70.0,+1.0,+0.5,+1.5,0.01,seeds and samples\n"
+        "A,all labels,hF1,80.0,+0.1,+0.1,+0.1,0.001,seeds\n",
         encoding="utf-8",
     )
+    assert "**" not in write.table('e.csv where="metric=hF1" by="labels"')
     header, _, row = write.table('e.csv metrics="top-1; hF1"').splitlines()
     assert header == "| method | top-1 | Δ top-1 | Δ hF1 † |"
     assert row == "| A | 70.0 | **+1.0 [+0.5, +1.5]** | +0.1 [+0.1, +0.1] |"

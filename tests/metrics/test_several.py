@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from hace.errors import ConfigError
 from hace.metrics import Interval, compared_together
@@ -70,6 +71,30 @@ def test_the_detectable_effect_is_found_as_often_as_it_says() -> None:
         assert np.mean(p < 0.05 / comparisons) == pytest.approx(0.8, abs=0.015)
     with pytest.raises(ConfigError, match="power must be"):
         detectable_effect(1.0, power=0.2)
+
+
+def test_errors_from_few_numbers_have_students_tails() -> None:
+    gaps = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    error = gaps.std(ddof=1) / 5**0.5
+    given = Interval(gaps.mean(), 0, 0, error)
+    assert p_value(given, freedom=4) == pytest.approx(ttest_1samp(gaps, 0).pvalue)
+    assert p_value(Interval(0.0, 0.0, 0.0, 0.0), freedom=4) == 1
+    assert p_value(Interval(1.0, 1.0, 1.0, 0.0), freedom=4) == 0
+    assert np.isnan(p_value(Interval(1.0, np.nan, np.nan), freedom=0))
+    assert np.isnan(detectable_effect(np.nan, freedom=0))
+    both = compared_together({"bootstrap": given, "seeds": given}, freedom={"seeds": 4})
+    assert both["bootstrap"].p == p_value(given)
+    assert both["seeds"].p == p_value(given, freedom=4)
+    assert both["seeds"].detectable_of_all == detectable_effect(error, comparisons=2, freedom=4)
+    assert detectable_effect(1.0, freedom=10**6) == pytest.approx(detectable_effect(1.0), abs=1e-4)
+
+
+def test_the_detectable_effect_allows_for_errors_that_are_estimated() -> None:
+    rng = np.random.default_rng(3)
+    for comparisons in (1, 45):
+        effect = detectable_effect(1 / 5**0.5, comparisons=comparisons, freedom=4)
+        seen = ttest_1samp(rng.normal(effect, 1.0, size=(40_000, 5)), 0, axis=1).pvalue
+        assert np.mean(seen < 0.05 / comparisons) == pytest.approx(0.8, abs=0.01)
 
 
 def test_together_they_share_five_percent() -> None:

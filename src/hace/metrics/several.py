@@ -7,6 +7,7 @@ true effect of that size is found in 80 % of repetitions, a much smaller one rar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple, TypeVar
@@ -47,7 +48,11 @@ class Compared(NamedTuple):
         return self.adjusted < 1 - LEVEL
 
 
-def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -> dict[Key, Compared]:
+def compared_together(
+    intervals: Mapping[Key, Interval],
+    power: float = POWER,
+    freedom: Mapping[Key, float] | None = None,
+) -> dict[Key, Compared]:
     """Differences that belong to one question, each with its p-value before and after Holm's correction.
 
     Differences without a standard error are kept, with nan, and do not count.
@@ -55,13 +60,16 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
     Args:
         intervals: differences by name, from :func:`hace.metrics.paired_interval`.
         power: the chance with which an effect of the detectable size is found, between 0.5 and 1.
+        freedom: degrees of freedom of standard errors that come from few numbers, such as 4 for the differences of five
+            seeds; Student's distribution then takes the place of the normal one.
 
     Example:
         >>> found = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})
         >>> found["a"].of, round(found["a"].p, 4), round(found["a"].adjusted, 4), found["b"].holds
         (2, 0.0027, 0.0054, False)
     """
-    p = {key: p_value(given) for key, given in intervals.items()}
+    degrees = {key: math.inf if freedom is None else freedom.get(key, math.inf) for key in intervals}
+    p = {key: p_value(given, degrees[key]) for key, given in intervals.items()}
     known = [key for key in p if not np.isnan(p[key])]
     adjusted = dict(zip(known, holm([p[key] for key in known]), strict=True))
     return {
@@ -70,25 +78,34 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
             p[key],
             adjusted.get(key, np.nan),
             len(known),
-            detectable_effect(given.error, power=power),
-            detectable_effect(given.error, comparisons=max(len(known), 1), power=power),
+            detectable_effect(given.error, power=power, freedom=degrees[key]),
+            detectable_effect(given.error, comparisons=max(len(known), 1), power=power, freedom=degrees[key]),
         )
         for key, given in intervals.items()
     }
 
 
-def p_value(difference: Interval) -> float:
-    """Two-sided p-value of a difference over its standard error, which is that of the bootstrap; nan without one.
+def p_value(difference: Interval, freedom: float = math.inf) -> float:
+    """Two-sided p-value of a difference over its standard error; nan without one.
+
+    Args:
+        difference: with the standard error of the bootstrap, or of a mean of few numbers.
+        freedom: degrees of freedom of that error: one less than the numbers; infinite for the bootstrap.
 
     Example:
-        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3)
-        0.05
+        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3), round(p_value(Interval(1.96, 0.0, 3.92, 1.0), 4), 3)
+        (0.05, 0.122)
     """
     if np.isnan(difference.error) or np.isnan(difference.value):
         return float("nan")
     if difference.error == 0:
         return 1.0 if difference.value == 0 else 0.0
-    return 2 * _NORMAL.cdf(-abs(difference.value / difference.error))
+    distance = abs(difference.value / difference.error)
+    if freedom == math.inf:
+        return 2 * _NORMAL.cdf(-distance)
+    from scipy.special import stdtr
+
+    return 2 * float(stdtr(freedom, -distance))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -108,18 +125,31 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found.tolist()
 
 
-def detectable_effect(error: float, *, comparisons: int = 1, power: float = POWER) -> float:
+def detectable_effect(
+    error: float, *, comparisons: int = 1, power: float = POWER, freedom: float = math.inf
+) -> float:
     """The smallest true difference that is found with the given power, two-sided, when all comparisons share the 5 %.
 
     Args:
         error: standard error of the difference.
         comparisons: how many share the 5 %: Holm's first step, the strictest.
         power: the chance of finding it, between 0.5 and 1.
+        freedom: degrees of freedom of the error, as of :func:`p_value`.
 
     Example:
         >>> round(detectable_effect(1.0), 2), round(detectable_effect(1.0, comparisons=10), 2)
         (2.8, 3.65)
+        >>> round(detectable_effect(1.0, freedom=4), 2)
+        3.76
     """
     if not 0.5 <= power < 1:
         raise ConfigError(f"power must be at least 0.5 and less than 1. Got {power}.")
-    return float(error * (_NORMAL.inv_cdf(1 - (1 - LEVEL) / (2 * comparisons)) + _NORMAL.inv_cdf(power)))
+    share = 1 - (1 - LEVEL) / (2 * comparisons)
+    if freedom == math.inf:
+        return float(error * (_NORMAL.inv_cdf(share) + _NORMAL.inv_cdf(power)))
+    if math.isnan(error) or freedom < 1:
+        return float("nan")
+    from scipy.special import nctdtrinc, stdtrit
+
+    # The noncentral t, since the error is estimated too: the shift at which it exceeds the bar with that chance.
+    return float(error * nctdtrinc(freedom, 1 - power, stdtrit(freedom, share)))
