@@ -27,7 +27,7 @@ from check_arguments import ROOT, shown
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
 ROLE_TEXT = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=`)")
-COMMENT = re.compile(r"^<!--[^\n]*?-->\n|<!--.*?-->", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"^<!--(?:(?!-->)[^\n])*-->\n|<!--.*?-->", re.MULTILINE | re.DOTALL)
 MATH = ".. math::"
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = ">>> "

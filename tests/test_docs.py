@@ -144,6 +144,7 @@ def test_the_site_draws_formulas_and_examples() -> None:
     text = "It reaches\n<!-- quote x -->55.95<!-- end --> %.\n\n```math\nq^* = R\n```\n"
     shown = hooks.on_page_markdown(text, page)
     assert "It reaches\n55.95 %." in shown
+    assert hooks.COMMENT.sub("", "<!-- a -->1<!-- b -->\n<!-- c -->\nX") == "1\nX"
     assert "<math" in shown
     assert "```" not in shown
     made = Markdown(extensions=["pymdownx.superfences", hooks.PageExtension()])
