@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,14 @@ def test_a_file_that_was_cut_off(exported: Path, tmp_path: Path, where: Callable
     (tmp_path / "b.safetensors").write_bytes(content[: where(len(content))])
     with pytest.raises(HaceError, match=r"b\.safetensors"):
         use(tmp_path / "b.safetensors")
+
+
+def test_a_damaged_program_leaves_the_logger_of_torch_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "a.pt2").write_bytes(b"no program")
+    level = logging.getLogger("torch.export").level
+    with pytest.raises(FormatError, match=r"a\.pt2"):
+        Predictor.from_run(tmp_path / "a.pt2")
+    assert logging.getLogger("torch.export").level == level
 
 
 def test_a_head_larger_than_the_weights(exported: Path, tmp_path: Path) -> None:

@@ -88,9 +88,14 @@ def _open_onnx(path: str) -> Program:
 
 def _open_torch(path: str) -> Program:
     extra: dict[str, Any] = {DOCUMENT: ""}
-    logging.getLogger("torch.export").setLevel(logging.ERROR)  # the message about a damaged file is ours
-    with open_regular(path) as file:
-        module = torch.export.load(file, extra_files=extra).module()
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # the message about a damaged file is ours
+    try:
+        with open_regular(path) as file:
+            module = torch.export.load(file, extra_files=extra).module()
+    finally:
+        logger.setLevel(level)
     return Program(parse_document(extra[DOCUMENT], path), lambda x: tuple(module(x)))
 
 
