@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from sklearn.datasets import load_iris
 
 from hace import CrossEntropyLoss, HACEClassifier, HACELoss, HCELoss, Hierarchy, SoftLabelLoss, build_loss
-from hace.data import synthetic_features, synthetic_images
+from hace.data import Samples, synthetic_features, synthetic_images
 from hace.draw.drawing_files import draw_hierarchy
 from hace.draw.static_picture import _rings
 from hace.draw.tree_layout import lay_out
@@ -206,14 +206,20 @@ def speed() -> Figure:
 def painted() -> Figure:
     """Synthetic images of twelve classes, in the order of the tree."""
     data = synthetic_images(classes=12, train=1, test=4)
-    h, samples = data.hierarchy, data["test"]
-    figure, grid = plt.subplots(4, 12, figsize=(9.6, 3.6))
+    return image_grid(data.hierarchy, data["test"], rows=4, figsize=(9.6, 3.6), fontsize=10)
+
+
+def image_grid(
+    h: Hierarchy, samples: Samples, *, rows: int, figsize: tuple[float, float], fontsize: float
+) -> Figure:
+    """The first images of every class, a column per class, in the order of the tree."""
+    figure, grid = plt.subplots(rows, h.num_leaves, figsize=figsize)
     order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
     for column, label in enumerate(order):
-        for row, sample in enumerate(np.flatnonzero(h.labels[samples.nodes] == label)[:4]):
+        for row, sample in enumerate(np.flatnonzero(h.labels[samples.nodes] == label)[:rows]):
             grid[row, column].imshow(samples.image(int(sample)))
             grid[row, column].axis("off")
-        grid[0, column].set_title(h.leaves[label], fontsize=10, color=INK)
+        grid[0, column].set_title(h.leaves[label], fontsize=fontsize, color=INK)
     figure.subplots_adjust(wspace=0.06, hspace=0.06)
     return figure
 
@@ -404,16 +410,7 @@ def photos() -> Figure:
     assert program
     names: dict = {}
     exec(program[1], names)
-    h, samples = names["h"], names["data"]["test"]
-    figure, grid = plt.subplots(3, h.num_leaves, figsize=(9.6, 4.0))
-    order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
-    for column, label in enumerate(order):
-        for row, sample in enumerate(np.flatnonzero(h.labels[samples.nodes] == label)[:3]):
-            grid[row, column].imshow(samples.image(int(sample)))
-            grid[row, column].axis("off")
-        grid[0, column].set_title(h.leaves[label], fontsize=9, color=INK)
-    figure.subplots_adjust(wspace=0.06, hspace=0.06)
-    return figure
+    return image_grid(names["h"], names["data"]["test"], rows=3, figsize=(9.6, 4.0), fontsize=9)
 
 
 def decisions() -> Figure:

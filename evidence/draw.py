@@ -176,7 +176,7 @@ def draw_panel(axis: Axes, panel: Panel, *, narrow: bool, named: bool) -> None:
             title, colour, marker = METHODS[method]
             y = -row + top + (bottom - top) * i / (len(panel.methods) - 1)
             axis.plot([found.low, found.high], [y, y], color=colour, lw=1.5, solid_capstyle="butt")
-            axis.plot(found.value, y, marker, color=colour, ms=4, label=title if row == 0 else None)
+            axis.plot(found.value, y, marker, color=colour, ms=4, label=title)
         back = "#f1f3f2" if row % 2 else "white"
         axis.axhspan(-row - 0.5, -row + 0.5, color=back, lw=0, zorder=0)
         if narrow:

@@ -37,7 +37,8 @@ from hace.data.registry import DatasetKind
 from hace.formats import cifar100_hierarchy
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.plans import Choices, Locations
+from hace.lab.study.locations import Locations
+from hace.lab.study.plans import Choices
 from hace.lab.study.presets import LabelGrid, Preset
 
 WIDTH = 16
@@ -55,8 +56,8 @@ CLEAN = (
     "hace_shuffled",
     "sce_paths_shuffled",
 )
-FIRST = "cifar100_100"
 MIXED = ("sce", "sce_paths", "hace", "hce", "conditional")
+FIRST = "cifar100_100"  # the data set of `load_first`
 
 
 class Block(nn.Module):

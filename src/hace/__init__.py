@@ -72,7 +72,6 @@ def _losses() -> Mapping[str, type]:
     return importlib.import_module("hace.losses.registry").CLASSES
 
 
-if (
-    "torch" in sys.modules
-):  # tells it that checkpoints may hold a hierarchy; beside torch this import costs nothing
+# Tells torch that checkpoints may hold a hierarchy; beside torch this import costs nothing.
+if "torch" in sys.modules:
     importlib.import_module("hace.hierarchy")

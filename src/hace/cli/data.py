@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> None:
     print(table_text(data, args.name))
     if "test" not in data.splits and "test" in DATASETS[args.name].options:
         print(
-            "no test split: a study needs one. -o test=0.2 holds out a fifth of each class; say the same to `hace features`, "
-            "`hace train` and `hace study`"
+            "no test split: a study needs one. -o test=0.2 holds out a fifth of each class; give it to `hace features`, "
+            "`hace train` and `hace study` too"
         )
     if args.check:
         print(f"\n{check(data, DATASETS[args.name].official)}")

@@ -23,8 +23,8 @@ SPLIT_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _NO_TEST = (
-    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. Of images, -o test=0.2 "
-    "(load_dataset(..., test=0.2)) holds out a fifth of each class; for their features, say it to `hace features`."
+    " Give some samples to a split 'test': folders train/ and test/, or a column or array split. For images, -o test=0.2 "
+    "(load_dataset(..., test=0.2)) holds out a fifth of each class; for features of images, give it to `hace features`."
 )
 _HELD_OUT = 0x7E57
 
