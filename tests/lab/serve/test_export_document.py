@@ -109,6 +109,12 @@ def test_every_part_is_checked_when_the_file_is_opened(
             r"architecture\.model cannot be built\. --model must be a model",
         ),
         ("input.shape", ["batch"], r"input\.shape must be a list of the batch and sizes of at least 1"),
+        ("input.shape", ["batch", 3, 8, 8], r"input\.shape must be the batch and the number of features"),
+        (
+            "architecture.kind",
+            "train",
+            r"architecture\.kind must be 'probe', because the model takes features",
+        ),
         ("classes", ["a"], "its classes and nodes are not those of its hierarchy"),
         ("hierarchy", {"nodes": 3}, "its hierarchy cannot be read"),
         ("head.num_outputs", True, r"head\.num_outputs must be a whole number of at least 1\. Got True\."),

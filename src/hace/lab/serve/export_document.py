@@ -76,7 +76,11 @@ _OF_IMAGES = (
     ("preprocessing.std", "three numbers above 0", lambda v: _triple(v, 0)),
     ("architecture.model", "a name", _text),
 )
-_OF_FEATURES = (("preprocessing", "null, because the model takes features", lambda v: v is None),)
+_OF_FEATURES = (
+    ("preprocessing", "null, because the model takes features", lambda v: v is None),
+    ("architecture.kind", "'probe', because the model takes features", _among("probe")),
+    ("input.shape", "the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
+)
 _OF_PROBES = (
     ("architecture.scaling", "'unit', 'standard' or 'none'", _among("unit", "standard", "none")),
     ("architecture.pool", f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or _among(*POOLS)(v)),
