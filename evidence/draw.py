@@ -31,7 +31,8 @@ COARSE = (  # title, study, labels
     ("CIFAR-100, 1 fine label per class", "cifar100-low-shot", "1 a class + parent"),
     ("CIFAR-100, 5 fine labels per class", "cifar100-low-shot", "5 a class + parent"),
     ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95 % parent"),
-    ("CIFAR-100 pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
+    ("CIFAR-100 pixels, 10 fine labels", "cifar100-end-to-end-mixed-100", "90 % parent"),
+    ("CIFAR-100 pixels, 50 fine, 2 epochs", "cifar100-end-to-end-mixed", "90 % parent"),
 )
 FINE = (
     ("CUB-200, all labels", "cub200-clean", "all labels"),
