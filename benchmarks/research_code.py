@@ -148,23 +148,19 @@ def decisions(h: Hierarchy) -> None:
     plurality = rules.plurality.Plurality(other)
     at_half = rules.confidence_threshold.ConfidenceThreshold(other, 0.5)
     best = metrics.hf_beta_score.hFBetaScore(other)
-    for name, rule, ask in (
-        ("plurality", plurality, ("plurality", {})),
-        ("threshold 0.5", at_half, ("threshold", {"threshold": 0.5})),
+    for name, rule, own in (
+        ("plurality", plurality, lambda: predict(probs, h, "plurality", kind="probs")),
+        ("threshold 0.5", at_half, lambda: predict(probs, h, "threshold", kind="probs", threshold=0.5)),
     ):
-        ours = predict(probs, h, ask[0], kind="probs", **ask[1]).nodes
-        theirs = answers(rule.decode(p @ events))
-        passed = (np.asarray(ours) > 0) if ask[1] else np.ones(SAMPLES, dtype=bool)
-        same = np.mean((theirs == np.asarray(ours))[passed])
+        ours, theirs = np.asarray(own().nodes), answers(rule.decode(p @ events))
+        passed = ours > 0 if rule is at_half else np.ones(SAMPLES, dtype=bool)
+        same = np.mean((theirs == ours)[passed])
         note = f"of the {int(passed.sum())} in which a node below the root passes; else its answer is its first class"
         row(
             f"hierarchical_decision_rules, {name}",
             f"{100 * same:.1f} % of answers",
-            ratio(
-                lambda rule=rule: rule.decode(p @ events),
-                lambda ask=ask: predict(probs, h, ask[0], kind="probs", **ask[1]),
-            ),
-            note if ask[1] else "",
+            ratio(lambda rule=rule: rule.decode(p @ events), own),
+            note if rule is at_half else "",
         )
     top = Hierarchy.from_parents(
         dict(zip(h.nodes, [h.parents(v) for v in h.nodes], strict=True)), leaves=h.leaves, rooted=False
