@@ -1,8 +1,7 @@
 """Every loss's step beside its bar, in one interleaved run: what `losses.py` prints and docs/performance.md shows.
 
-    python benchmarks/loss_bars.py                             # the table
-    python benchmarks/loss_bars.py --write docs/performance.md # and put it into the page
-    python benchmarks/loss_bars.py --two-threads               # and two threads, which only a quiet machine can measure
+    python benchmarks/loss_bars.py                 # the table; evidence/keep.py keeps it for the page
+    python benchmarks/loss_bars.py --two-threads   # and two threads, which only a quiet machine can measure
 
 A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits in the same
 round, and the median of those ratios is shown. One thread: processor time. Two threads: wall-clock time. Peers, which have no
@@ -22,7 +21,6 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +33,6 @@ from hace.losses import kernels
 from hace.losses.base import HierarchicalLoss
 
 QUICK_NODES = 2_000
-BEGIN, END = "<!-- table of losses: begin -->", "<!-- table of losses: end -->"
 Build = Callable[[Hierarchy], HierarchicalLoss | Published | None]
 PEERS = (("HACE as published", dense_hace), ("HCE as published", dense_hce), ("HXE as published", dense_hxe))
 
@@ -218,26 +215,16 @@ def table(threads: tuple[int, ...], *, quick: bool = False) -> str:
     return "\n".join(lines)
 
 
-def rewrite(page: Path, text: str) -> None:
-    """Puts the table between the page's marks."""
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into this page")
     parser.add_argument(
         "--two-threads", action="store_true", help="rows of two threads too, on a quiet machine"
     )
     args = parser.parse_args()
-    text = table((1, 2) if args.two_threads else (1,))
-    if args.write:
-        note = f"{kernels.status()}, torch {torch.__version__}, random logits (seed 0)"
-        rewrite(args.write, f"{note}.\n\n{text}")
+    print(f"{kernels.status()}, torch {torch.__version__}, random logits (seed 0)\n")
+    table((1, 2) if args.two_threads else (1,))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python benchmarks/losses.py --two-threads    # and two threads, which only a quiet machine can measure
     python benchmarks/losses.py --device cuda    # on a GPU, with and without the Triton kernels
 
-`loss_bars.py` says how the table is measured, and writes it into the documentation.
+`loss_bars.py` says how the table is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture of docs/when-it-helps.md, from the kept results: python evidence/draw.py
+"""The pictures of docs/when-it-helps.md and docs/results.md, from the kept results: python evidence/draw.py
 
 Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95 % interval. The picture is drawn
 twice, the second time for screens as narrow as a phone's.
@@ -31,7 +31,8 @@ COARSE = (  # title, study, labels
     ("CIFAR-100, 1 fine label per class", "cifar100-low-shot", "1 a class + parent"),
     ("CIFAR-100, 5 fine labels per class", "cifar100-low-shot", "5 a class + parent"),
     ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95 % parent"),
-    ("CIFAR-100 pixels, 90 % coarse", "cifar100-end-to-end-mixed", "90 % parent"),
+    ("CIFAR-100 pixels, 10 fine labels", "cifar100-end-to-end-mixed-100", "90 % parent"),
+    ("CIFAR-100 pixels, 50 fine, 2 epochs", "cifar100-end-to-end-mixed", "90 % parent"),
 )
 FINE = (
     ("CUB-200, all labels", "cub200-clean", "all labels"),
@@ -46,6 +47,20 @@ FINE = (
     ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
     ("CIFAR-100, 40 % wrong, anywhere", "cifar100-noisy-labels", "40 % wrong anywhere"),
 )
+NAMED = {  # in the picture of every method: title in results, and where its name is, in points from its mark
+    "HACE": (-8, 6, "right"),
+    "HACE, uniform profile": (-8, -12, "right"),
+    "HACE, shuffled tree": (-8, 6, "right"),
+    "SCE, path sums": (-8, -12, "right"),
+    "SCE, path sums s=0.5": (8, 5, "left"),
+    "soft margin τ=1": (8, 5, "left"),
+    "soft margin τ=5": (8, 5, "left"),
+    "HXE α=0.5": (-8, 6, "right"),
+    "SCE, soft labels β=10": (-8, 6, "right"),
+    "SCE, label smoothing 0.1": (8, 6, "left"),
+    "SimLoss r=0.1": (8, 6, "left"),
+}
+SHOWN = -3.0  # points of top-1: methods further behind are listed in the table only
 
 
 class Panel(NamedTuple):
@@ -116,7 +131,7 @@ def effect(panel: Panel, study: str, labels: str, method: str) -> Effect | None:
 
 
 def main() -> None:
-    """Draw the picture for wide and for narrow screens."""
+    """Draw the pictures, that of when it helps for wide and for narrow screens."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -126,6 +141,9 @@ def main() -> None:
         target = IMAGES / f"{name}.svg"
         picture(narrow).savefig(target, metadata={"Date": None})
         print(target)
+    target = IMAGES / "every-method.svg"
+    every_method("cub200-clean").savefig(target, metadata={"Date": None})
+    print(target)
 
 
 def picture(narrow: bool) -> Figure:
@@ -156,6 +174,45 @@ def picture(narrow: bool) -> Figure:
         columnspacing=1.2,
         handletextpad=0.2,
     )
+    return figure
+
+
+def every_method(study: str) -> Figure:
+    """Accuracy against severity, a mark per method; those of `NAMED` have their intervals."""
+    from matplotlib import pyplot as plt
+
+    with (RESULTS / study / "effects.csv").open(encoding="utf-8", newline="") as file:
+        found = {
+            (row["method"], row["metric"]): Effect(*(float(row[c]) for c in ("difference", "low", "high")))
+            for row in csv.DictReader(file)
+            if row["minus"] == "SCE" and row["metric"] in ("top-1", "severity")
+        }
+    figure, axis = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
+    for method in dict.fromkeys(method for method, _ in found):
+        x, y = found[method, "top-1"], found[method, "severity"]
+        if x.value < SHOWN:
+            continue
+        colour = METHODS.get(method, ("", "#555555", ""))[1] if method in NAMED else "#b9c0bd"
+        if method in NAMED:
+            axis.plot([x.low, x.high], [y.value, y.value], color=colour, lw=0.9, alpha=0.55)
+            axis.plot([x.value, x.value], [y.low, y.high], color=colour, lw=0.9, alpha=0.55)
+            dx, dy, side = NAMED[method]
+            axis.annotate(
+                method,
+                (x.value, y.value),
+                (dx, dy),
+                textcoords="offset points",
+                ha=side,
+                fontsize=8.5,
+                color=colour,
+            )
+        axis.plot(x.value, y.value, "o", color=colour, ms=5 if method in NAMED else 3.5)
+    axis.axvline(0, color="#333333", lw=0.8)
+    axis.axhline(0, color="#333333", lw=0.8)
+    axis.set_xlabel("top-1 in points, minus cross-entropy (right: more accurate)", fontsize=8.5)
+    axis.set_ylabel("severity in levels, minus cross-entropy (down: milder)", fontsize=8.5)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
     return figure
 
 

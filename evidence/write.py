@@ -99,13 +99,14 @@ def table(request: str) -> str:
     details = options.get("intervals", "yes") != "no"
     columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
     by_name = {row[columns[0]]: row for row in rows}
-    chosen = _listed(options.get("rows"), ";") or list(by_name)
+    chosen = _listed(options.get("rows"), ";")
     for known, wanted in ((rows[0], columns), (by_name, chosen)):
         missing = [item for item in wanted if item not in known]
         if missing:
             raise SystemExit(f"{path} must have {missing[0]!r}. Got {', '.join(map(repr, known))}.")
     lines = [[_header(column) for column in columns], ["---"] * len(columns)]
-    lines += [[_cell(by_name[row], column, details) for column in columns] for row in chosen]
+    shown = [by_name[row] for row in chosen] or rows
+    lines += [[_cell(row, column, details) for column in columns] for row in shown]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -1,6 +1,7 @@
 """The tables and numbers in README and docs are those of the kept results."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -9,13 +10,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evidence import draw, effects, reduce, write
+from evidence import draw, effects, keep, reduce, write
 from hace.lab.report.arenas import HEADLINES
 from hace.lab.report.results import Results
 from hace.metrics.several import compared_together, holm, p_value
 from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]
+MEASURED = (
+    "README.md",
+    "docs/decisions-and-metrics.md",
+    "docs/estimator.md",
+    "docs/hierarchy.md",
+    "docs/labels.md",
+    "docs/losses.md",
+    "docs/migration.md",
+    "docs/performance.md",
+    "docs/probing.md",
+    "docs/results.md",
+    "docs/training.md",
+    "docs/when-it-helps.md",
+)
 RESULTS_PART = re.compile(r"<!-- results -->(.*?)<!-- end of results -->", re.DOTALL)
 
 
@@ -29,9 +44,7 @@ def test_pages_show_the_kept_results() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/labels.md", "docs/probing.md", "docs/results.md", "docs/when-it-helps.md"]
-)
+@pytest.mark.parametrize("page", MEASURED)
 def test_every_measured_number_comes_from_a_result(page: str) -> None:
     parts = RESULTS_PART.findall((ROOT / page).read_text(encoding="utf-8"))
     assert parts, "the part of the page about results is marked"
@@ -42,7 +55,39 @@ def test_every_quote_is_used_and_every_study_says_what_made_it() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in write.PAGES)
     assert [name for name in write.read_quotes() if f"<!-- quote {name} -->" not in text] == []
     for study in write.RESULTS.iterdir():
-        assert (study / "about.json").exists(), study.name
+        about = json.loads((study / "about.json").read_text(encoding="utf-8"))
+        if "tables" in about:  # of benchmarks, each with its own command
+            assert set(about["tables"]) == {path.name for path in study.glob("*.csv")}, study.name
+            assert all(made["command"] for made in about["tables"].values()), study.name
+
+
+def test_every_page_with_results_is_checked() -> None:
+    found = [page.relative_to(ROOT).as_posix() for page in write.PAGES if quotes_results(page)]
+    assert sorted(found) == sorted(MEASURED)
+
+
+def quotes_results(page: Path) -> bool:
+    text = page.read_text(encoding="utf-8")
+    return any(mark in text for mark in ("<!-- results -->", "<!-- quote ", "<!-- evidence: "))
+
+
+def test_tables_that_a_benchmark_prints_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "bench.py"
+    script.write_text(
+        "print('first\\n\\n| loss | top-1 |\\n| --- | --- |\\n| a | 5.5 [5.1, 6.0] |\\n| b | 4 |')\n"
+        "print('\\nsecond\\n| x |\\n| --- |\\n| 1 |')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["keep.py", "new/table", str(script)])
+    keep.main()
+    assert (tmp_path / "new/table.csv").read_text(encoding="utf-8") == (
+        'loss,top-1,top-1 (detail)\na,5.5,"[5.1, 6.0]"\nb,4,\n'
+    )
+    assert (tmp_path / "new/table-2.csv").read_text(encoding="utf-8") == "x\n1\n"
+    about = json.loads((tmp_path / "new/about.json").read_text(encoding="utf-8"))["tables"]
+    assert sorted(about) == ["table-2.csv", "table.csv"]
+    assert about["table.csv"]["command"].startswith("python ")
 
 
 def test_no_line_starts_with_a_quote() -> None:
