@@ -42,6 +42,7 @@ from hace.lab.study.plans import Choices
 from hace.lab.study.presets import LabelGrid, Preset
 
 WIDTH = 16
+RATE, TIMES = 0.12, (1 / 3, 1.0, 3.0)  # every method has these three rates
 FILES = ("train.bin", "test.bin", "train", "test")  # of the binary and of the Python version
 CLEAN = (
     "sce",
@@ -117,7 +118,7 @@ def recipe(dataset: str, model: str) -> TrainConfig:
         model=model,
         epochs=8,
         batch_size=64,
-        lr=0.12,
+        lr=RATE,
         weight_decay=5e-4,
         per_class=100,
         channels_last=True,
@@ -141,7 +142,7 @@ _CLEAN = Preset(
     ("cifar100",),
     models=("resnet10_width16",),
     seeds=3,
-    rates=(1 / 3, 1.0, 3.0),
+    rates=TIMES,
     search_once=True,
     recipe=recipe,
 )
@@ -222,7 +223,8 @@ def main() -> None:
     if do_study(STUDIES[args.study], choices, args) is not None:
         files = sorted(path for path in root.rglob("*") if path.name in FILES and path.is_file())
         inputs = {path.name: {"file": path.name, "sha256": sha256(path)} for path in files}
-        keep(args.work / title, RESULTS / title, f"python evidence/end_to_end.py {args.study}", inputs)
+        command = f"python evidence/end_to_end.py {args.study}"
+        keep(args.work / title, RESULTS / title, command, inputs, [RATE * times for times in TIMES])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,10 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
     keep(folder, RESULTS / name, f"hace {' '.join(command.split())}", files)
 
 
-def keep(folder: Path, target: Path, command: str, inputs: dict[str, Any]) -> None:
-    """Keep the tables and effects of a study, and what made them."""
+def keep(
+    folder: Path, target: Path, command: str, inputs: dict[str, Any], rates: Iterable[float] | None = None
+) -> None:
+    """Keep the tables and effects of a study, and what made them; the rates it searched, if the command has none."""
     results = Results(read_study(folder).records())
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -96,6 +98,7 @@ def keep(folder: Path, target: Path, command: str, inputs: dict[str, Any]) -> No
     about = {
         "command": command,
         "inputs": inputs,
+        **({} if rates is None else {"rates": [float(f"{rate:.6g}") for rate in rates]}),
         "runs": len(found),
         "seconds": round(sum(result["seconds"] for result in found)),
         "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},

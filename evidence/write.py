@@ -9,7 +9,7 @@ A page asks for a table with a pair of comments, and everything between them is 
 labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals out. `metrics="top-1; severity"` turns an
 effects.csv into a row per method: the first metric's value, then the difference in each with its interval, bold where it
 remains after Holm's correction. Where the interval is over seeds alone, the header has † and nothing is bold. ‡ marks results
-for which a seed's search ended at its smallest or largest rate, where the study's command has --rates. `by="labels"` shows one
+for which a seed's search ended at its smallest or largest rate, where these are known. `by="labels"` shows one
 metric of an effects.csv as a row per method and a column per kind of labels. A number in a sentence has a name, and quotes.toml
 says which row it comes from:
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import re
 import shlex
 import sys
@@ -112,12 +113,10 @@ def table(request: str) -> str:
 
 def at_edge(study: Path, labels: str) -> set[str]:
     """Titles of the methods of which a seed's search ended at its smallest or largest rate."""
-    about = study / "about.json"
-    grid = re.search(r"--rates ([\d.,]+)", about.read_text(encoding="utf-8")) if about.exists() else None
     ending = "-fair.csv" if labels == "all labels" else f"-fair-{re.sub(r'[^0-9A-Za-z]', '_', labels)}.csv"
-    if grid is None:
+    rates = _searched_rates(study / "about.json")
+    if not rates:
         return set()
-    rates = [float(rate) for rate in grid[1].split(",")]
     factors = {method.title: method.rate_factor for method in METHODS.values()}
     found = set()
     for path in study.glob(f"methods-*{ending}"):
@@ -127,6 +126,13 @@ def at_edge(study: Path, labels: str) -> set[str]:
             if chosen and (min(chosen) <= min(rates) * factor or max(chosen) >= max(rates) * factor):
                 found.add(row["method"])
     return found
+
+
+def _searched_rates(about: Path) -> list[float]:
+    """The rates of a study's grid, as it keeps them or as its command has them; none if it says neither."""
+    known = json.loads(about.read_text(encoding="utf-8")) if about.exists() else {}
+    grid = re.search(r"--rates ([\d.,]+)", str(known.get("command", "")))
+    return known.get("rates") or ([float(rate) for rate in grid[1].split(",")] if grid else [])
 
 
 def _rate_part(chosen: str) -> str:
