@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from sklearn.base import BaseEstimator, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -106,7 +107,11 @@ def test_nothing_is_skipped_silently() -> None:
         text=True,
         check=True,
     )
-    assert int(done.stdout) == 1
+    older = tuple(map(int, sklearn.__version__.split(".")[:2])) < (
+        1,
+        9,
+    )  # 1.7, the last for Python 3.10, has no such check
+    assert int(done.stdout) == 1 or older
 
 
 @pytest.mark.filterwarnings("ignore")

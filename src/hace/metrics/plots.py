@@ -59,9 +59,9 @@ def evaluation_figures(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError('Plots need matplotlib. Install it with: pip install "hace[report]".') from error
-    both = [(evaluation, names[0] or "scores")] + (
-        [(other, names[1] or "other")] if other is not None else []
-    )
+    models = [(evaluation, names[0] or "scores"), (other, names[1] or "other")]
+    # Longer names would leave no room for the axes.
+    both = [(each, _short(name, 40)) for each, name in models if each is not None]
     pictures = {
         "operating_curve": (_operating, (6.4, 4.8), both),
         "risk_coverage": (_risk, (6.4, 4.8), both),
@@ -72,10 +72,10 @@ def evaluation_figures(
         shown = both if other is not None else [(evaluation, "as scored"), *warm]
         pictures["reliability"] = (_reliability, (11.0, 5.6), shown)
     figures = {}
-    for name, (draw, size, models) in pictures.items():
+    for name, (draw, size, shown) in pictures.items():
         figures[name] = figure = Figure(figsize=size, dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
-        draw(figure, models)
+        draw(figure, shown)
     return figures
 
 
@@ -213,7 +213,11 @@ def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         share = counts / max(each.confusion.mistakes, 1)
         places = np.arange(len(counts)) + (i - (len(both) - 1) / 2) * height
         left.barh(
-            places, share, height=height, color=colour, label=f"{name}: {each.confusion.mistakes:,} mistakes"
+            places,
+            share,
+            height=height,
+            color=colour,
+            label=f"{name}: {each.confusion.mistakes:,} mistakes",
         )
         for y, (x, count) in zip(places, zip(share, counts, strict=True), strict=True):
             left.text(x + 0.01, y, f"{count:,}", va="center", fontsize=7)
@@ -222,7 +226,10 @@ def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     left.set_xlim(0, max(0.1, *[p.get_width() for p in left.patches]) * 1.18)
     left.set(xlabel="share of mistakes")
     left.set_title("Level where answer and truth meet", fontsize=11)
-    left.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    narrow = any(len(name) > 20 for _, name in both)  # two long names side by side leave no room for the bars
+    left.legend(
+        fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=1 if narrow else 2
+    )
     table = evaluation.confusion.pair_columns()
     pairs = [
         f"{_short(truth)} → {_short(answer or 'no answer')}"
