@@ -61,6 +61,17 @@ def shop() -> None:
     draw_hierarchy(h, IMAGES / "shop.png")
 
 
+def four_classes() -> Hierarchy:
+    """README's taxonomy."""
+    paths = [
+        ("animal", "dog", "husky"),
+        ("animal", "dog", "beagle"),
+        ("animal", "cat", "tabby"),
+        ("vehicle", "aircraft", "airliner"),
+    ]
+    return Hierarchy.from_paths(paths, leaves=[path[-1] for path in paths])
+
+
 def animals() -> Figure:
     """The built-in taxonomy of animals as a sunburst."""
     h = animals_hierarchy()
@@ -69,13 +80,7 @@ def animals() -> Figure:
 
 def targets() -> Figure:
     """What each loss asks for when the label is husky: rows of T."""
-    paths = [
-        ("animal", "dog", "husky"),
-        ("animal", "dog", "beagle"),
-        ("animal", "cat", "tabby"),
-        ("vehicle", "aircraft", "airliner"),
-    ]
-    h = Hierarchy.from_paths(paths, leaves=[path[-1] for path in paths])
+    h = four_classes()
     losses = {
         "cross-entropy": CrossEntropyLoss(h),
         "soft labels, beta = 4": SoftLabelLoss(h, beta=4),
@@ -462,13 +467,7 @@ def decisions() -> Figure:
 
 def metrics() -> Figure:
     """Answers to a husky, and what metrics of single answers say."""
-    paths = [
-        ("animal", "dog", "husky"),
-        ("animal", "dog", "beagle"),
-        ("animal", "cat", "tabby"),
-        ("vehicle", "aircraft", "airliner"),
-    ]
-    h = Hierarchy.from_paths(paths, leaves=[path[-1] for path in paths])
+    h = four_classes()
     answers = ["husky", "dog", "beagle", "tabby", "airliner"]
     truth = [h.index("husky")]
     rows = []

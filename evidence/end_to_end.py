@@ -146,35 +146,33 @@ _CLEAN = Preset(
     search_once=True,
     recipe=recipe,
 )
-_MIXED = replace(
-    _CLEAN,
-    title="end to end, narrow: 90 % of the labels known to their superclass",
-    methods=MIXED,
-    labels=LabelGrid(coarse=(0.9,)),
-    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=2, start="zeros"),
-)
-_DROPPED = replace(
-    _MIXED,
-    title="end to end, narrow: the other 10 %, as many steps",
-    methods=("sce_drop",),
-    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=20, start="zeros"),
-)
-_LONGER = replace(
-    _MIXED,
-    title="end to end, narrow: 100 images of each class, 90 of them known to their superclass",
-    datasets=(FIRST,),
-    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=12, start="zeros"),
-)
-_LONGER_DROPPED = replace(
-    _LONGER,
-    title="end to end, narrow: the other ten images of each class, as many steps",
-    methods=("sce_drop",),
-    recipe=lambda dataset, model: replace(recipe(dataset, model), per_class=None, epochs=120, start="zeros"),
-)
+
+
+def coarse(title: str, dataset: str, methods: tuple[str, ...], epochs: int) -> Preset:
+    """Nine labels in ten known to their superclass only; heads start from zeros."""
+    return replace(
+        _CLEAN,
+        title=f"end to end, narrow: {title}",
+        datasets=(dataset,),
+        methods=methods,
+        labels=LabelGrid(coarse=(0.9,)),
+        recipe=lambda dataset, model: replace(
+            recipe(dataset, model), per_class=None, epochs=epochs, start="zeros"
+        ),
+    )
+
+
+DROP = ("sce_drop",)
 STUDIES = {
     "clean": {"clean": _CLEAN},
-    "mixed": {"mixed": _MIXED, "dropped": _DROPPED},
-    "mixed-100": {"mixed": _LONGER, "dropped": _LONGER_DROPPED},
+    "mixed": {
+        "mixed": coarse("90 % of the labels known to their superclass", "cifar100", MIXED, 2),
+        "dropped": coarse("the other 10 %, as many steps", "cifar100", DROP, 20),
+    },
+    "mixed-100": {
+        "mixed": coarse("100 images of each class, 90 of them known to their superclass", FIRST, MIXED, 12),
+        "dropped": coarse("the other ten images of each class, as many steps", FIRST, DROP, 120),
+    },
 }
 
 

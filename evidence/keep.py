@@ -11,14 +11,14 @@ from __future__ import annotations
 import csv
 import datetime
 import json
-import platform
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from pathlib import Path
+
+from hace import environment
 
 RESULTS = Path(__file__).parent / "results"
 _VALUE = re.compile(r"([+-]?[\d.,]+) ([\[(].*)")  # 54.5 [53.1, 55.9]
@@ -36,11 +36,11 @@ def main() -> None:
         sys.exit(process.returncode)
     if not tables:
         sys.exit(f"{command[0]} must print a Markdown table. Got none.")
-    made_with = {package: version(package) for package in ("hace", "torch", "numpy")}
+    made_with = environment.config()
     about = {
         "command": shlex.join(["python", *command]),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "made_with": {**made_with, "python": platform.python_version()},
+        "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},
     }
     for number, rows in enumerate(tables, 1):
         keep(RESULTS / f"{name}{'' if number == 1 else f'-{number}'}.csv", rows, about)

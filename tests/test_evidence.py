@@ -127,6 +127,11 @@ def test_the_picture_has_a_mark_for_every_situation() -> None:
         assert draw.found_situations(panel) == list(panel.situations)
 
 
+def test_the_picture_of_every_method_names_all_it_should() -> None:
+    (axis,) = draw.every_method("cub200-clean").axes
+    assert {text.get_text() for text in axis.texts} == set(draw.NAMED)
+
+
 def test_a_study_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "evidence")  # as for a script
     run = importlib.import_module("run")

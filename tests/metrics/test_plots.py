@@ -42,3 +42,17 @@ def test_counts_of_mistakes_have_whole_ticks() -> None:
     ticks = figure.axes[1].get_xticks()
     assert len(ticks) > 1
     assert all(float(tick).is_integer() for tick in ticks)
+
+
+def test_a_long_name_leaves_room_for_the_axes() -> None:
+    pytest.importorskip("matplotlib")
+    from hace.metrics.plots import evaluation_figures
+
+    h = ANIMALS.build()
+    each = evaluate(*sample(h, 40), h)
+    for name, figure in evaluation_figures(each, each, ("a" * 300, "b" * 300)).items():
+        figure.draw_without_rendering()
+        for axes in figure.axes[:2]:
+            assert axes.bbox.width > 0.2 * figure.bbox.width, name
+            legend = axes.get_legend()
+            assert legend is None or legend.get_window_extent().width < figure.bbox.width, name
