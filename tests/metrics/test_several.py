@@ -114,3 +114,10 @@ def test_together_they_share_five_percent() -> None:
     assert np.isnan(found["no predictions kept"].adjusted)
     assert found["none"].detectable < found["none"].detectable_of_all
     assert p_value(Interval(1.0, 1.0, 1.0, 0.0)) == 0.0
+
+
+def test_a_p_value_far_out_is_small_and_not_zero() -> None:
+    from scipy.stats import norm
+
+    given = Interval(12.0, 10.0, 14.0, 1.0)
+    assert p_value(given) == pytest.approx(2 * norm.sf(12.0), rel=1e-9)

@@ -213,11 +213,7 @@ def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         share = counts / max(each.confusion.mistakes, 1)
         places = np.arange(len(counts)) + (i - (len(both) - 1) / 2) * height
         left.barh(
-            places,
-            share,
-            height=height,
-            color=colour,
-            label=f"{name}: {each.confusion.mistakes:,} mistakes",
+            places, share, height=height, color=colour, label=f"{name}: {each.confusion.mistakes:,} mistakes"
         )
         for y, (x, count) in zip(places, zip(share, counts, strict=True), strict=True):
             left.text(x + 0.01, y, f"{count:,}", va="center", fontsize=7)

@@ -102,7 +102,7 @@ def p_value(difference: Interval, freedom: float = math.inf) -> float:
         return 1.0 if difference.value == 0 else 0.0
     distance = abs(difference.value / difference.error)
     if freedom == math.inf:
-        return 2 * _NORMAL.cdf(-distance)
+        return math.erfc(distance / math.sqrt(2))  # unlike 1 - cdf, it is not 0 beyond eight standard errors
     from scipy.special import stdtr
 
     return 2 * float(stdtr(freedom, -distance))
