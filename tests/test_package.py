@@ -7,8 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -146,34 +145,6 @@ def test_every_file_is_in_a_layer_and_imports_only_from_its_own_or_earlier_ones(
             if target and LAYERS.index(target) > LAYERS.index(layer):
                 wrong.add((name, other))
     assert wrong == set()
-
-
-def defined(path: Path) -> Iterator[str]:
-    """The public names that a file defines at module level."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
-        for target in targets:
-            parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            names += [part.id for part in parts if isinstance(part, ast.Name)]
-        yield from (name for name in names if not name.startswith("_"))
-
-
-def test_a_public_name_has_one_meaning() -> None:
-    """A name is defined in one module. Commands are alike by design, so they share their four names."""
-    places = defaultdict(set)
-    for path in modules():
-        for name in defined(path):
-            places[name].add(path.relative_to(SOURCE).as_posix())
-    twice = {name: sorted(paths) for name, paths in places.items() if len(paths) > 1}
-    commands = [twice.pop(name) for name in ("DESCRIPTION", "EXAMPLES", "add_arguments", "run")]
-    assert twice == {}
-    assert {path.split("/")[0] for paths in commands for path in paths} == {"cli"}
-
-
-def test_no_file_is_longer_than_a_sitting() -> None:
-    lengths = {path.name: path.read_text(encoding="utf-8").count("\n") for path in SOURCE.rglob("*.py")}
-    assert {name: count for name, count in lengths.items() if count > 350} == {}
 
 
 def test_a_command_imports_no_other_command() -> None:
