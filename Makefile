@@ -11,7 +11,7 @@ TRYING := $(or $(wildcard $(READY)),$(VENV)/.ready-all)
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-lowest check fuzz sanitize lint bench docs results mutations clean help
+.PHONY: demo test test-lowest check fuzz sanitize lint bench docs results clean help
 
 help:
 	@echo "make demo       does the hierarchy help? two questions, five seeds, a page in hace-demo/, in two minutes"
@@ -23,7 +23,6 @@ help:
 	@echo "make results    rewrite the tables, numbers and figure in README and docs from the results in evidence/"
 	@echo "make fuzz       the fuzzers alone, 50 times as long as in make test"
 	@echo "make sanitize   the compiled kernel under the address and undefined-behaviour sanitizers"
-	@echo "make mutations  break the code line by line and check that the tests notice, in about an hour"
 	@echo "make bench      all benchmarks, one after another"
 	@echo "make clean      remove everything the other targets made"
 
@@ -54,9 +53,6 @@ test-lowest: pyproject.toml constraints-lowest.txt
 
 check: lint
 	$(BIN)/python -m pytest -q -m "not slow"
-
-mutations: $(READY)
-	$(BIN)/python -m tests.mutations.run
 
 # New inputs every time; a failure names its seed.
 fuzz: $(READY)
