@@ -30,7 +30,7 @@ from hace.lab.runs.train_config import TrainConfig
 from hace.lab.train.batches import preprocessing, training_batches
 from hace.lab.train.distributed import Team
 from hace.lab.train.loop import Training, new_state, set_up
-from hace.lab.train.optimizers import build_optimizer, build_schedule
+from hace.lab.train.optimizers import build_optimizer, schedule_factor
 
 LOSSES = {
     "hace": LossConfig("hace"),
@@ -71,7 +71,8 @@ def by_hand(config: TrainConfig, other: Training):
     model = build_model(config.model, loss.num_outputs, image_size=32, seed=config.seed)
     optimizer = build_optimizer(model, "sgd", lr=config.lr, weight_decay=config.weight_decay)
     batches = training_batches(config, other.task.train, other.view, "leaves", other.team)
-    schedule = build_schedule(optimizer, "cosine", total_steps=config.epochs * len(batches))
+    steps = config.epochs * len(batches)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: schedule_factor("cosine", t, steps))
     for epoch in range(config.epochs):
         for x, y in batches.epoch(epoch):
             optimizer.zero_grad()
