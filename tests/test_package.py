@@ -19,6 +19,7 @@ SOURCE = Path(hace.__file__).parent
 # The layers, lowest first: a module or a folder of src/hace. A file imports from its own layer and from those before it.
 LAYERS = (
     "errors",
+    "checks",
     "_torchvision_guard",
     "install_guard",
     "files",

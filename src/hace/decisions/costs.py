@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice, is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
 from hace.decisions.search import TIE, Worth, best_answers, places
@@ -25,7 +26,6 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
 from hace.hierarchy.index import derived
 from hace.hierarchy.tensors import layout
-from hace.losses.checks import check_choice, is_number
 
 _DENSE = 1 << 22  # entries of the distance table held at once on a DAG
 

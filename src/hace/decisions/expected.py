@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice, is_number
 from hace.decisions.costs import cost_measure
 from hace.decisions.decisions import Decisions
 from hace.decisions.search import Worth, best_answers, places
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_counts
-from hace.losses.checks import check_choice, is_number
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
 

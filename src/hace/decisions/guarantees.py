@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.outcomes import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
 from hace.decisions.promises import PROMISES, Promise
@@ -18,7 +19,6 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import DISTANCES
 from hace.hierarchy.tensors import layout
-from hace.losses.checks import is_number
 
 _FORMAT = "hace.threshold.1"
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.ladders import families, last_passing, walk_down
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, leaf_counts
 from hace.hierarchy.tensors import layout
-from hace.losses.checks import is_number
 
 _MARGIN = 1e-9  # of thresholds, above the rounding of the products that they compare
 

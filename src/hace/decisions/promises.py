@@ -30,9 +30,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from hace.checks import is_number
 from hace.decisions.outcomes import Outcomes
 from hace.errors import ConfigError, DataError
-from hace.losses.checks import is_number
 
 PROMISES = ("samples", "answers")
 _CHOOSING = 5  # one sample in so many chooses the thresholds that the others test

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.linear import class_labels, class_weights
@@ -18,7 +19,6 @@ from hace.linear.fit import converged_head, fit_heads
 from hace.linear.labelled_features import LabelledFeatures, as_weights
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
-from hace.losses.checks import check_choice
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 try:

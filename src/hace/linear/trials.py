@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice, check_number, is_number
 from hace.errors import ConfigError
 from hace.losses.base import HierarchicalLoss
-from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.poincare_head import PoincareBall
 
 HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hace.checks import check_choice, check_items, check_layer, checked_index, checked_weight
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
-from hace.losses.checks import check_choice, check_items, check_layer, checked_index, checked_weight
 from hace.losses.head import Head, Outputs, output_logits
 from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_number, is_number
 from hace.losses.levelwise import NodeScoreLoss
 from hace.losses.tables import FloatArray, path_entries
 

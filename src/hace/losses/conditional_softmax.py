@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import require_tree
 from hace.hierarchy import Hierarchy
 from hace.losses import kernels, numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
-from hace.losses.checks import require_tree
 from hace.losses.kernels.autograd import Call
 from hace.losses.kernels.label_losses import Siblings, sibling_call
 

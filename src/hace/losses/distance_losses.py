@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_number, is_number
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
-from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
 from hace.losses.kernels.autograd import Call
 from hace.losses.kernels.label_losses import EXPECTED, SIMILARITY, ring_call

@@ -8,12 +8,12 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from hace.checks import check_number, is_number
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.table_loss import TableLoss
 

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hace.checks import check_choice, check_number, is_number
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
-from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.kernels.answers import spread
 from hace.losses.kernels.tree_loss import kernel_log_probs
 from hace.losses.path_sums import PathSums

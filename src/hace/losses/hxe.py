@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal, get_args
 
+from hace.checks import check_choice, check_number, is_number, require_tree
 from hace.hierarchy import Hierarchy
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_choice, check_number, is_number, require_tree
 from hace.losses.head import LeafOutputs
 from hace.losses.table_loss import TableLoss
 

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
+from hace.checks import check_choice, require_tree
 from hace.hierarchy import Hierarchy
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
-from hace.losses.checks import check_choice, require_tree
 from hace.losses.head import Head
 
 LevelAnswers = Literal["product", "leaf", "top_down"]

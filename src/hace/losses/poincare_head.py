@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hace.checks import check_number, is_number
 from hace.errors import DataError
-from hace.losses.checks import check_number, is_number
 
 _FARTHEST = 32.0  # twice the distance of a hyperplane from the origin, where squares still fit into float32
 

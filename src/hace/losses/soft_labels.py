@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, get_args
 
+from hace.checks import check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Labels, Reduction
-from hace.losses.checks import check_number, is_number
 from hace.losses.head import LeafOutputs
 from hace.losses.kernels.autograd import Call
 from hace.losses.kernels.label_losses import SOFT_LABELS, ring_call

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hace.checks import check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.hierarchy.pairs import Labels
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, Reduction
-from hace.losses.checks import check_number, is_number
 from hace.losses.distance_losses import DistanceLoss
 from hace.losses.head import LeafOutputs
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice, check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
@@ -15,7 +16,6 @@ from hace.hierarchy.matrices import sparse_matrix
 from hace.hierarchy.pairs import Labels
 from hace.losses import kernels, numerics, tables
 from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
-from hace.losses.checks import check_choice, check_number, is_number
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
 from hace.losses.kernels.autograd import Call

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
 from hace.metrics.bootstrap import LEVEL
-from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
 from hace.metrics.comparison import draws
 from hace.metrics.evaluation import Evaluation
 from hace.metrics.hierarchical_risk import ladder_curves

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hace.checks import MOST_BINS, check_count
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:

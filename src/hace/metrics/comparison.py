@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import DataError
 from hace.metrics.bootstrap import draw_counts, interval_ends
-from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
 from hace.metrics.evaluation import CALIBRATED, Evaluation
 from hace.metrics.sample_statistics import MetricKey
 

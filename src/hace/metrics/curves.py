@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from hace.checks import is_number
 from hace.decisions.ladders import best_by_information, level_thresholds, walk_down
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.losses.checks import is_number
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:

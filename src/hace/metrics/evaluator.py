@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import MOST_BINS, check_choice, check_count
 from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import as_nodes, check_scores, restricted, row_blocks, score_tensor, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.columns import score_columns
-from hace.losses.checks import check_choice
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import measures
-from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.curves import THRESHOLDS, operating_columns
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
 from hace.metrics.hierarchical_risk import LadderColumns, ladder_columns

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import DataError
 from hace.metrics.bootstrap import draw_counts, interval_ends
-from hace.metrics.bounds import MOST_REPLICATES, MOST_SEED, check_count
 
 REPLICATES = 1000
 _BLOCK = 1 << 24  # entries of weights drawn at once

@@ -14,12 +14,12 @@ from functools import partial
 
 import numpy as np
 
+from hace.checks import check_count
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
-from hace.metrics.bounds import check_count
 from hace.metrics.metric_batch import MetricBatch
 
 Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each

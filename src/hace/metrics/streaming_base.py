@@ -19,9 +19,9 @@ except ImportError as error:  # pragma: no cover - the test hides torchmetrics i
         "The functions of hace.metrics work without it."
     ) from error
 
+from hace.checks import check_choice
 from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.losses.checks import check_choice
 from hace.metrics.measures import Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 

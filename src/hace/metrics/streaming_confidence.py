@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hace.checks import MOST_BINS, check_count
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.metrics import measures
-from hace.metrics.bounds import MOST_BINS, check_count
 from hace.metrics.calibration import Reliability, check_binning, level_diagrams, reliability
 from hace.metrics.curves import (
     THRESHOLDS,

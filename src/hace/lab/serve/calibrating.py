@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import is_number
 from hace.decisions import GuaranteedThreshold, fit_temperature, guaranteed_threshold
 from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError
@@ -31,7 +32,6 @@ from hace.lab.serve.calibration import (
     write_calibration,
 )
 from hace.lab.serve.rescoring import open_finished, rescored
-from hace.losses.checks import is_number
 
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of promises about answers, which hold with a probability

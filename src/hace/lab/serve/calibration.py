@@ -8,6 +8,7 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
+from hace.checks import is_number
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, FormatError, HaceError
@@ -15,7 +16,6 @@ from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, sha256, write_whole
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.run import CALIBRATION, WEIGHTS, Run
-from hace.losses.checks import is_number
 
 FORMAT = "hace.calibration.1"
 

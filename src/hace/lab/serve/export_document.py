@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hace.checks import is_number
 from hace.errors import FormatError, HaceError, shorten
 from hace.files.documents import parse_json
 from hace.files.writing import json_bytes
@@ -12,7 +13,6 @@ from hace.formats import parse_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import POOLS
 from hace.lab.serve.calibration import Calibration, parse_calibration
-from hace.losses.checks import is_number
 
 EXPORT_FORMAT = "hace.export.1"
 LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for

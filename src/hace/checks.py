@@ -1,17 +1,23 @@
-"""Checks of parameters: one of the choices, a number that keeps its rule, class weights, the ignored label, trees."""
+"""Checks of arguments: choices, numbers, counts, class weights, last layers, trees. Imports neither torch nor a hierarchy."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from hace.errors import ConfigError, DataError, HierarchyError
-from hace.hierarchy import Hierarchy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Bounds of what a caller may ask for: a mistyped number is an error, not an exhausted machine.
+MOST_BINS = 100_000
+MOST_REPLICATES = 1_000_000
+MOST_SEED = 2**63 - 1
 
 
 def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
@@ -36,9 +42,25 @@ def is_number(value: object) -> bool:
         return False
 
 
+def check_count(name: str, value: object, most: int, least: int = 1) -> None:
+    """Refuses what is not a whole number from ``least`` to ``most``.
+
+    Example:
+        >>> check_count("bins", 0, MOST_BINS)
+        Traceback (most recent call last):
+        hace.errors.ConfigError: bins must be a whole number from 1 to 100,000. Got 0.
+    """
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not whole or not least <= int(value) <= most:  # type: ignore[call-overload]
+        shown = repr(value)
+        raise ConfigError(
+            f"{name} must be a whole number from {least} to {most:,}. Got {shown if len(shown) < 40 else shown[:40] + '...'}."
+        )
+
+
 def check_items(value: object) -> None:
     """Refuses what cannot be a number of labels; tensors are trusted, since looking would wait for the device."""
-    fits = isinstance(value, Tensor) or (is_number(value) and value >= 0)  # pyright: ignore[reportOperatorIssue]
+    fits = hasattr(value, "detach") or (is_number(value) and value >= 0)  # pyright: ignore[reportOperatorIssue]
     check_number("num_items_in_batch", value, "a number of at least 0", fits)
 
 
@@ -58,7 +80,7 @@ def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
     if weight is None:
         return None
     try:
-        given = weight.detach().double().cpu().numpy() if isinstance(weight, Tensor) else np.asarray(weight)
+        given = weight.detach().double().cpu().numpy() if hasattr(weight, "detach") else np.asarray(weight)
         array = given.astype(np.float64) if given.dtype.kind in "fiu" else None
     except (TypeError, ValueError, RuntimeError, NotImplementedError):  # ragged lists, tensors without values
         array = None
@@ -76,7 +98,7 @@ def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
 
 def check_layer(outputs: int, features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Refuses a last layer that does not fit the head or its features."""
-    width = features.shape[-1] if isinstance(features, Tensor) and features.ndim else None
+    width = features.shape[-1] if hasattr(features, "detach") and features.ndim else None
     if width is None or tuple(weight.shape) != (outputs, width):
         got = f"{tuple(features.shape)} and {tuple(weight.shape)}" if width else type(features).__name__
         raise DataError(
@@ -87,9 +109,9 @@ def check_layer(outputs: int, features: Tensor, weight: Tensor, bias: Tensor | N
         raise DataError(f"bias must be ({outputs},) or None. Got {tuple(bias.shape)}.")
 
 
-def require_tree(hierarchy: Hierarchy, loss: str) -> None:
+def require_tree(hierarchy: Any, loss: str) -> None:
     """Refuses a DAG where a loss needs one path from each label to the top."""
-    if isinstance(hierarchy, Hierarchy) and not hierarchy.is_tree:
+    if not getattr(hierarchy, "is_tree", True):  # anything but a hierarchy is refused by the loss itself
         raise HierarchyError(
             f"The hierarchy of {loss} must be a tree or forest, with at most one parent per node. Got {hierarchy!r}. "
             "HACELoss and HCELoss take DAGs."
