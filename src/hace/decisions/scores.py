@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, Literal, get_args
 
@@ -23,41 +24,129 @@ SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 _BLOCK = 1 << 21  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
-def as_scores(
-    scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
-) -> Tensor:
-    """Check scores and turn them into logits (``kind="node_log_probs"`` stays log q*).
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """A model's scores with what they mean: the columns, and the form of the numbers.
 
-    Args:
-        scores: (B, n) over the leaves in label order or (B, N) over the nodes in node order; a tensor or an array.
+    Built where scores enter, and handed on as one value. The constructor looks at the shape alone; every method that needs
+    the numbers checks them first, once.
+
+    Attributes:
+        data: (B, n) over the leaves in label order or (B, N) over the nodes in node order; a tensor, or an array, which is
+            read when needed.
         hierarchy: the hierarchy.
         kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of mutually exclusive outputs, so rows sum to 1;
             ``"node_log_probs"``: log q* of all nodes, as from the ``node_log_probs`` of a loss.
-        outputs: what the columns are; ``"auto"`` tells by their number.
-        first_row: number of the first row, for messages.
-
-    Returns:
-        (B, n) or (B, N) in float32, or float64 where the scores are.
+        outputs: what the columns are, ``"leaves"`` or ``"nodes"``; ``"auto"`` tells by their number.
 
     Raises:
-        DataError: the shape does not fit, or scores hold NaN, +inf, rows without mass or probabilities that do not sum to 1.
+        DataError: the shape does not fit, or they are not floating-point numbers.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> scores = Scores(np.array([[0.5, 0.3, 0.2]]), h, "probs")
+        >>> scores.outputs, [round(q, 1) for q in scores.log_q().exp()[0].tolist()], h.nodes
+        ('leaves', [0.8, 0.5, 0.3, 0.2], ('dog', 'husky', 'beagle', 'cat'))
     """
-    return check_scores(score_tensor(scores, hierarchy, kind, outputs), kind, first_row)
+
+    data: Any
+    hierarchy: Hierarchy
+    kind: str = "logits"
+    outputs: str = "auto"
+    _sound: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in SCORE_KINDS:
+            raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {self.kind!r}.")
+        data = self.data
+        if not (isinstance(data, np.ndarray) and data.dtype.kind == "f"):
+            data = as_tensor(data, "scores")
+        over = score_columns(
+            tuple(data.shape), self.hierarchy, "nodes" if self.kind == "node_log_probs" else self.outputs
+        )
+        if isinstance(data, Tensor) and not data.is_floating_point():
+            raise DataError(f"scores must be floating-point numbers. Got {data.dtype}.")
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "outputs", over)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, rows: slice) -> Scores:
+        return replace(self, data=self.data[rows])
+
+    def blocks(self) -> Iterator[tuple[slice, Scores]]:
+        """All rows in pieces that bound the memory of work on (rows, nodes)."""
+        for rows in row_blocks(len(self), self.hierarchy.num_nodes):
+            yield rows, self[rows]
+
+    def checked(self, first_row: int = 0, top: Tensor | None = None) -> Scores:
+        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are.
+
+        Args:
+            first_row: number of the first row, for messages.
+            top: (B,) each row's greatest score or NaN, where known.
+
+        Raises:
+            DataError: they hold NaN, +inf, rows without mass or probabilities that do not sum to 1.
+        """
+        if self._sound:
+            return self
+        z = _checked(as_tensor(self.data, "scores"), self.kind, first_row, top)
+        kind = self.kind if self.kind == "node_log_probs" else "logits"
+        return replace(self, data=z, kind=kind, _sound=True)
+
+    def restricted(self, keep: np.ndarray | None) -> Scores:
+        """Restricted to some leaves, such as the species of a region.
+
+        Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output
+        of a head over nodes keeps its own mass if one of the leaves is below it.
+
+        Args:
+            keep: the nodes of a :func:`subset_mask`; None: all.
+
+        Raises:
+            DataError: a sample has no mass in the subset.
+        """
+        if keep is None:
+            return self
+        if self.kind == "node_log_probs":
+            raise ConfigError(
+                "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
+                "Pass scores of kind='logits' or kind='probs'."
+            )
+        whole = self.checked()
+        kept = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
+        z = whole.data.masked_fill(~kept.to(whole.data.device), -torch.inf)
+        _refuse_rows(
+            (z == -torch.inf).all(1, keepdim=True), "must have some mass in the subset", "Use a larger subset."
+        )
+        return replace(whole, data=z)
+
+    def log_q(self) -> Tensor:
+        """(B, N) log q* of all nodes in node order."""
+        z = self.checked().data
+        if self.kind == "node_log_probs":
+            return z
+        # Plain PyTorch gives columns, and all that follows reads rows.
+        return node_log_probs(z, self.hierarchy, outputs=self.outputs).contiguous()  # type: ignore[arg-type]
+
+    def leaves(self) -> Tensor:
+        """(B, n) scores of the leaves in label order, whose softmax are their probabilities."""
+        z = self.checked().data
+        if self.outputs == "leaves":
+            return z
+        leaves = z.index_select(1, layout(self.hierarchy, z.device).leaf_nodes)
+        _refuse_rows(
+            leaves.amax(dim=1, keepdim=True) == -torch.inf,
+            "must have some mass on the leaves",
+            "Decide among nodes.",
+        )
+        return leaves
 
 
-def score_tensor(scores: Any, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """The first half of :func:`as_scores`: floating-point numbers whose columns fit, of any value."""
-    if kind not in SCORE_KINDS:
-        raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {kind!r}.")
-    z = as_tensor(scores, "scores")
-    score_columns(tuple(z.shape), hierarchy, "nodes" if kind == "node_log_probs" else outputs)
-    if not z.is_floating_point():
-        raise DataError(f"scores must be floating-point numbers. Got {z.dtype}.")
-    return z
-
-
-def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = None) -> Tensor:
-    """The second half of :func:`as_scores`: their values. ``top``: (B,) the rows' greatest or NaN, where known."""
+def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor:
+    """The values of scores, as logits or log q*."""
     half = z.dtype in (torch.float16, torch.bfloat16)
     z = z.float() if half else z
 
@@ -90,6 +179,26 @@ def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = 
     return z.log()
 
 
+def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
+    return Scores(log_q, hierarchy, "node_log_probs", "nodes", _sound=True).leaves().log_softmax(dim=1)
+
+
+# The old forms, until every caller hands on `Scores`.
+def as_scores(
+    scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
+) -> Tensor:
+    return Scores(scores, hierarchy, kind, outputs).checked(first_row).data
+
+
+def score_tensor(scores: Any, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    return as_tensor(Scores(scores, hierarchy, kind, outputs).data, "scores")
+
+
+def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = None) -> Tensor:
+    return _checked(z, kind, first_row, top)
+
+
 def log_q(
     scores: Any,
     hierarchy: Hierarchy,
@@ -98,85 +207,20 @@ def log_q(
     outputs: str = "auto",
     subset: Iterable[Any] | None = None,
 ) -> Tensor:
-    """(B, N) log q* of all nodes in node order, from scores of any kind.
-
-    Args:
-        scores: see :func:`as_scores`.
-        hierarchy: the hierarchy.
-        kind: see :func:`as_scores`.
-        outputs: see :func:`as_scores`.
-        subset: ids of leaves, or of inner nodes for all below, to restrict the scores to; see :func:`restrict`.
-    """
-    z = as_scores(scores, hierarchy, kind=kind, outputs=outputs)
     keep = None if subset is None else subset_mask(hierarchy, subset)
-    return log_q_of(restricted(z, hierarchy, kind, outputs, keep), hierarchy, kind, outputs)
+    return Scores(scores, hierarchy, kind, outputs).restricted(keep).log_q()
 
 
 def restricted(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, keep: np.ndarray | None) -> Tensor:
-    """What :func:`as_scores` gave, restricted to the nodes of a :func:`subset_mask` if there is one."""
-    if keep is None:
-        return z
-    if kind == "node_log_probs":
-        raise ConfigError(
-            "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
-            "Pass scores of kind='logits' or kind='probs'."
-        )
-    return _masked(z, hierarchy, keep, outputs)
+    return Scores(z, hierarchy, kind, outputs, _sound=True).restricted(keep).data
 
 
 def log_q_of(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """(B, N) log q* of all nodes, from what :func:`as_scores` gave."""
-    if kind == "node_log_probs":
-        return z
-    found = node_log_probs(z, hierarchy, outputs=score_columns(tuple(z.shape), hierarchy, outputs))
-    return found.contiguous()  # plain PyTorch gives columns, and all that follows reads rows
+    return Scores(z, hierarchy, kind, outputs, _sound=True).log_q()
 
 
 def leaf_scores(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """(B, n) scores of the leaves in label order, whose softmax are their probabilities, from what :func:`as_scores` gave."""
-    over = "nodes" if kind == "node_log_probs" else score_columns(tuple(z.shape), hierarchy, outputs)
-    if over == "leaves":
-        return z
-    leaves = z.index_select(1, layout(hierarchy, z.device).leaf_nodes)
-    _refuse_rows(
-        leaves.amax(dim=1, keepdim=True) == -torch.inf,
-        "must have some mass on the leaves",
-        "Decide among nodes.",
-    )
-    return leaves
-
-
-def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
-    return leaf_scores(log_q, hierarchy, "node_log_probs", "nodes").log_softmax(dim=1)
-
-
-def restrict(logits: Tensor, hierarchy: Hierarchy, subset: Iterable[Any], *, outputs: str = "auto") -> Tensor:
-    """Logits restricted to some leaves, such as the species of a region.
-
-    Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output of
-    a head over nodes keeps its own mass if one of the leaves is below it.
-
-    Args:
-        logits: (B, n) or (B, N).
-        hierarchy: the hierarchy.
-        subset: ids of leaves, or of inner nodes for all leaves below.
-        outputs: what the columns are.
-
-    Raises:
-        DataError: an unknown node (with the nearest names), an empty subset, or a sample without mass in the subset.
-    """
-    return _masked(logits, hierarchy, subset_mask(hierarchy, subset), outputs)
-
-
-def _masked(logits: Tensor, hierarchy: Hierarchy, keep: np.ndarray, outputs: str) -> Tensor:
-    over = score_columns(tuple(logits.shape), hierarchy, outputs)
-    kept = torch.from_numpy(keep[hierarchy.leaf_nodes] if over == "leaves" else keep).to(logits.device)
-    z = logits.masked_fill(~kept, -torch.inf)
-    _refuse_rows(
-        (z == -torch.inf).all(1, keepdim=True), "must have some mass in the subset", "Use a larger subset."
-    )
-    return z
+    return Scores(z, hierarchy, kind, outputs, _sound=True).leaves()
 
 
 def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
