@@ -119,7 +119,9 @@ class Scores:
         kept = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
         z = whole.data.masked_fill(~kept.to(whole.data.device), -torch.inf)
         _refuse_rows(
-            (z == -torch.inf).all(1, keepdim=True), "must have some mass in the subset", "Use a larger subset."
+            (z == -torch.inf).all(1, keepdim=True),
+            "must have some mass in the subset",
+            "Use a larger subset.",
         )
         return replace(whole, data=z)
 
@@ -188,14 +190,17 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
 def as_scores(
     scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
 ) -> Tensor:
+    """See :class:`Scores`."""
     return Scores(scores, hierarchy, kind, outputs).checked(first_row).data
 
 
 def score_tensor(scores: Any, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """See :class:`Scores`."""
     return as_tensor(Scores(scores, hierarchy, kind, outputs).data, "scores")
 
 
 def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = None) -> Tensor:
+    """See :class:`Scores`."""
     return _checked(z, kind, first_row, top)
 
 
@@ -207,19 +212,23 @@ def log_q(
     outputs: str = "auto",
     subset: Iterable[Any] | None = None,
 ) -> Tensor:
+    """See :class:`Scores`."""
     keep = None if subset is None else subset_mask(hierarchy, subset)
     return Scores(scores, hierarchy, kind, outputs).restricted(keep).log_q()
 
 
 def restricted(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, keep: np.ndarray | None) -> Tensor:
+    """See :class:`Scores`."""
     return Scores(z, hierarchy, kind, outputs, _sound=True).restricted(keep).data
 
 
 def log_q_of(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """See :class:`Scores`."""
     return Scores(z, hierarchy, kind, outputs, _sound=True).log_q()
 
 
 def leaf_scores(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
+    """See :class:`Scores`."""
     return Scores(z, hierarchy, kind, outputs, _sound=True).leaves()
 
 
