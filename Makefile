@@ -28,12 +28,12 @@ help:
 
 # A change to the kernel's source needs a new build. The old build is removed first, so that it cannot survive a build
 # that fails. The extra to install is the last word of the target: dev or all.
-$(VENV)/.ready-%: pyproject.toml constraints.txt src/hace/_torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
+$(VENV)/.ready-%: pyproject.toml constraints.txt tools/torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
 	@echo "Setting up $(VENV): pip fetches torch and other packages and is silent for a few minutes."
 	$(PYTHON) -m venv $(VENV)
 	rm -f src/hace/losses/kernels/*.so
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
-	$(BIN)/python src/hace/_torchvision_guard.py
+	$(BIN)/python tools/torchvision_guard.py
 	@touch $@
 
 demo: $(TRYING)
@@ -48,7 +48,7 @@ test-lowest: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
 		-e ".[data,metrics,report,sklearn,train]" hypothesis mpmath pytest pytest-timeout pytest-xdist
-	$(LOWEST)/bin/python src/hace/_torchvision_guard.py
+	$(LOWEST)/bin/python tools/torchvision_guard.py
 	$(LOWEST)/bin/python -m pytest -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
 
 check: lint

@@ -20,8 +20,6 @@ SOURCE = Path(hace.__file__).parent
 LAYERS = (
     "errors",
     "checks",
-    "_torchvision_guard",
-    "install_guard",
     "files",
     "hierarchy",
     "formats",

@@ -1,4 +1,4 @@
-"""The guard acts where torchvision cannot load its library beside a CPU-only torch, and nowhere else."""
+"""The hook of `make`'s set-up acts where torchvision cannot load its library beside a CPU-only torch, and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hace import _torchvision_guard as guard
-
-SCRIPT = Path(guard.__file__)
+SCRIPT = Path(__file__).parents[1] / "tools" / "torchvision_guard.py"
+spec = importlib.util.spec_from_file_location("torchvision_guard", SCRIPT)
+assert spec is not None
+assert spec.loader is not None
+guard = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(guard)
 # A package that is to torchvision what matters here: it tries its library, forgives, and attaches to an operator.
 FAKE = """
 import pathlib, torch
@@ -66,11 +69,17 @@ def test_leaves_a_torch_with_cuda_alone(tmp_path: Path) -> None:
     assert "operator torchvision::nms does not exist" in done.stderr
 
 
-def test_installs_once_and_looks_up_nothing_else() -> None:
-    before = list(sys.meta_path)
+def test_hace_installs_nothing() -> None:
+    code = "import sys; before = list(sys.meta_path); import hace; hace.Hierarchy; print(sys.meta_path == before)"
+    done = run(code)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_installs_once_and_looks_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     guard.install()
-    assert sys.meta_path == before  # `import hace` has done it, or Python's start
-    assert [getattr(finder, "__name__", "") for finder in before].count("TorchvisionGuard") == 1
+    guard.install()
+    assert [getattr(finder, "__name__", "") for finder in sys.meta_path].count("TorchvisionGuard") == 1
     assert guard.TorchvisionGuard.find_spec("torch") is None
 
 
@@ -81,8 +90,9 @@ def test_start_file_never_breaks_python(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("alive\n", "")
 
 
-def test_start_file_installs_the_guard_without_loading_torch(tmp_path: Path) -> None:
-    guard.install_at_start(str(tmp_path))
+def test_set_up_installs_the_hook_without_loading_torch_and_removes_it(tmp_path: Path) -> None:
+    guard.set_up(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {f"{guard.COPY}.py", f"{guard.COPY}.pth"}
     code = f"""
 import site, sys
 site.addsitedir({str(tmp_path)!r})
@@ -90,26 +100,14 @@ print([finder.__name__ for finder in sys.meta_path][0], {{"torch", "typing", "pa
 """
     done = run(code, "-S")
     assert (done.stdout, done.stderr) == ("TorchvisionGuard set()\n", "")
+    guard.set_up(str(tmp_path), remove=True)
+    assert not list(tmp_path.glob("*.p*"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["torchvision", "timm", "torchmetrics"])
-def test_the_real_packages_import_after_hace(package: str) -> None:
+def test_the_real_packages_import(package: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    done = run(f"import hace, {package}; import torchvision; print(torchvision.__version__)")
+    done = run(f"import {package}, torchvision; print(torchvision.__version__)")
     assert done.returncode == 0, done.stderr
-
-
-def test_the_command_installs_and_removes(tmp_path: Path) -> None:
-    from hace.install_guard import guard_command as command
-
-    assert "Installed" in command([], str(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {f"{guard.COPY}.py", f"{guard.COPY}.pth"}
-    code = f"import site; site.addsitedir({str(tmp_path)!r}); import {guard.COPY}, sys; print(sys.meta_path[0].__name__)"
-    done = run(code, "-S")
-    assert done.stdout.strip() == "TorchvisionGuard", done.stderr
-    assert "Removed" in command(["--remove"], str(tmp_path))
-    assert list(tmp_path.glob("*.pth")) == []
-    with pytest.raises(SystemExit, match="usage"):
-        command(["now"], str(tmp_path))

@@ -35,10 +35,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hace import _torchvision_guard
-
-_torchvision_guard.install()
-
 
 def _listed() -> dict[str, str]:
     """The module of each name that the stub beside this file lists; the losses are listed by their registry."""
