@@ -31,7 +31,7 @@ from hace.formats import nabirds_hierarchy as nabirds_hierarchy
 from hace.formats import read_hierarchy as read_hierarchy
 from hace.formats import write_hierarchy as write_hierarchy
 from hace.hierarchy import Hierarchy as Hierarchy
-from hace.hierarchy.matrices import reachability_matrix as reachability_matrix
+from hace.hierarchy.index import reachability_matrix as reachability_matrix
 from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.run import read_run as read_run

@@ -15,7 +15,7 @@ from hace import DataError, Hierarchy
 from hace.decisions.ladders import walk_down
 from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns, best_of_levels, level_squares, spread, walk

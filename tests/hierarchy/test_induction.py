@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
 from hace import Hierarchy, HierarchyError
-from hace.hierarchy import agreement
+from hace.hierarchy import induction
 from tests.hierarchies import NAMED, hierarchies
 from tests.reference import structure as oracle
 
@@ -158,9 +158,9 @@ def test_many_classes_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = NAMED["ragged"]
     a, b = plain.build(), plain.build().shuffled(1)
     exact = a.agreement(b)
-    monkeypatch.setattr(agreement, "_TRIPLETS", 20)
+    monkeypatch.setattr(induction, "_TRIPLETS", 20)
     assert a.agreement(a)[0] == 1.0
-    monkeypatch.setattr(agreement, "_TRIPLETS", 34)  # of 35 triplets; of 21 pairs
+    monkeypatch.setattr(induction, "_TRIPLETS", 34)  # of 35 triplets; of 21 pairs
     drawn = a.agreement(b, seed=2)
     assert drawn.cophenetic == exact.cophenetic
     assert not isnan(drawn.triplets)

@@ -20,8 +20,8 @@ from torch import Tensor
 from hace.decisions.scores import as_nodes, as_scores, row_blocks
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.columns import score_columns
 from hace.hierarchy.index import leaf_ranges, preorder_labels
+from hace.hierarchy.names import score_columns
 
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
 

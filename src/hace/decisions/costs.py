@@ -24,8 +24,7 @@ from hace.decisions.search import TIE, Worth, best_answers, places
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
-from hace.hierarchy.index import derived
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout
 
 _DENSE = 1 << 22  # entries of the distance table held at once on a DAG
 

@@ -18,7 +18,7 @@ from hace.decisions.rules import predict
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import DISTANCES
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import layout
 
 _FORMAT = "hace.threshold.1"
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"

@@ -22,8 +22,7 @@ from hace.decisions.ranking import rank_leaves
 from hace.decisions.scores import leaf_log_probs
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, leaf_counts
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout, leaf_counts
 from hace.losses.kernels.answers import walk
 
 

@@ -20,8 +20,7 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.ladders import families, last_passing, walk_down
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, leaf_counts
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout, leaf_counts
 
 _MARGIN = 1e-9  # of thresholds, above the rounding of the products that they compare
 

@@ -22,9 +22,9 @@ from hace.decisions.literature import hedge_ladder
 from hace.decisions.scores import as_nodes, log_q, row_blocks
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.columns import score_columns
 from hace.hierarchy.distances import check_distance, virtual_height
 from hace.hierarchy.index import is_above
+from hace.hierarchy.names import score_columns
 
 AnswerRungs = tuple[
     np.ndarray, np.ndarray

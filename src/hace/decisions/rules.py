@@ -31,8 +31,7 @@ from hace.decisions.ranking import rank_leaves
 from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, row_blocks
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_of_levels
 

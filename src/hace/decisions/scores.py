@@ -14,8 +14,8 @@ from torch import Tensor
 
 from hace.errors import ConfigError, DataError, HierarchyError, nearest
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.columns import score_columns
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import layout
+from hace.hierarchy.names import score_columns
 from hace.losses.head import node_log_probs
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]

@@ -26,8 +26,7 @@ from torch import Tensor
 from hace.decisions.decisions import Decisions
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout, leaf_ranges, preorder_labels
 from hace.losses.kernels import answers
 
 TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal

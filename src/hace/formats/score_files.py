@@ -18,8 +18,7 @@ from hace.files.parquet import Parquet
 from hace.files.reading import open_regular, text_lines
 from hace.files.tables import is_numeric, ragged
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.columns import score_columns
-from hace.hierarchy.names import column_places
+from hace.hierarchy.names import column_places, score_columns
 
 CHUNK = 1 << 22  # numbers of a chunk
 _CHANGED = "must stay as it is while it is read. It has changed: run the same command again."

@@ -1,4 +1,4 @@
-"""From the ways people write a hierarchy down (edges, parents, label paths) to ids and index pairs.
+"""From the ways people write a hierarchy down (edges, parents, label paths, objects, graphs) to ids and edges.
 
 Only what cannot be an id is refused here; other problems are collected, and the assembly reports them together.
 """
@@ -6,13 +6,18 @@ Only what cannot be an id is refused here; other problems are collected, and the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
 from hace.errors import HierarchyError, listed
 from hace.hierarchy.assembly import IntArray, as_id, as_ids
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from hace.hierarchy.hierarchy import Hierarchy
 
 # What makes a node of a label path, and what else to try where two places have the same id.
 _OTHER_IDS = {
@@ -303,3 +308,164 @@ def _place_id(
 
 def _pairs(flat: list[int]) -> IntArray:
     return np.array(flat, dtype=np.int64).reshape(-1, 2)
+
+
+# ------------------------------------------------------------------ trees of Python objects
+
+_MISSING: Any = object()
+
+
+class _Found(NamedTuple):
+    tops: list[str]
+    edges: list[tuple[str, str]]
+    names: dict[str, str]  # by id
+
+
+class _Branch(NamedTuple):
+    """An entry of a nested dict."""
+
+    name: Any
+    below: Any
+
+
+def edges_of_tree(tree: Any, children: str, parents: str | None, name: str, ids: str) -> _Found:
+    """Edges and names of nested dicts or node objects; see :meth:`hace.Hierarchy.from_tree`."""
+    if ids not in ("name", "path"):
+        raise HierarchyError(f"ids must be 'name' or 'path'. Got {ids!r}.")
+    if parents is not None and ids == "path":
+        raise HierarchyError("ids must be 'name' with parents=: a node may have several paths.")
+    found = _walk(_tops(tree, name), parents or children, name, ids)
+    return found._replace(edges=[(b, a) for a, b in found.edges]) if parents else found
+
+
+def _tops(tree: Any, name: str) -> list[Any]:
+    """The nodes a walk starts from."""
+    if isinstance(tree, Mapping) and not _is_record(tree, name):
+        return list(_branches(tree))
+    several = isinstance(tree, (list, tuple, set, frozenset)) and not isinstance(tree, _Branch)
+    return list(tree) if several else [tree]
+
+
+def _is_record(tree: Mapping[Any, Any], name: str) -> bool:
+    """Whether a mapping is a node with a name, as in JSON, rather than names and what is below them."""
+    return isinstance(tree.get(name), (str, int)) and not isinstance(tree[name], bool)
+
+
+def _branches(below: Any) -> Iterator[_Branch]:
+    """What is below a key: a dict, a list of names and dicts, a single name, or nothing."""
+    if isinstance(below, Mapping):
+        yield from (_Branch(key, value) for key, value in below.items())
+    elif below is None:
+        return
+    elif isinstance(below, (list, tuple, set, frozenset)):
+        for item in below:
+            yield from _branches(item)
+    else:
+        yield _Branch(below, None)
+
+
+def _get(node: Any, attribute: str) -> Any:
+    value = node.get(attribute) if isinstance(node, Mapping) else getattr(node, attribute, _MISSING)
+    if value is _MISSING:
+        raise HierarchyError(
+            f"A node of the tree must have the attribute {attribute!r}. Got {type(node).__name__} without it: name the right "
+            "one with children=, parents= or name=."
+        )
+    return value() if callable(value) else value
+
+
+def _next(node: Any, attribute: str) -> list[Any]:
+    if isinstance(node, _Branch):
+        return list(_branches(node.below))
+    found = _get(node, attribute)
+    if found is None:
+        return []
+    return list(found) if isinstance(found, Iterable) and not isinstance(found, (str, Mapping)) else [found]
+
+
+def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Found:
+    """Every node once, every edge once, in the order of the tree; a stack, so that depth does not matter."""
+    seen: dict[str, Any] = {}
+    found = _Found([], [], {})
+    problems: dict[str, None] = {}
+    stack: list[tuple[Any, str | None]] = [(node, None) for node in reversed(tops)]
+    nameless = 0
+    while stack:
+        node, before = stack.pop()
+        title = node.name if isinstance(node, _Branch) else _get(node, name)
+        if title is None or title == "":
+            nameless += 1
+            title = f"node{nameless}"
+        title = as_id(title, "tree")
+        key = title if ids == "name" or before is None else f"{before}/{title}"
+        if before is None:
+            found.tops.append(key)
+        else:
+            found.edges.append((before, key))
+        if key not in seen:
+            seen[key], found.names[key] = node, title
+            stack += [(child, key) for child in reversed(_next(node, attribute))]
+        elif isinstance(node, _Branch) or (seen[key] is not node and seen[key] != node):
+            problems[f"Two nodes are called {key!r}. Rename one, or use ids='path'."] = None
+    if problems:
+        raise HierarchyError(list(problems))
+    return found
+
+
+# ------------------------------------------------------------------ networkx
+
+Direction = Literal["parent_to_child", "child_to_parent"]
+_RELATIONS = {"is_a", "part_of"}  # edge keys of ontology graphs, which point from child to parent
+
+
+class GraphParts(NamedTuple):
+    """What a graph says about a hierarchy."""
+
+    edges: list[tuple[Any, Any]]  # parent, child
+    leaves: Iterable[Any] | None
+    names: dict[Any, str]
+
+
+def graph_parts(graph: nx.DiGraph, leaves: Iterable[Any] | None, direction: str) -> GraphParts:
+    """Edges, class list and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
+    if direction not in get_args(Direction):
+        raise HierarchyError(f"direction must be 'parent_to_child' or 'child_to_parent'. Got {direction!r}.")
+    if not graph.is_directed():
+        raise HierarchyError("graph must be directed. Got an undirected graph.")
+    every: Any = graph.edges
+    keys = {edge[2] for edge in every(keys=True)} if graph.is_multigraph() else set()
+    if direction == "parent_to_child" and keys & _RELATIONS:
+        raise HierarchyError(
+            f"The edges of graph must point from parent to child. Got the relations {listed(sorted(map(str, keys)))}, as "
+            "obonet reads them from child to parent: pass direction='child_to_parent'. To follow is_a alone, pass "
+            "graph.edge_subgraph(e for e in graph.edges(keys=True) if e[2] == 'is_a')."
+        )
+    edges = list(dict.fromkeys((edge[0], edge[1]) for edge in graph.edges()))
+    if direction == "child_to_parent":
+        edges = [(parent, child) for child, parent in edges]
+    names = {k: str(v) for k, v in graph.nodes(data="name") if v is not None}
+    return GraphParts(edges, _labelled(graph) if leaves is None else leaves, names)
+
+
+def to_graph(h: Hierarchy) -> nx.DiGraph:
+    """See :meth:`hace.Hierarchy.to_networkx`."""
+    import networkx as nx
+
+    graph = nx.DiGraph(rooted=h.rooted, level_names=h.level_names)
+    for node, name, label in zip(h.nodes, h.names, h.labels.tolist(), strict=True):
+        graph.add_node(node, name=name, **({"label": label} if label >= 0 else {}))
+    graph.add_edges_from((h.nodes[p], h.nodes[c]) for p, c in h.edges.tolist())
+    return graph
+
+
+def _labelled(graph: nx.DiGraph) -> list[Any] | None:
+    """The nodes with an attribute ``label``, in its order; None where there are none."""
+    labels: dict[Any, Any] = {k: v for k, v in graph.nodes(data="label") if v is not None}
+    strange = [f"{k}: {v!r}" for k, v in labels.items() if not isinstance(v, (int, np.integer))]
+    if strange:
+        raise HierarchyError(f"The node attribute label must be an integer. Got {listed(strange)}.")
+    labels = {k: v for k, v in labels.items() if v >= 0}
+    shared = [v for v, k in Counter(labels.values()).items() if k > 1]
+    if shared:
+        raise HierarchyError(f"Labels must differ. Got {listed(map(str, shared))} at several nodes.")
+    return sorted(labels, key=lambda k: labels[k]) if labels else None

@@ -14,7 +14,7 @@ from hace.errors import HierarchyError
 from hace.hierarchy.assembly import IntArray
 
 if TYPE_CHECKING:
-    from hace.hierarchy.pairs import Pairs
+    from hace.hierarchy.hierarchy import Hierarchy
 
 Distance = Literal["lca_height", "lca_depth", "edges"]
 DISTANCES: tuple[str, ...] = get_args(Distance)
@@ -87,7 +87,7 @@ class Ancestors:
         return pair[hit], self.node[entry[hit]], self.steps[entry[hit]] + self.steps[other[hit]]
 
 
-def lca_nodes(h: Pairs, u: IntArray, v: IntArray) -> IntArray:
+def lca_nodes(h: Hierarchy, u: IntArray, v: IntArray) -> IntArray:
     """Node index of the LCA of each pair, -1 where only the virtual root is above both.
 
     On a DAG it is the common ancestor of least height; of several, the deepest, then the first in node order.
@@ -103,7 +103,7 @@ def lca_nodes(h: Pairs, u: IntArray, v: IntArray) -> IntArray:
     return out
 
 
-def pair_distances(h: Pairs, u: IntArray, v: IntArray, distance: str) -> IntArray:
+def pair_distances(h: Hierarchy, u: IntArray, v: IntArray, distance: str) -> IntArray:
     """Distance of each pair of nodes; see :meth:`hace.Hierarchy.distances`."""
     check_distance(distance)
     if distance == "edges" and not h.is_tree:
@@ -125,7 +125,7 @@ def pair_distances(h: Pairs, u: IntArray, v: IntArray, distance: str) -> IntArra
     return out
 
 
-def max_distance(h: Pairs, distance: str) -> int:
+def max_distance(h: Hierarchy, distance: str) -> int:
     """The largest distance between two leaves."""
     check_distance(distance)
     if h.num_leaves < 2:
@@ -154,12 +154,12 @@ def check_distance(distance: str) -> None:
         raise HierarchyError(f"distance must be one of {', '.join(DISTANCES)}. Got {distance!r}.")
 
 
-def virtual_height(h: Pairs) -> int:
+def virtual_height(h: Hierarchy) -> int:
     """Height of the node above everything: the root's own, or one more than the highest top."""
     return int(h.heights.max()) + (0 if h.rooted else 1)
 
 
-def _max_distance_on_dag(h: Pairs, distance: str) -> int:
+def _max_distance_on_dag(h: Hierarchy, distance: str) -> int:
     """One row of distances after another, until none can be larger than what was found; that is soon."""
     climb = _climbs(h)[h.leaf_nodes]
     ancestors = np.diff(h._ancestor_rows.start)[h.leaf_nodes]  # who has few of them meets others high up
@@ -174,7 +174,7 @@ def _max_distance_on_dag(h: Pairs, distance: str) -> int:
     return best
 
 
-def _climbs(h: Pairs) -> IntArray:
+def _climbs(h: Hierarchy) -> IntArray:
     """Fewest edges from each node of a DAG up to the root, or to the virtual root."""
     rows = h._ancestor_rows
     is_top = np.bincount(h.edges[:, 1], minlength=h.num_nodes)[rows.node] == 0
@@ -182,7 +182,7 @@ def _climbs(h: Pairs) -> IntArray:
     return np.minimum.reduceat(steps, rows.start[:-1]) + (0 if h.rooted else 1)
 
 
-def _chunks(h: Pairs, u: IntArray) -> list[slice]:
+def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
     """Slices of the pairs whose ancestor lists fit in memory together."""
     rows = h._ancestor_rows
     total = np.cumsum(rows.start[u + 1] - rows.start[u])

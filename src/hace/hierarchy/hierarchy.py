@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from hace.errors import HierarchyError, listed
+from hace.errors import HierarchyError, listed, nearest
+from hace.hierarchy import build, induction
+from hace.hierarchy import distances as _distances
 from hace.hierarchy import transforms as _transforms
-from hace.hierarchy.assembly import IntArray, as_ids, assemble
-from hace.hierarchy.build import Frame, edges_of_parents, edges_of_paths, index_edges
-from hace.hierarchy.graphs import Direction, graph_parts, to_graph
-from hace.hierarchy.objects import Converted
-from hace.hierarchy.pickling import restore
-from hace.hierarchy.structure import frozen
+from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 
 if TYPE_CHECKING:
     import networkx as nx
 
+Labels = Literal["leaves", "nodes"]
+_LEVELS_SHOWN = 30  # in a summary
 
-class Hierarchy(Converted):
+
+class Hierarchy:
     """A label hierarchy: a tree, a forest or a directed acyclic graph. Immutable.
 
     A node is an *id*, a string (integers are accepted and written as strings); display names are separate and may
@@ -51,6 +54,14 @@ class Hierarchy(Converted):
         >>> h.path("husky"), h.lca("husky", "cat"), h.distance("husky", "beagle")
         (('husky', 'dog', 'animal'), 'animal', 1)
     """
+
+    # Set once, by _assemble and _with_levels.
+    _nodes: tuple[str, ...]
+    _names: tuple[str, ...]
+    _edges: IntArray
+    _leaf_nodes: IntArray
+    _rooted: bool
+    _level_names: tuple[str, ...] | None
 
     def __init__(self) -> None:
         raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
@@ -113,7 +124,7 @@ class Hierarchy(Converted):
     @classmethod
     def from_edges(
         cls,
-        edges: Iterable[tuple[Any, Any]] | Frame,
+        edges: Iterable[tuple[Any, Any]] | build.Frame,
         *,
         leaves: Iterable[Any] | None = None,
         nodes: Iterable[Any] = (),
@@ -134,7 +145,7 @@ class Hierarchy(Converted):
         Raises:
             HierarchyError: with all problems of the input.
         """
-        ids, pairs, problems = index_edges(edges, nodes)
+        ids, pairs, problems = build.index_edges(edges, nodes)
         h = cls._assemble(ids, pairs, leaves=leaves, names=names, rooted=rooted, problems=problems)
         return h._with_levels(level_names)
 
@@ -163,14 +174,14 @@ class Hierarchy(Converted):
             >>> Hierarchy.from_parents([-1, 0, 0, 1, 1]).leaves
             ('2', '3', '4')
         """
-        ids, pairs, problems = edges_of_parents(parents)
+        ids, pairs, problems = build.edges_of_parents(parents)
         h = cls._assemble(ids, pairs, leaves=leaves, names=names, rooted=rooted, problems=problems)
         return h._with_levels(level_names)
 
     @classmethod
     def from_paths(
         cls,
-        paths: Iterable[Sequence[Any]] | Frame,
+        paths: Iterable[Sequence[Any]] | build.Frame,
         *,
         leaves: Iterable[Any] | None = None,
         ids: Literal["name", "merged", "level", "path"] = "name",
@@ -194,7 +205,7 @@ class Hierarchy(Converted):
             >>> h.nodes
             ('Boeing', '747', '747-100', '747-200', 'Saab', '2000')
         """
-        table = edges_of_paths(paths, ids, level_names)
+        table = build.edges_of_paths(paths, ids, level_names)
         display = table.names if names is None else {**table.names, **names}
         h = cls._assemble(table.ids, table.edges, leaves=leaves, names=display, problems=table.problems)
         if table.level_names is None:
@@ -209,7 +220,7 @@ class Hierarchy(Converted):
         *,
         leaves: Iterable[Any] | None = None,
         rooted: bool | None = None,
-        direction: Direction = "parent_to_child",
+        direction: build.Direction = "parent_to_child",
     ) -> Hierarchy:
         """A hierarchy from a directed networkx graph.
 
@@ -224,7 +235,7 @@ class Hierarchy(Converted):
             direction: where edges point: ``"parent_to_child"``, or ``"child_to_parent"`` as in graphs of ontologies
                 (obonet).
         """
-        found = graph_parts(graph, leaves, direction)
+        found = build.graph_parts(graph, leaves, direction)
         rooted = graph.graph.get("rooted") if rooted is None else rooted
         return cls.from_edges(
             found.edges,
@@ -236,6 +247,51 @@ class Hierarchy(Converted):
         )
 
     @classmethod
+    def from_tree(
+        cls,
+        tree: Any,
+        *,
+        children: str = "children",
+        parents: str | None = None,
+        name: str = "name",
+        ids: Literal["name", "path"] = "name",
+        leaves: Iterable[Any] | None = None,
+        level_names: Sequence[str] | None = None,
+        rooted: bool | None = None,
+    ) -> Hierarchy:
+        """A hierarchy from a nested dict, or from the node objects of a tree library (bigtree, anytree, ete, NLTK's WordNet).
+
+        Args:
+            tree: a nested dict, whose values are dicts, lists of classes, or None; or a node or a list of nodes, objects or
+                dicts with a name and children.
+            children: the attribute, key or method that holds a node's children.
+            parents: the one that holds a node's parents, to walk up instead: ``tree`` is then the list of classes, in label
+                order.
+            name: the one that holds a node's name. Nodes without one get the ids node1, node2, ...
+            ids: what makes a node. ``"name"``: its name; two nodes of one name are an error. ``"path"``: the names from the
+                top, joined with "/".
+            leaves: as in :meth:`from_edges`.
+            level_names: as in :meth:`from_edges`.
+            rooted: as in :meth:`from_edges`.
+
+        Example:
+            >>> h = Hierarchy.from_tree({"animal": {"dog": ["husky", "beagle"], "cat": None}})
+            >>> h.nodes
+            ('animal', 'dog', 'beagle', 'husky', 'cat')
+        """
+        found = build.edges_of_tree(tree, children, parents, name, ids)
+        if parents and leaves is None:
+            leaves = found.tops
+        return cls.from_edges(
+            found.edges,
+            nodes=found.names,
+            names=found.names,
+            leaves=leaves,
+            level_names=level_names,
+            rooted=rooted,
+        )
+
+    @classmethod
     def flat(cls, classes: Iterable[Any]) -> Hierarchy:
         """n classes and nothing above them (N = n): every loss becomes ordinary cross-entropy.
 
@@ -243,8 +299,365 @@ class Hierarchy(Converted):
             >>> Hierarchy.flat(["cat", "dog"])
             <Hierarchy forest: 2 nodes, 2 leaves, depth 1>
         """
-        ids, pairs, problems = index_edges((), classes, "classes")
+        ids, pairs, problems = build.index_edges((), classes, "classes")
         return cls._assemble(ids, pairs, leaves=ids, problems=problems)
+
+    @classmethod
+    def from_linkage(
+        cls, linkage: ArrayLike, classes: Iterable[Any] | None = None, *, levels: induction.Cut = 2
+    ) -> Hierarchy:
+        """A hierarchy from a linkage matrix, as of :func:`scipy.cluster.hierarchy.linkage`.
+
+        The merges are undone from the last one until a level has its number of groups. Every class is in a group at every
+        level, so all classes have one depth; a group may hold one class.
+
+        Args:
+            linkage: (n - 1, 4) merges: row i joins the clusters in its first two columns into cluster n + i.
+            classes: the n classes in the order of the linkage, which becomes the label order; "0", "1", ... by default.
+            levels: how many levels of groups to put above the classes, with numbers of groups in geometric progression; or
+                these numbers, from the top; or None for the whole binary tree, one node per merge.
+
+        Example:
+            >>> merges = [[0, 1, 1.0, 2], [2, 3, 1.5, 2], [4, 5, 9.0, 4]]
+            >>> Hierarchy.from_linkage(merges, ["cat", "lynx", "car", "bus"], levels=1).names
+            ('cat, lynx', 'cat', 'lynx', 'car, bus', 'car', 'bus')
+        """
+        ids, edges, names = induction.edges_of_linkage(linkage, classes, levels)
+        return cls.from_edges(edges, nodes=ids, leaves=ids, names=names)
+
+    @classmethod
+    def from_features(
+        cls,
+        x: ArrayLike,
+        y: ArrayLike,
+        classes: Iterable[Any] | None = None,
+        *,
+        levels: induction.Cut = 2,
+        linkage: induction.Linkage = "ward",
+        normalize: Literal["unit", "none"] = "unit",
+    ) -> Hierarchy:
+        """A hierarchy from features: agglomerative clustering of the classes' means.
+
+        Give training samples only: a tree made with test samples has seen the answers. All pairs of classes are compared, so
+        time and memory grow with the square of their number: 20,000 classes of 256 features take about a minute and 3.3 GB.
+
+        Args:
+            x: (M, d) features.
+            y: (M,) labels from 0 to n - 1; every class needs a sample.
+            classes: the n classes in label order; "0", "1", ... by default.
+            levels: as in :meth:`from_linkage`.
+            linkage: how far apart two groups are, as in scipy.
+            normalize: ``"unit"``: vectors are scaled to length 1 before their mean is taken; ``"none"``: taken as they are.
+
+        Example:
+            >>> x = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+            >>> Hierarchy.from_features(x, [0, 1, 2, 3], ["cat", "lynx", "car", "bus"], levels=1).names
+            ('cat, lynx', 'cat', 'lynx', 'car, bus', 'car', 'bus')
+        """
+        given = None if classes is None else as_ids(classes, "classes")
+        merges = induction.linkage_of_features(np.asarray(x), np.asarray(y), given, linkage, normalize)
+        return cls.from_linkage(merges, given, levels=levels)
+
+    @classmethod
+    def from_confusion(
+        cls, matrix: ArrayLike, classes: Iterable[Any] | None = None, *, levels: induction.Cut = 2
+    ) -> Hierarchy:
+        """A hierarchy from confusions: classes that are taken for each other come together.
+
+        Rows are divided by their sums; two classes are as near as the mean of both directions says, and groups by the mean
+        over their pairs (average linkage). Take the confusions from held-out training samples, never from the test samples.
+
+        Args:
+            matrix: (n, n) counts or rates, the true class in the row.
+            classes: the n classes in label order; "0", "1", ... by default.
+            levels: as in :meth:`from_linkage`.
+        """
+        merges = induction.linkage_of_confusions(np.asarray(matrix, dtype=np.float64))
+        return cls.from_linkage(merges, classes, levels=levels)
+
+    # ------------------------------------------------------------------ orders and shape
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Ids in node order."""
+        return self._nodes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Display names in node order."""
+        return self._names
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Ids of the classes in label order."""
+        return tuple(self._nodes[i] for i in self._leaf_nodes.tolist())
+
+    @property
+    def num_nodes(self) -> int:
+        """N, the number of nodes."""
+        return len(self._nodes)
+
+    @property
+    def num_leaves(self) -> int:
+        """n, the number of classes."""
+        return len(self._leaf_nodes)
+
+    @property
+    def num_edges(self) -> int:
+        """The number of parent-child pairs."""
+        return len(self._edges)
+
+    @property
+    def edges(self) -> IntArray:
+        """(E, 2) node indices (parent, child), sorted by child, then parent."""
+        return self._edges
+
+    @property
+    def leaf_nodes(self) -> IntArray:
+        """(n,) node index of each label."""
+        return self._leaf_nodes
+
+    @cached_property
+    def labels(self) -> IntArray:
+        """(N,) label of each node, -1 for inner nodes."""
+        labels = np.full(self.num_nodes, -1, dtype=np.int64)
+        labels[self._leaf_nodes] = np.arange(self.num_leaves)
+        return frozen(labels)
+
+    @property
+    def rooted(self) -> bool:
+        """Whether a single root is above everything, at depth 0."""
+        return self._rooted
+
+    @cached_property
+    def is_tree(self) -> bool:
+        """Whether no node has two parents: a tree or a forest."""
+        return not bool((self._edges[1:, 1] == self._edges[:-1, 1]).any())
+
+    @property
+    def kind(self) -> Literal["tree", "forest", "DAG"]:
+        """``"tree"`` (with a root), ``"forest"`` or ``"DAG"``."""
+        return "DAG" if not self.is_tree else "tree" if self._rooted else "forest"
+
+    @cached_property
+    def tops(self) -> tuple[str, ...]:
+        """Ids of the nodes without parent."""
+        has_parent = np.zeros(self.num_nodes, dtype=bool)
+        has_parent[self._edges[:, 1]] = True
+        return tuple(self._nodes[i] for i in np.flatnonzero(~has_parent).tolist())
+
+    @property
+    def level_names(self) -> tuple[str, ...] | None:
+        """Names of the levels 1 to ``max_depth``, or None."""
+        return self._level_names
+
+    @cached_property
+    def depths(self) -> IntArray:
+        """(N,) depth of each node: 0 at the root, 1 at the tops where there is no root; the longest path on a DAG."""
+        depth = [0 if self._rooted else 1] * self.num_nodes
+        for parent, child in self._edges.tolist():  # sorted by child, and parents come first
+            if depth[parent] >= depth[child]:
+                depth[child] = depth[parent] + 1
+        return frozen(np.array(depth, dtype=np.int64))
+
+    @cached_property
+    def heights(self) -> IntArray:
+        """(N,) height of each node: edges on the longest way down to a leaf."""
+        height = [0] * self.num_nodes
+        for parent, child in reversed(self._edges.tolist()):
+            if height[child] >= height[parent]:
+                height[parent] = height[child] + 1
+        return frozen(np.array(height, dtype=np.int64))
+
+    @cached_property
+    def max_depth(self) -> int:
+        """The largest depth."""
+        return int(self.depths.max())
+
+    @cached_property
+    def parent_nodes(self) -> IntArray:
+        """(N,) node index of the parent, -1 at the tops. Trees and forests only."""
+        self._require_tree("parent_nodes")
+        parents = np.full(self.num_nodes, -1, dtype=np.int64)
+        parents[self._edges[:, 1]] = self._edges[:, 0]
+        return frozen(parents)
+
+    @cached_property
+    def subtree_ends(self) -> IntArray:
+        """(N,) end of each subtree's range in node order: node v and all below it are v to subtree_ends[v] - 1."""
+        ends = np.arange(1, self.num_nodes + 1).tolist()
+        parents = self.parent_nodes.tolist()
+        for v in range(self.num_nodes - 1, -1, -1):
+            p = parents[v]
+            if p >= 0 and ends[v] > ends[p]:
+                ends[p] = ends[v]
+        return frozen(np.array(ends, dtype=np.int64))
+
+    # ------------------------------------------------------------------ questions about single nodes
+
+    def index(self, node: Any) -> int:
+        """Position of a node in node order."""
+        key = as_id(node, "node")
+        if key not in self._index:
+            raise HierarchyError(f"node {key!r} is not in the hierarchy.{nearest(key, self._nodes)}")
+        return self._index[key]
+
+    def label(self, node: Any) -> int:
+        """Label of a leaf."""
+        label = int(self.labels[self.index(node)])
+        if label < 0:
+            raise HierarchyError(
+                f"node {node!r} is not a leaf, so it has no label. Its children: {listed(self.children(node))}."
+            )
+        return label
+
+    def name(self, node: Any) -> str:
+        """Display name of a node."""
+        return self._names[self.index(node)]
+
+    def parents(self, node: Any) -> tuple[str, ...]:
+        """Ids of the parents."""
+        return self._ids(self._parents_of(self.index(node)))
+
+    def children(self, node: Any) -> tuple[str, ...]:
+        """Ids of the children."""
+        start, children = self._children
+        v = self.index(node)
+        return self._ids(children[start[v] : start[v + 1]])
+
+    def ancestors(self, node: Any, *, include_self: bool = False) -> tuple[str, ...]:
+        """Ids of everything above a node, in node order."""
+        v = self.index(node)
+        return self._ids(self._closure(v, self._parents_of, include_self))
+
+    def descendants(self, node: Any, *, include_self: bool = False) -> tuple[str, ...]:
+        """Ids of everything below a node, in node order."""
+        v = self.index(node)
+        if self.is_tree:
+            return self._nodes[v if include_self else v + 1 : self.subtree_ends[v]]
+        start, children = self._children
+        return self._ids(self._closure(v, lambda u: children[start[u] : start[u + 1]].tolist(), include_self))
+
+    def path(self, node: Any) -> tuple[str, ...]:
+        """Ids from the node up to its top (b_0, b_1, ... of the paper). On a DAG, along the deepest parents."""
+        path = [self.index(node)]
+        while above := self._parents_of(path[-1]):
+            path.append(max(above, key=lambda p: (self.depths[p], -p)))
+        return self._ids(path)
+
+    def depth(self, node: Any) -> int:
+        """Depth of a node."""
+        return int(self.depths[self.index(node)])
+
+    def height(self, node: Any) -> int:
+        """Height of a node: edges on the longest way down to a leaf."""
+        return int(self.heights[self.index(node)])
+
+    def level(self, level: int | str) -> tuple[str, ...]:
+        """Ids of the nodes at a level, by its depth or its name."""
+        return self._ids(np.flatnonzero(self.depths == self.level_index(level)))
+
+    def level_index(self, level: int | str) -> int:
+        """Depth of a level given by number or by name."""
+        if isinstance(level, str) and self._level_names and level in self._level_names:
+            return self._level_names.index(level) + 1
+        lowest = 0 if self._rooted else 1
+        if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth:
+            return int(level)
+        known = f", or one of {', '.join(map(repr, self._level_names))}" if self._level_names else ""
+        raise HierarchyError(
+            f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r}."
+        )
+
+    def level_nodes(self, level: int | str) -> IntArray:
+        """(N,) for each node its ancestor at a level, by node index. Trees and forests only.
+
+        A node at or above the level is its own answer, so that leaves of a ragged tree are carried down.
+        """
+        self._require_tree("level_nodes")
+        k = self.level_index(level)
+        at = np.flatnonzero(self.depths == k)
+        every = np.arange(self.num_nodes)
+        return np.where(
+            self.depths <= k, every, at[np.maximum(np.searchsorted(at, every, side="right") - 1, 0)]
+        )
+
+    # ------------------------------------------------------------------ questions about pairs of nodes
+
+    def lca(self, a: Any, b: Any) -> str | None:
+        """Lowest common ancestor, or None where only the virtual root is above both.
+
+        On a DAG: the common ancestor of least height (of several, the deepest, then the first in node order).
+        """
+        lca = int(_distances.lca_nodes(self, np.array([self.index(a)]), np.array([self.index(b)]))[0])
+        return None if lca < 0 else self._nodes[lca]
+
+    def distance(self, a: Any, b: Any, distance: str = "lca_height") -> int:
+        """Distance of two nodes; see :meth:`distances`."""
+        pair = np.array([self.index(a)]), np.array([self.index(b)])
+        return int(self.distances(*pair, distance=distance, labels="nodes")[0])
+
+    def distances(
+        self, a: Any, b: Any, distance: str = "lca_height", *, labels: Labels = "leaves"
+    ) -> IntArray:
+        """Distance of each pair, without an n x n matrix.
+
+        Args:
+            a: integers that broadcast with ``b``: labels, or node indices with ``labels="nodes"``.
+            b: the other ends of the pairs.
+            distance: ``"lca_height"``: height of the lowest common ancestor (LCA); ``"lca_depth"``: the largest depth
+                less the LCA's depth; ``"edges"``: length of the path. The distance of a node to itself is 0
+                in all three, and the first two agree exactly when all leaves have the same depth.
+            labels: what the integers are.
+
+        Example:
+            >>> paths = [("dog", "husky"), ("dog", "beagle"), ("cat",)]
+            >>> h = Hierarchy.from_paths(paths, leaves=["husky", "beagle", "cat"])
+            >>> h.distances([0, 0, 0], [0, 1, 2])
+            array([0, 1, 2])
+            >>> h.distances(0, [0, 1, 2], "edges")
+            array([0, 2, 3])
+        """
+        _distances.check_distance(distance)
+        u, v = np.broadcast_arrays(self._node_indices(a, labels, "a"), self._node_indices(b, labels, "b"))
+        return _distances.pair_distances(self, u.ravel(), v.ravel(), distance).reshape(u.shape)
+
+    def distance_matrix(self, distance: str = "lca_height", *, labels: Labels = "leaves") -> IntArray:
+        """The dense matrix of all distances: n x n, or N x N with ``labels="nodes"``. For small hierarchies."""
+        every = np.arange(self.num_leaves if labels == "leaves" else self.num_nodes)
+        return self.distances(every[:, None], every[None, :], distance, labels=labels)
+
+    def max_distance(self, distance: str = "lca_height") -> int:
+        """The largest distance between two leaves (0 for a single leaf)."""
+        return _distances.max_distance(self, distance)
+
+    def reachability(self) -> tuple[IntArray, IntArray]:
+        """All pairs (ancestor, descendant) of node indices, each node with itself included.
+
+        They are the non-zero entries of the paper's matrix R, sorted by ancestor, then descendant.
+        """
+        if self.is_tree:
+            every = np.arange(self.num_nodes)
+            counts = self.subtree_ends - every
+            ancestor = np.repeat(every, counts)
+            return ancestor, np.arange(len(ancestor)) - np.repeat(np.cumsum(counts) - counts - every, counts)
+        rows = self._ancestor_rows
+        order = np.lexsort((rows.descendant, rows.node))
+        return rows.node[order], rows.descendant[order]
+
+    def agreement(self, other: Hierarchy, *, seed: int = 0) -> induction.TreeAgreement:
+        """How alike this tree and another one over the same classes are.
+
+        Args:
+            other: a hierarchy with the same classes, in any label order.
+            seed: draws the triplets and pairs where there are more than 2,000,000.
+
+        Example:
+            >>> h = Hierarchy.from_paths([("pet", "cat"), ("pet", "dog"), ("car",)])
+            >>> h.agreement(h)
+            TreeAgreement(triplets=1.0, resolved=1.0, cophenetic=1.0)
+        """
+        return induction.compare_trees(self, other, seed)
 
     # ------------------------------------------------------------------ new hierarchies from this one
 
@@ -281,7 +694,7 @@ class Hierarchy(Converted):
 
     def to_networkx(self) -> nx.DiGraph:
         """A networkx graph with edges from parent to child; see :meth:`from_networkx`."""
-        return to_graph(self)
+        return build.to_graph(self)
 
     # ------------------------------------------------------------------ how it shows and compares itself
 
@@ -292,9 +705,7 @@ class Hierarchy(Converted):
 
     def summary(self) -> str:
         """A page that describes the hierarchy; meant for ``print``."""
-        from hace.hierarchy.summary import summarize
-
-        return summarize(self)
+        return _summary(self)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -319,9 +730,75 @@ class Hierarchy(Converted):
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        edges, leaves = self._edges.ravel().tolist(), self._leaf_nodes.tolist()  # plain values: see pickling
+    def __reduce__(self) -> tuple[Any, ...]:  # plain values: torch.load(weights_only=True) reads them
+        edges, leaves = (
+            self._edges.ravel().tolist(),
+            self._leaf_nodes.tolist(),
+        )
         return restore, (self._nodes, self._names, edges, leaves, self._rooted, self._level_names)
+
+    # ------------------------------------------------------------------ inside
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {node: i for i, node in enumerate(self._nodes)}
+
+    @cached_property
+    def _children(self) -> tuple[IntArray, IntArray]:
+        """CSR rows of children: (start, child); siblings in node order."""
+        order = np.lexsort((self._edges[:, 1], self._edges[:, 0]))
+        by_parent = self._edges[order]
+        return np.searchsorted(by_parent[:, 0], np.arange(self.num_nodes + 1)), by_parent[:, 1]
+
+    @cached_property
+    def _parent_start(self) -> IntArray:
+        return np.searchsorted(self._edges[:, 1], np.arange(self.num_nodes + 1))
+
+    def _parents_of(self, v: int) -> list[int]:
+        return self._edges[self._parent_start[v] : self._parent_start[v + 1], 0].tolist()
+
+    def _ids(self, indices: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._nodes[int(i)] for i in indices)
+
+    @staticmethod
+    def _closure(v: int, following: Any, include_self: bool) -> list[int]:
+        seen, stack = {v}, [v]
+        while stack:
+            new = [u for u in following(stack.pop()) if u not in seen]
+            seen.update(new)
+            stack.extend(new)
+        return sorted(seen if include_self else seen - {v})
+
+    def _require_tree(self, what: str) -> None:
+        if not self.is_tree:
+            several = [self._nodes[c] for c, k in Counter(self._edges[:, 1].tolist()).items() if k > 1]
+            raise HierarchyError(
+                f"{what} needs a tree or forest, but these nodes have several parents: {listed(several)}."
+            )
+
+    @cached_property
+    def _tree_lca(self) -> _distances.TreeLCA:
+        return _distances.TreeLCA(self.parent_nodes)
+
+    @cached_property
+    def _ancestor_rows(self) -> _distances.Ancestors:
+        return _distances.Ancestors(self.num_nodes, self._edges)
+
+    def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
+        if labels not in ("leaves", "nodes"):
+            raise HierarchyError(f"labels must be 'leaves' or 'nodes'. Got {labels!r}.")
+        array = np.asarray(values)
+        if array.size and not np.issubdtype(array.dtype, np.integer):
+            raise HierarchyError(f"{argument} must hold integers ({labels}). Got {array.dtype}.")
+        array = array.astype(np.int64)
+        limit = self.num_leaves if labels == "leaves" else self.num_nodes
+        outside = array[(array < 0) | (array >= limit)]
+        if outside.size:
+            what = "labels of leaves" if labels == "leaves" else "node indices"
+            raise HierarchyError(
+                f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])}."
+            )
+        return self._leaf_nodes[array] if labels == "leaves" else array
 
     def _derive(
         self,
@@ -336,3 +813,80 @@ class Hierarchy(Converted):
         names = {i: self._names[self._index[i]] for i in ids if i in self._index}
         h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted)
         return h._with_levels(self._level_names[: h.max_depth] if self._level_names and same_levels else None)
+
+
+def frozen(array: IntArray) -> IntArray:
+    """The array, read-only from now on."""
+    array.flags.writeable = False
+    return array
+
+
+def restore(
+    nodes: tuple[str, ...],
+    names: tuple[str, ...],
+    edges: list[int],
+    leaf_nodes: list[int],
+    rooted: bool,
+    level_names: tuple[str, ...] | None,
+) -> Hierarchy:
+    """A pickled hierarchy, from plain values and through the same gate as any other."""
+    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    leaves = [nodes[i] for i in leaf_nodes]
+    display = dict(zip(nodes, names, strict=True))
+    h = Hierarchy._assemble(nodes, pairs, leaves=leaves, names=display, rooted=rooted)
+    return h._with_levels(level_names)
+
+
+def allow_in_checkpoints() -> None:
+    """Tell torch, where it is loaded, that a checkpoint may hold a hierarchy: it is built from plain values and validated."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "serialization"):
+        torch.serialization.add_safe_globals([restore])
+
+
+def _summary(h: Hierarchy) -> str:
+    children = np.bincount(h.edges[:, 0], minlength=h.num_nodes)
+    parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
+    inner = h.num_nodes - h.num_leaves
+    unary = np.flatnonzero(children == 1)
+    several = np.flatnonzero(parents > 1)
+    repeated = {name: k for name, k in Counter(h.names).items() if k > 1}
+    top = f"root {h.tops[0]!r}" if h.rooted else f"{len(h.tops):,} top{'s' * (len(h.tops) > 1)}, no root"
+    lines = [
+        repr(h)[1:-1],
+        f"  {inner:,} inner node{'s' * (inner != 1)}, {h.num_edges:,} edge{'s' * (h.num_edges != 1)}, {top}",
+        f"  children of an inner node: {_spread(children[children > 0])}",
+        f"  unary nodes (one child): {_some(h, unary)}",
+        f"  nodes with several parents: {_some(h, several)}",
+        f"  repeated display names: {len(repeated):,}" + (f" ({listed(repeated)})" if repeated else ""),
+        f"  fingerprint: {h.fingerprint[:16]}",
+        "",
+        *_levels(h),
+    ]
+    return "\n".join(lines)
+
+
+def _levels(h: Hierarchy) -> list[str]:
+    """Width of each level and the leaves that end there, as a table with bars."""
+    width = np.bincount(h.depths, minlength=h.max_depth + 1)
+    ending = np.bincount(h.depths[h.leaf_nodes], minlength=h.max_depth + 1)
+    rows = ["  level    nodes   leaves"]
+    first = 0 if h.rooted else 1
+    shown = range(first, min(h.max_depth, first + _LEVELS_SHOWN - 1) + 1)
+    for k in shown:
+        bar = "#" * round(24 * int(width[k]) / int(width.max())) or "."
+        name = f"  {h.level_names[k - 1]}" if h.level_names and k > 0 else ""
+        rows.append(f"  {k:5d} {width[k]:8,} {ending[k]:8,}  {bar}{name}")
+    if shown.stop <= h.max_depth:
+        rows.append(f"  ... and {h.max_depth + 1 - shown.stop:,} more levels")
+    return rows
+
+
+def _spread(values: np.ndarray) -> str:
+    if not len(values):
+        return "none"
+    return f"{values.min()} to {values.max():,}, median {np.median(values):g}"
+
+
+def _some(h: Hierarchy, nodes: np.ndarray) -> str:
+    return f"{len(nodes):,}" + (f" ({listed(h.nodes[i] for i in nodes.tolist())})" if len(nodes) else "")

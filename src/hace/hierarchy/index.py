@@ -1,16 +1,23 @@
-"""What is below what, in which order, as arrays that several folders need; and the one way to keep what they derive."""
+"""What is below what, in which order, as arrays and as tensors; and the one way to keep what is derived from a hierarchy.
+
+torch loads where a tensor is made: readers and drawings of hierarchies do without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
+from hace.checks import check_choice
 from hace.hierarchy.assembly import IntArray
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from hace.hierarchy.hierarchy import Hierarchy
 
 Arguments = ParamSpec("Arguments")
@@ -90,3 +97,107 @@ def is_above(h: Hierarchy, answer: IntArray, truth: IntArray) -> np.ndarray:
         reach, wanted = _reach_keys(h), answer * h.num_nodes + truth
         inside = reach[np.minimum(np.searchsorted(reach, wanted), len(reach) - 1)] == wanted
     return inside | (answer < 0)
+
+
+def layout(hierarchy: Hierarchy, device: torch.device | str = "cpu") -> Layout:
+    """The hierarchy's tensors on a device; the same object on every call."""
+    import torch
+
+    return _layout(hierarchy, torch.device(device))
+
+
+class Layout:
+    """Node order, label order and the ways up and down, as int64 tensors.
+
+    The virtual root of an unrooted hierarchy has no node: where a table needs a row for "no node", that row is the last
+    one, which index -1 reaches.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, device: torch.device) -> None:
+        self.hierarchy = hierarchy
+        self.device = device
+
+    def _tensor(self, array: np.ndarray, dtype: type = np.int64) -> Tensor:
+        import torch
+
+        return torch.from_numpy(np.array(array, dtype=dtype)).to(self.device)
+
+    @cached_property
+    def leaf_nodes(self) -> Tensor:
+        """(n,) node index of each label."""
+        return self._tensor(self.hierarchy.leaf_nodes)
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """(N + 1,) depth of each node; 0 for the virtual root in the last place."""
+        return self._tensor(np.append(self.hierarchy.depths, 0))
+
+    @cached_property
+    def short_depths(self) -> Tensor:
+        """(N,) depth of each node in int32, as the compiled kernel takes it."""
+        return self._tensor(self.hierarchy.depths, np.int32)
+
+    @cached_property
+    def children(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of children (start (N + 1,), count (N + 1,), child (E + tops,)); the last row holds the tops."""
+        h = self.hierarchy
+        by_parent = h.edges[np.lexsort((h.edges[:, 1], h.edges[:, 0]))]
+        tops = np.setdiff1d(np.arange(h.num_nodes), h.edges[:, 1])
+        count = np.append(np.bincount(h.edges[:, 0], minlength=h.num_nodes), len(tops))
+        start = np.cumsum(count) - count
+        return self._tensor(start), self._tensor(count), self._tensor(np.concatenate([by_parent[:, 1], tops]))
+
+    @property
+    def walk_start(self) -> int:
+        """Where a walk down begins: the root, or -1, the virtual root."""
+        return 0 if self.hierarchy.rooted else -1
+
+    def level_choices(self, level: int) -> Tensor:
+        """The nodes to choose from at a level: those of that depth and the leaves above it, in node order."""
+        return self._tensor(level_choices(self.hierarchy, level))
+
+
+@derived
+def _layout(hierarchy: Hierarchy, device: torch.device) -> Layout:
+    return Layout(hierarchy, device)
+
+
+def reachability_matrix(hierarchy: Hierarchy, outputs: str = "nodes", *, dense: bool = False) -> Tensor:
+    """R, the 0/1 matrix that aggregates probabilities of outputs into those of nodes: q* = R softmax(z) (eq. 2).
+
+    Args:
+        hierarchy: the taxonomy: a tree, a forest or a DAG.
+        outputs: what the columns are: ``"nodes"`` in node order, or ``"leaves"`` in label order.
+        dense: an ordinary tensor of N x N (or N x n) entries. By default only the ones are kept.
+
+    Returns:
+        (N, N) or (N, n), float64: R[v, u] = 1 where output u is node v or below it. A sparse COO tensor,
+        unless ``dense``.
+
+    Example:
+        >>> from hace import Hierarchy
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> h.nodes
+        ('dog', 'husky', 'beagle', 'cat')
+        >>> reachability_matrix(h, "leaves", dense=True)
+        tensor([[1., 1., 0.],
+                [1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]], dtype=torch.float64)
+    """
+    check_choice("outputs", outputs, ("nodes", "leaves"))
+    row, column = hierarchy.reachability()
+    width = hierarchy.num_nodes
+    if outputs == "leaves":
+        label = hierarchy.labels[column]
+        row, column, width = row[label >= 0], label[label >= 0], hierarchy.num_leaves
+    matrix = sparse_matrix(row, column, np.ones(len(row)), (hierarchy.num_nodes, width))
+    return matrix.to_dense() if dense else matrix
+
+
+def sparse_matrix(row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]) -> Tensor:
+    """A sparse COO tensor, sorted by row and column. (CSR would be smaller, but torch warns that it is unfinished.)"""
+    import torch
+
+    indices = torch.from_numpy(np.stack([row, column]))
+    return torch.sparse_coo_tensor(indices, torch.from_numpy(value), shape, check_invariants=True).coalesce()

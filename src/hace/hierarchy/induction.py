@@ -1,17 +1,15 @@
-"""Hierarchies from data: agglomerative trees over class means, confusions or a linkage."""
+"""Trees from data: agglomerative clusters of class means, confusions or a linkage; and how alike two trees are."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hace.errors import HierarchyError, listed
-from hace.hierarchy.agreement import TreeAgreement, compare_trees
 from hace.hierarchy.assembly import IntArray, as_ids
-from hace.hierarchy.pairs import Pairs
 
 if TYPE_CHECKING:
     from hace.hierarchy.hierarchy import Hierarchy
@@ -21,134 +19,62 @@ Cut = int | Sequence[int] | None
 
 MAX_CLASSES = 20_000  # whose pairs take 1.6 GB
 _ROWS = 4096  # features held in double precision at once
+_TRIPLETS = 2_000_000  # beyond these, as many are drawn
+
+Edges = list[tuple[str, str]]
 
 
-class Induced(Pairs):
-    """The part of :class:`hace.Hierarchy` that makes trees from data."""
-
-    @classmethod
-    def from_linkage(
-        cls, linkage: ArrayLike, classes: Iterable[Any] | None = None, *, levels: Cut = 2
-    ) -> Hierarchy:
-        """A hierarchy from a linkage matrix, as of :func:`scipy.cluster.hierarchy.linkage`.
-
-        The merges are undone from the last one until a level has its number of groups. Every class is in a group at every
-        level, so all classes have one depth; a group may hold one class.
-
-        Args:
-            linkage: (n - 1, 4) merges: row i joins the clusters in its first two columns into cluster n + i.
-            classes: the n classes in the order of the linkage, which becomes the label order; "0", "1", ... by default.
-            levels: how many levels of groups to put above the classes, with numbers of groups in geometric progression; or
-                these numbers, from the top; or None for the whole binary tree, one node per merge.
-
-        Example:
-            >>> from hace import Hierarchy
-            >>> merges = [[0, 1, 1.0, 2], [2, 3, 1.5, 2], [4, 5, 9.0, 4]]
-            >>> Hierarchy.from_linkage(merges, ["cat", "lynx", "car", "bus"], levels=1).names
-            ('cat, lynx', 'cat', 'lynx', 'car, bus', 'car', 'bus')
-        """
-        merges = _merges(linkage)
-        ids = _class_ids(classes, len(merges) + 1)
-        if levels is None:
-            return _whole_tree(cls, merges, ids)
-        return _cut_tree(cls, _cuts(merges, _counts(levels, len(ids))), ids)
-
-    @classmethod
-    def from_features(
-        cls,
-        x: ArrayLike,
-        y: ArrayLike,
-        classes: Iterable[Any] | None = None,
-        *,
-        levels: Cut = 2,
-        linkage: Linkage = "ward",
-        normalize: Literal["unit", "none"] = "unit",
-    ) -> Hierarchy:
-        """A hierarchy from features: agglomerative clustering of the classes' means.
-
-        Give training samples only: a tree made with test samples has seen the answers. All pairs of classes are compared, so
-        time and memory grow with the square of their number: 20,000 classes of 256 features take about a minute and 3.3 GB.
-
-        Args:
-            x: (M, d) features.
-            y: (M,) labels from 0 to n - 1; every class needs a sample.
-            classes: the n classes in label order; "0", "1", ... by default.
-            levels: as in :meth:`from_linkage`.
-            linkage: how far apart two groups are, as in scipy.
-            normalize: ``"unit"``: vectors are scaled to length 1 before their mean is taken; ``"none"``: taken as they are.
-
-        Example:
-            >>> from hace import Hierarchy
-            >>> x = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
-            >>> Hierarchy.from_features(x, [0, 1, 2, 3], ["cat", "lynx", "car", "bus"], levels=1).names
-            ('cat, lynx', 'cat', 'lynx', 'car, bus', 'car', 'bus')
-        """
-        from scipy.cluster.hierarchy import linkage as agglomerate
-
-        if linkage not in get_args(Linkage):
-            raise HierarchyError(
-                f"linkage must be one of {', '.join(map(repr, get_args(Linkage)))}. Got {linkage!r}."
-            )
-        if normalize not in ("unit", "none"):
-            raise HierarchyError(f"normalize must be 'unit' or 'none'. Got {normalize!r}.")
-        given = None if classes is None else as_ids(classes, "classes")
-        means = _class_means(np.asarray(x), np.asarray(y), given, unit=normalize == "unit")
-        if len(means) == 1:
-            return cls.from_linkage(np.zeros((0, 4)), given, levels=levels)
-        if (means == means[0]).all():
-            raise HierarchyError(
-                f"x must tell classes apart. Got the same mean for all {len(means)} classes."
-            )
-        return cls.from_linkage(agglomerate(means, linkage), given, levels=levels)
-
-    @classmethod
-    def from_confusion(
-        cls, matrix: ArrayLike, classes: Iterable[Any] | None = None, *, levels: Cut = 2
-    ) -> Hierarchy:
-        """A hierarchy from confusions: classes that are taken for each other come together.
-
-        Rows are divided by their sums; two classes are as near as the mean of both directions says, and groups by the mean
-        over their pairs (average linkage). Take the confusions from held-out training samples, never from the test samples.
-
-        Args:
-            matrix: (n, n) counts or rates, the true class in the row.
-            classes: the n classes in label order; "0", "1", ... by default.
-            levels: as in :meth:`from_linkage`.
-        """
-        from scipy.cluster.hierarchy import linkage as agglomerate
-
-        counts = np.asarray(matrix, dtype=np.float64)
-        if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
-            raise HierarchyError(f"matrix must be square, one row per class. Got shape {counts.shape}.")
-        if not np.isfinite(counts).all() or (counts < 0).any():
-            raise HierarchyError("matrix must hold finite counts or rates from 0 on. Got others.")
-        _check_classes(len(counts))
-        total = counts.sum(axis=1, keepdims=True)
-        rates = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
-        if len(rates) == 1:
-            return cls.from_linkage(np.zeros((0, 4)), classes, levels=levels)
-        near = ((rates + rates.T) / 2)[np.triu_indices(len(rates), 1)]
-        if not near.any():
-            raise HierarchyError("matrix must hold confusions. Got counts on the diagonal alone.")
-        return cls.from_linkage(agglomerate(1.0 - near, "average"), classes, levels=levels)
-
-    def agreement(self, other: Hierarchy, *, seed: int = 0) -> TreeAgreement:
-        """How alike this tree and another one over the same classes are.
-
-        Args:
-            other: a hierarchy with the same classes, in any label order.
-            seed: draws the triplets and pairs where there are more than 2,000,000.
-
-        Example:
-            >>> from hace import Hierarchy
-            >>> h = Hierarchy.from_paths([("pet", "cat"), ("pet", "dog"), ("car",)])
-            >>> h.agreement(h)
-            TreeAgreement(triplets=1.0, resolved=1.0, cophenetic=1.0)
-        """
-        return compare_trees(self, other, seed)
+def edges_of_linkage(
+    linkage: ArrayLike, classes: Iterable[Any] | None, levels: Cut
+) -> tuple[list[str], Edges, dict[str, str]]:
+    """Classes, edges and names of groups; see :meth:`hace.Hierarchy.from_linkage`."""
+    merges = _merges(linkage)
+    ids = _class_ids(classes, len(merges) + 1)
+    made = (
+        _whole_tree(merges, ids)
+        if levels is None
+        else _cut_tree(_cuts(merges, _counts(levels, len(ids))), ids)
+    )
+    return ids, *made
 
 
-# ------------------------------------------------------------------ what is given
+def linkage_of_features(
+    x: np.ndarray, y: np.ndarray, classes: Sequence[str] | None, linkage: str, normalize: str
+) -> np.ndarray:
+    """The merges of the classes' means; see :meth:`hace.Hierarchy.from_features`."""
+    from scipy.cluster.hierarchy import linkage as agglomerate
+
+    if linkage not in get_args(Linkage):
+        raise HierarchyError(
+            f"linkage must be one of {', '.join(map(repr, get_args(Linkage)))}. Got {linkage!r}."
+        )
+    if normalize not in ("unit", "none"):
+        raise HierarchyError(f"normalize must be 'unit' or 'none'. Got {normalize!r}.")
+    means = _class_means(x, y, classes, unit=normalize == "unit")
+    if len(means) == 1:
+        return np.zeros((0, 4))
+    if (means == means[0]).all():
+        raise HierarchyError(f"x must tell classes apart. Got the same mean for all {len(means)} classes.")
+    return agglomerate(means, linkage)
+
+
+def linkage_of_confusions(counts: np.ndarray) -> np.ndarray:
+    """The merges of classes taken for each other; see :meth:`hace.Hierarchy.from_confusion`."""
+    from scipy.cluster.hierarchy import linkage as agglomerate
+
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
+        raise HierarchyError(f"matrix must be square, one row per class. Got shape {counts.shape}.")
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise HierarchyError("matrix must hold finite counts or rates from 0 on. Got others.")
+    _check_classes(len(counts))
+    total = counts.sum(axis=1, keepdims=True)
+    rates = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+    if len(rates) == 1:
+        return np.zeros((0, 4))
+    near = ((rates + rates.T) / 2)[np.triu_indices(len(rates), 1)]
+    if not near.any():
+        raise HierarchyError("matrix must hold confusions. Got counts on the diagonal alone.")
+    return agglomerate(1.0 - near, "average")
 
 
 def _merges(linkage: ArrayLike) -> IntArray:
@@ -259,10 +185,10 @@ def _cuts(merges: IntArray, counts: Sequence[int]) -> list[IntArray]:
     return [found[count] for count in counts]
 
 
-def _cut_tree(cls: Any, levels: Sequence[IntArray], classes: Sequence[str]) -> Hierarchy:
-    """The hierarchy of nested groups: ids such as "group 2.1" number them by place, names say who is in them."""
+def _cut_tree(levels: Sequence[IntArray], classes: Sequence[str]) -> tuple[Edges, dict[str, str]]:
+    """Nested groups: ids such as "group 2.1" number them by place, names say who is in them."""
     taken = frozenset(classes)
-    edges: list[tuple[str, str]] = []
+    edges: Edges = []
     names: dict[str, str] = {}
     above = [""] * len(classes)
     for groups in levels:
@@ -279,10 +205,10 @@ def _cut_tree(cls: Any, levels: Sequence[IntArray], classes: Sequence[str]) -> H
             for label in labels:
                 above[label] = node
     edges += list(zip(above, classes, strict=True))
-    return cls.from_edges(edges, leaves=classes, names=names)
+    return edges, names
 
 
-def _whole_tree(cls: Any, merges: IntArray, classes: Sequence[str]) -> Hierarchy:
+def _whole_tree(merges: IntArray, classes: Sequence[str]) -> tuple[Edges, dict[str, str]]:
     """The binary tree of all merges; "group 1" is the last one."""
     taken = frozenset(classes)
     ids = [*classes, *(_group_id(f"group {len(merges) - i}", taken) for i in range(len(merges)))]
@@ -295,7 +221,7 @@ def _whole_tree(cls: Any, merges: IntArray, classes: Sequence[str]) -> Hierarchy
         size.append(size[a] + size[b])
         names[ids[len(first) - 1]] = _group_name(classes[first[-1]], classes[last[-1]], size[-1])
     edges = [(ids[len(classes) + i], ids[child]) for i, pair in enumerate(merges.tolist()) for child in pair]
-    return cls.from_edges(edges, nodes=classes, leaves=classes, names=names)
+    return edges, names
 
 
 def _group_id(text: str, classes: Collection[str]) -> str:
@@ -308,3 +234,81 @@ def _group_id(text: str, classes: Collection[str]) -> str:
 def _group_name(first: str, last: str, size: int) -> str:
     """The first and the last class by label order, and how many more there are."""
     return first if size == 1 else f"{first}, {last}" + (f" and {size - 2} more" if size > 2 else "")
+
+
+# ------------------------------------------------------------------ how alike two trees are
+
+
+class TreeAgreement(NamedTuple):
+    """How alike two trees over the same classes are.
+
+    Attributes:
+        triplets: of the triplets of classes in which both trees have a closest pair, the share in which it is the same pair;
+            1/3 by chance, nan where there is no such triplet.
+        resolved: the share of all triplets in which both trees have a closest pair.
+        cophenetic: the correlation of the two trees' distances over all pairs of classes; 0 by chance, nan where one tree
+            has all classes equally far.
+    """
+
+    triplets: float
+    resolved: float
+    cophenetic: float
+
+
+def compare_trees(h: Hierarchy, other: Hierarchy, seed: int) -> TreeAgreement:
+    """See :meth:`hace.Hierarchy.agreement`."""
+    missing = sorted(set(h.leaves) ^ set(other.leaves))
+    if missing:
+        raise HierarchyError(
+            f"other must have the same classes. Got {listed(missing)} in one of the two only."
+        )
+    label = np.array([other.label(leaf) for leaf in h.leaves])
+    triples = _triples(h.num_leaves, np.random.default_rng(seed))
+    ours, theirs = _closest(h, triples), _closest(other, label[triples])
+    both = (ours >= 0) & (theirs >= 0)
+    alike = float((ours == theirs)[both].mean()) if both.any() else float("nan")
+    resolved = float(both.mean()) if len(both) else float("nan")
+    a, b = _pairs(h.num_leaves, np.random.default_rng(seed))
+    return TreeAgreement(
+        alike, resolved, _correlation(h.distances(a, b), other.distances(label[a], label[b]))
+    )
+
+
+def _triples(classes: int, rng: np.random.Generator) -> IntArray:
+    """(T, 3) triplets of labels: all of them, or as many as are looked at."""
+    total = classes * (classes - 1) * (classes - 2) // 6
+    if total <= _TRIPLETS:
+        first, rest = np.triu_indices(classes, 1)
+        reach = classes - 1 - rest  # third classes after the second
+        return np.stack([np.repeat(first, reach), np.repeat(rest, reach), _after(rest, reach)], axis=1)
+    drawn = rng.integers(0, classes, (_TRIPLETS, 3))
+    apart = (drawn[:, 0] != drawn[:, 1]) & (drawn[:, 0] != drawn[:, 2]) & (drawn[:, 1] != drawn[:, 2])
+    return drawn[apart]
+
+
+def _after(start: IntArray, reach: IntArray) -> IntArray:
+    """start + 1, ..., start + reach, for each start in turn."""
+    first = np.cumsum(reach) - reach
+    return np.arange(int(reach.sum())) - np.repeat(first, reach) + np.repeat(start, reach) + 1
+
+
+def _pairs(classes: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Pairs of labels: all of them, or as many as are looked at."""
+    if classes * (classes - 1) // 2 <= _TRIPLETS:
+        return np.triu_indices(classes, 1)
+    a, b = rng.integers(0, classes, (2, _TRIPLETS))
+    return a[a != b], b[a != b]
+
+
+def _closest(h: Hierarchy, triples: IntArray) -> IntArray:
+    """(T,) which class of each triplet is the odd one out, -1 where no pair is closest."""
+    a, b, c = triples.T
+    apart = np.stack([h.distances(b, c), h.distances(a, c), h.distances(a, b)], axis=1)
+    order = np.sort(apart, axis=1)
+    return np.where(order[:, 0] < order[:, 1], apart.argmin(axis=1), -1)
+
+
+def _correlation(a: IntArray, b: IntArray) -> float:
+    if not len(a) or a.min() == a.max() or b.min() == b.max():
+        return float("nan")
+    return float(np.clip(np.corrcoef(a, b)[0, 1], -1.0, 1.0))

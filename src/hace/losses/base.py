@@ -15,8 +15,8 @@ from torch import Tensor
 from hace.checks import check_choice, check_items, check_layer, checked_index, checked_weight
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.names import node_titles
-from hace.hierarchy.pairs import Labels
 from hace.losses import kernels
 from hace.losses.head import Head, Outputs, output_logits
 from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss

@@ -10,7 +10,7 @@ from torch import Tensor
 from hace.checks import check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
-from hace.hierarchy.pairs import Labels
+from hace.hierarchy.hierarchy import Labels
 from hace.losses import numerics
 from hace.losses.base import ClassWeights, Reduction
 from hace.losses.distance_losses import DistanceLoss

@@ -12,8 +12,8 @@ from hace.checks import check_choice, check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
-from hace.hierarchy.matrices import sparse_matrix
-from hace.hierarchy.pairs import Labels
+from hace.hierarchy.hierarchy import Labels
+from hace.hierarchy.index import sparse_matrix
 from hace.losses import kernels, numerics, tables
 from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
 from hace.losses.head import Outputs

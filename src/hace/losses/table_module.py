@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hace.hierarchy.pickling import allow_in_checkpoints
+from hace.hierarchy.hierarchy import allow_in_checkpoints
 
 allow_in_checkpoints()  # once more, for hierarchies imported before torch
 _Kept = TypeVar("_Kept")

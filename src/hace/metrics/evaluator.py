@@ -15,7 +15,7 @@ from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import as_nodes, check_scores, restricted, row_blocks, score_tensor, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.columns import score_columns
+from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import measures
 from hace.metrics.curves import THRESHOLDS, operating_columns

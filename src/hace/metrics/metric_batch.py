@@ -17,8 +17,7 @@ from hace.decisions.rules import all_levels
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import derived, level_choices
-from hace.hierarchy.tensors import layout
+from hace.hierarchy.index import derived, layout, level_choices
 from hace.losses.kernels.answers import level_squares
 from hace.metrics.relations import Relations, relations
 
