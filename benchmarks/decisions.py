@@ -31,8 +31,6 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "threshold": ("threshold", {"threshold": 0.5}),
     "threshold, most informative": ("threshold", {"threshold": 0.3, "constrained": False}),
     "climb": ("climb", {"threshold": 0.5}),
-    "plurality": ("plurality", {}),
-    "information": ("information", {"information": 0.5}),
     "hedge": ("hedge", {"threshold": 0.5}),
     "cost, leaves": ("cost", {}),
     "cost, nodes": ("cost", {"candidates": "nodes"}),

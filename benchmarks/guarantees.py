@@ -31,9 +31,9 @@ from torch import Tensor
 
 import hace
 from hace import DataError, Hierarchy, build_loss, fit_temperature
-from hace.decisions.outcomes import LADDERS, Outcomes, outcomes_of
+from hace.decisions.ladders import LADDERS, Outcomes, outcomes_of
 from hace.decisions.promises import Promise
-from hace.decisions.scores import log_q
+from hace.decisions.scores import Scores
 from hace.hierarchy.index import leaf_counts
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 
@@ -84,14 +84,14 @@ class Head:
     def outcomes(self, rule: str) -> Outcomes:
         """What a rule does on the test samples."""
         kind, constrained = RULES[rule]
-        form = {"rule": kind, "constrained": constrained, "outputs": self.outputs}
-        return outcomes_of(self.scores, self.labels, self.hierarchy, **form)
+        scores = Scores(self.scores, self.hierarchy, outputs=self.outputs)
+        return outcomes_of(scores, self.labels, rule=kind, constrained=constrained)
 
     @cached_property
     def answers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """For each rule the thresholds of its answers (B, L), falling, and how specific they are."""
         h = self.hierarchy
-        q = log_q(self.scores, h, outputs=self.outputs)
+        q = Scores(self.scores, h, outputs=self.outputs).log_q()
         specific = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)
         found = {}
         for rule, form in RULES.items():

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from hace import Hierarchy
-from hace.decisions.costs import least_cost as decide
-from hace.decisions.scores import log_q, row_blocks
+from hace.decisions.expected import least_cost as decide
+from hace.decisions.scores import Scores, row_blocks
 from hace.metrics import measures
 from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 
@@ -110,7 +110,7 @@ def scale(samples: int) -> None:
 def against_the_matrix(rounds: int = 9, rows: int = 256) -> None:
     h = taxonomy(2_000, 1_200, 6)
     z = 3 * torch.randn(rows, h.num_leaves, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    p, q = z.softmax(1), log_q(z, h)
+    p, q = z.softmax(1), Scores(z, h).log_q()
     matrix = torch.from_numpy(h.distance_matrix()).double()
     torch.testing.assert_close(decide(q, h).costs, (p @ matrix).amin(dim=1))
     times: dict[str, list[float]] = {"tree": [], "matrix in float64": [], "matrix in float32": []}

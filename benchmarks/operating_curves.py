@@ -30,7 +30,7 @@ from guarantees import SIMULATED, trained
 from torch import Tensor
 
 from hace import Hierarchy, predict
-from hace.decisions.scores import log_q
+from hace.decisions.scores import Scores
 from hace.metrics.curves import THRESHOLDS, OperatingCurve, operating_area, operating_curve
 
 SAMPLES, BOOST = 2000, 2.0
@@ -83,7 +83,7 @@ def report(
     code: dict[str, ModuleType], name: str, h: Hierarchy, outputs: str, z: Tensor, y: np.ndarray
 ) -> None:
     """One line of the table."""
-    q = log_q(z.double(), h, outputs=outputs)
+    q = Scores(z.double(), h, outputs=outputs).log_q()
     if h.rooted:
         q[:, 0] = 0.0  # without rounding: hiercls begins with the greatest score
     else:

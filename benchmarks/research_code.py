@@ -28,6 +28,10 @@ import torch
 from torch import Tensor
 
 from hace import ConditionalSoftmaxLoss, Hierarchy, HXELoss, predict
+from hace.decisions import Scores
+
+sys.path.insert(0, str(Path(__file__).parent))
+from literature import plurality
 
 CLONES = ("making-better-mistakes", "hiercls", "hierarchical_decision_rules")
 BATCH, SAMPLES, ROUNDS, ALPHA = 128, 1000, 5, 0.2
@@ -145,11 +149,11 @@ def decisions(h: Hierarchy) -> None:
         """The deepest node of each answer, in the order of ours."""
         return np.array(order)[np.where(found > 0, deep, -1).argmax(1)]
 
-    plurality = rules.plurality.Plurality(other)
+    beats_rivals = rules.plurality.Plurality(other)
     at_half = rules.confidence_threshold.ConfidenceThreshold(other, 0.5)
     best = metrics.hf_beta_score.hFBetaScore(other)
     for name, rule, own in (
-        ("plurality", plurality, lambda: predict(probs, h, "plurality", kind="probs")),
+        ("plurality", beats_rivals, lambda: plurality(Scores(probs, h, "probs").log_q(), h)),
         ("threshold 0.5", at_half, lambda: predict(probs, h, "threshold", kind="probs", threshold=0.5)),
     ):
         ours, theirs = np.asarray(own().nodes), answers(rule.decode(p @ events))

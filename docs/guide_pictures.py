@@ -428,12 +428,10 @@ def decisions() -> Figure:
     h, answer = names["h"], names["answer"]
     calls = [
         ("leaf", {}),
-        ("plurality", {}),
         ("cost", {}),
         ("expected", {"metric": "hierarchical_f"}),
         ("expected", {"metric": "hamming"}),
         ("level", {"level": "group"}),
-        ("information", {"information": 0.5}),
         ("hedge", {"threshold": 0.5}),
         ("climb", {"threshold": 0.8}),
         ("threshold", {"threshold": 0.8}),

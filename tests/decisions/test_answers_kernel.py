@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hace import DataError, predict
-from hace.decisions.costs import least_cost
+from hace.decisions.expected import least_cost
 from hace.hierarchy.index import leaf_ranges
 from hace.losses import kernels
 from tests.hierarchies import ANIMALS, NAMED, random_plain

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hace import DataError, Hierarchy
 from hace.decisions.ladders import walk_down
-from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels
+from hace.decisions.scores import rank_leaves
 from hace.hierarchy.index import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs

@@ -95,7 +95,7 @@ def test_a_crowded_search_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     h = TREES["ragged3"].build()
     z = torch.randn(30, h.num_leaves, generator=torch.Generator().manual_seed(0)) * 0.1
     whole = predict(z, h, "expected", metric="zhao", outputs="leaves")
-    monkeypatch.setattr("hace.decisions.search._ENTRIES", 20)
+    monkeypatch.setattr("hace.decisions.expected._ENTRIES", 20)
     parts = predict(z, h, "expected", metric="zhao", outputs="leaves")
     assert parts.ids == whole.ids
     assert torch.equal(parts.costs, whole.costs)  # type: ignore[arg-type]

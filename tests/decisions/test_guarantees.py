@@ -15,8 +15,9 @@ from scipy.stats import binom
 
 from hace import DataError, Hierarchy, guaranteed_threshold, predict
 from hace.decisions import GuaranteedThreshold
-from hace.decisions.outcomes import Outcomes, greatest_distance, outcomes_of
+from hace.decisions.ladders import Outcomes, greatest_distance, outcomes_of
 from hace.decisions.promises import Promise
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import ANIMALS, DIAMOND, RAGGED, Plain, random_plain
@@ -62,7 +63,7 @@ def test_thresholds_are_those_of_an_exhaustive_search(kind: str, rule: str) -> N
         h, rng = plain.build(), np.random.default_rng(seed)
         z = torch.from_numpy(rng.normal(size=(40, h.num_leaves)) * 2)
         truth = np.where(rng.random(40) < 0.6, h.leaf_nodes[z.argmax(1)], rng.integers(0, h.num_nodes, 40))
-        found = outcomes_of(z, truth, h, rule=rule, **FORM)
+        found = outcomes_of(Scores(z, h, outputs="leaves"), truth, rule=rule, labels="nodes")
         scores = np.unique(np.concatenate([found.places(answers=True), rng.random(5)]))
         scores = scores[(scores >= 0) & (scores < 1)]
         tried = sorted({0.0, 1.0, *scores, *np.nextafter(scores, 1)}, reverse=True)
@@ -98,7 +99,8 @@ def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> Non
         h, rng = plain.build(), np.random.default_rng(seed)
         z = torch.from_numpy(rng.normal(size=(12, h.num_leaves)) * 2)
         truth = rng.integers(0, h.num_nodes, 12)
-        found = outcomes_of(z, truth, h, constrained=constrained, distance=distance, **FORM)
+        form: dict[str, Any] = {"constrained": constrained, "distance": distance, "labels": "nodes"}
+        found = outcomes_of(Scores(z, h, outputs="leaves"), truth, **form)
         tried = np.unique(np.concatenate([found.reached.ravel(), found.answered, [0.0, 0.5, 1.0]]))
         worst = np.zeros(12)
         for t in tried[tried >= 0][::-1].tolist():
@@ -140,7 +142,7 @@ def test_the_promise_is_kept(
 ) -> None:
     """400 calibrations, each judged on all samples."""
     h, z, y = population
-    found = outcomes_of(z, y, h, rule=rule, outputs="leaves")
+    found = outcomes_of(Scores(z, h, outputs="leaves"), y, rule=rule)
     promise = Promise.of_accuracy(accuracy, confidence, of)
     risks, refused = simulated(promise, found, number)
     assert refused <= 60
@@ -172,7 +174,7 @@ def simulated(promise: Promise, found: Outcomes, number: int, draws: int = 400) 
 @pytest.mark.parametrize(("distance", "at_most"), [("lca_height", 0.25), ("edges", 0.5)])
 def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: float) -> None:
     h, z, y = population
-    found = outcomes_of(z, y, h, distance=distance, outputs="leaves")
+    found = outcomes_of(Scores(z, h, outputs="leaves"), y, distance=distance)
     most = greatest_distance(h, distance)
     risks, _ = simulated(Promise.of_distance(at_most, None, most), found, 99)
     assert 0.8 * at_most < risks.mean() * most <= at_most + 2 * most * risks.std() / 20

@@ -13,9 +13,8 @@ import torch
 from hace import DataError, Hierarchy, HierarchyError
 from hace.decisions import Decisions
 from hace.decisions.ladders import walk_down
-from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels, predict
-from hace.decisions.scores import log_q
+from hace.decisions.scores import Scores, rank_leaves, subset_mask
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import (
@@ -69,7 +68,7 @@ def masses(plain: Plain, logits: dict[str, float]) -> dict[str, float]:
 def test_log_q_is_the_oracles(name: str) -> None:
     h = EVERY[name].build()
     for outputs, z, samples in heads(h):
-        for row, logits in zip(log_q(z, h, outputs=outputs).tolist(), samples, strict=True):
+        for row, logits in zip(Scores(z, h, outputs=outputs).log_q().tolist(), samples, strict=True):
             expected = node_log_probs(EVERY[name], logits)
             assert row == pytest.approx([expected[v] for v in h.nodes], abs=1e-9), outputs
 
@@ -110,7 +109,7 @@ def test_equal_scores_come_in_label_order(columns: int, dtype: torch.dtype) -> N
 def test_node_at_every_level(name: str) -> None:
     h = TREES[name].build()
     for (outputs, z, samples), mass in itertools.product(heads(h), ("all", "leaves")):
-        together = all_levels(log_q(z, h, outputs=outputs), h, mass)
+        together = all_levels(Scores(z, h, outputs=outputs).log_q(), h, mass)
         for level in range(1, h.max_depth + 1):
             found = predict(z, h, "level", level=level, mass=mass, outputs=outputs)
             for i, logits in enumerate(samples):
@@ -309,7 +308,7 @@ def test_subset(name: str) -> None:
     plain, h = EVERY[name], EVERY[name].build()
     subset = h.leaves[::2]
     for outputs, z, samples in heads(h):
-        restricted = log_q(z, h, outputs=outputs, subset=subset).exp()
+        restricted = Scores(z, h, outputs=outputs).restricted(subset_mask(h, subset)).log_q().exp()
         for i, logits in enumerate(samples):
             own = oracle.restrict(plain, logits, subset)
             for v, found in zip(h.nodes, restricted[i].tolist(), strict=True):
@@ -323,7 +322,7 @@ def test_subset(name: str) -> None:
 def test_subset_of_all_leaves_changes_nothing() -> None:
     h = ANIMALS.build()
     z = scores_for(h, "nodes")
-    assert torch.equal(log_q(z, h, subset=h.leaves), log_q(z, h))
+    assert torch.equal(Scores(z, h).restricted(subset_mask(h, h.leaves)).log_q(), Scores(z, h).log_q())
 
 
 @pytest.mark.parametrize("rule", ["leaf", "level", "threshold", "cost"])
@@ -335,7 +334,7 @@ def test_kinds_agree(rule: str) -> None:
         for kind, scores in (
             ("probs", z.softmax(1)),
             ("log_probs", z.log_softmax(1)),
-            ("node_log_probs", log_q(z, h)),
+            ("node_log_probs", Scores(z, h).log_q()),
         ):
             found = predict(scores, h, rule, kind=kind, **options)
             assert found.ids == expected.ids

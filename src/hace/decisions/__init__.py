@@ -6,17 +6,18 @@ Imports `errors`, `hierarchy` and `losses`.
 
 from __future__ import annotations
 
-from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import RULES, predict
-from hace.decisions.scores import SCORE_KINDS
+from hace.decisions.scores import SCORE_KINDS, Scores
+from hace.decisions.temperature import fit_temperature
 
 __all__ = [
     "RULES",
     "SCORE_KINDS",
     "Decisions",
     "GuaranteedThreshold",
+    "Scores",
     "fit_temperature",
     "guaranteed_threshold",
     "predict",

@@ -1,7 +1,17 @@
-"""The answer of greatest expected score, for metrics of what answer and truth have in common. Trees and forests.
+"""The answer of least expected cost or greatest expected metric.
 
-With a the lowest common ancestor of the answer v and the true leaf c, d the depth, beta the weight of recall, and
-I(v) = -log2(share of the leaves under v):
+**Costs.** A distance, with a discount for answers that are true but vague. With p over the leaves, P(v) the mass of the leaves
+at or below v, and the sums over the nodes b from v up to its top:
+
+    lca_height   E(v) = height(root) - sum_b [height(parent of b) - height(b)] P(b)
+    lca_depth    E(v) = H - sum_b P(b)                                               (b below the root)
+    edges        E(v) = E[depth of the leaf] + depth(v) - 2 sum_b P(b)               (b below the root)
+
+An answer at an inner node is vague about the leaves below it, which costs only a share of their distance, the *price*; a true
+answer at a leaf costs nothing. Both are one more term in the masses below v.
+
+**Metrics** of what answer and truth have in common. With a the lowest common ancestor of the answer v and the true leaf c, d
+the depth, beta the weight of recall, and I(v) = -log2(share of the leaves under v):
 
     hierarchical_f    (1 + beta^2) d(a) / (beta^2 d(c) + d(v))        F-beta of the ancestors without the root
     wu_palmer         2 (d(a) + 1) / (d(v) + d(c) + 2)                Wu and Palmer 1994, the root at depth 1
@@ -10,24 +20,151 @@ I(v) = -log2(share of the leaves under v):
     hamming           -(d(v) + d(c) - 2 d(a))                         how many nodes are an ancestor of only one of the two
 
 d(a) counts the nodes b below the root that are above both, so each is a sum over the path of v of the mass below b, weighted by
-the depths of v and c; see `search`.
+the depths of v and c.
+
+**The search** on a tree is branch and bound: exact, and without a table of all answers. With G(v, k) the mass of the leaves of
+depth k at or below v, and S(v, k) the sum of gain(b) G(b, k) over the path of v, the expected value of the answer v is
+
+    E(v) = scale(v) sum_k weight[d(v), k] S(v, k) + sum_k inside(v, k) G(v, k) + constant(v) + a term of the sample alone
+
+Below a child v of u no answer x has more than E(u) + reach(u) P(v): a leaf outside v has the same ancestors in common with
+x as with u, so the deeper x scores no more for it than u does, and for a leaf inside v it scores at most reach(u) more.
+Branches that cannot reach the best answer known are dropped; the path of the most probable leaf has a good one to begin
+with. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
+node that is looked at: at worst O(N x depth), in practice a few dozen nodes. Where the depth of the true leaf does not matter
+(K = 1), the compiled kernel looks at every answer instead, which is faster. On a DAG every answer is compared.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hace.checks import check_choice, is_number
-from hace.decisions.costs import cost_measure
 from hace.decisions.decisions import Decisions
-from hace.decisions.search import Worth, best_answers, places
-from hace.errors import ConfigError, HierarchyError
+from hace.decisions.scores import leaf_log_probs
+from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, leaf_counts
+from hace.hierarchy.distances import check_distance, virtual_height
+from hace.hierarchy.index import derived, layout, leaf_counts, leaf_ranges, preorder_labels
+from hace.losses.kernels import answers
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
+TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal
+_ENTRIES = 1 << 24  # (node, depth) entries looked at together
+_DENSE = 1 << 22  # entries of the distance table held at once on a DAG
+
+
+def least_cost(
+    log_q: Tensor,
+    hierarchy: Hierarchy,
+    candidates: str = "leaves",
+    distance: str = "lca_height",
+    price: float = 0.5,
+) -> Decisions:
+    """The answer of least expected cost under the leaf probabilities.
+
+    cost(c, v) for the true leaf c: the distance of c and v if v is wrong, ``price`` times their distance if v is an
+    ancestor of c (true but vague), 0 if v is c.
+
+    Args:
+        log_q: (B, N).
+        hierarchy: a tree, a forest or a DAG; a DAG takes O(n N) per sample.
+        candidates: ``"leaves"``: a class, even if unsure; ``"nodes"``: a rank, too, at a price.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+        price: from 0 (vagueness is free: the root always wins) to 1 (plain distance). With ``lca_height``, a leaf beats its
+            parent when its share of the parent's mass is above 1 - price.
+
+    Returns:
+        Decisions with ``costs``; of equal costs the most probable answer, then the first.
+    """
+    check_distance(distance)
+    check_choice("candidates", candidates, ("leaves", "nodes"))
+    if not is_number(price) or not 0 <= price <= 1:
+        raise ConfigError(f"price must be a number from 0 (vague answers are free) to 1. Got {price!r}.")
+    if hierarchy.is_tree:
+        measure = cost_measure(
+            hierarchy, distance, 1.0 if candidates == "leaves" else float(price), log_q.device
+        )
+        answers, values = best_answers(log_q, hierarchy, measure, candidates)
+        return Decisions(hierarchy, answers.nodes, answers.probabilities, -values)
+    p = leaf_log_probs(log_q.double(), hierarchy).exp()
+    costs, probabilities = _dag_costs(p, hierarchy, candidates, distance, price)
+    best = _least(costs, probabilities)[:, None]
+    nodes = best.squeeze(1)
+    if candidates == "leaves":
+        nodes = layout(hierarchy, log_q.device).leaf_nodes[nodes]
+    return Decisions(
+        hierarchy, nodes, probabilities.gather(1, best).squeeze(1), costs.gather(1, best).squeeze(1)
+    )
+
+
+@derived
+def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device) -> Worth:
+    """-cost in the terms of the search.
+
+    An answer at u costs ``price`` times its distance to the leaves below u; that is all a branch below u can save.
+    """
+    where = places(h, torch.device("cpu"))
+    depths, heights = np.append(h.depths, 0), np.append(h.heights, virtual_height(h))
+    leaf, below = np.append(h.labels >= 0, False), depths > 0
+    vague = heights if distance == "lca_height" else h.max_depth - depths
+    inside = (vague * np.where(leaf, 1.0, 1 - price))[:, None]
+    if distance == "lca_height":
+        gain, constant = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0), -heights[-1]
+    elif distance == "lca_depth":
+        gain, constant = 1 * below, -h.max_depth
+    else:
+        gain, constant = 2 * below, -depths
+        leaf_depths = where.depths.numpy()[None, :] if price < 1 else depths[:, None]
+        inside = (1 - price) * (leaf_depths - depths[:, None])
+
+    def tensor(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(values, dtype=np.float64)).to(device)
+
+    ones = np.ones(h.num_nodes + 1)
+    return Worth(
+        0.0,
+        tensor(gain),
+        tensor(ones[:1, None]),
+        tensor(ones),
+        tensor(inside),
+        tensor(constant * ones),
+        tensor(-h.depths[where.columns.numpy()]) if distance == "edges" else None,
+        tensor(price * vague),
+    )
+
+
+def _least(costs: Tensor, probabilities: Tensor) -> Tensor:
+    """(B,) position of the least cost in each row; of equal ones the most probable, then the first."""
+    low = costs.amin(dim=1, keepdim=True)
+    tied = costs <= low + TIE * low.abs().clamp(min=1.0)
+    return probabilities.masked_fill(~tied, -1.0).argmax(dim=1)
+
+
+def _dag_costs(
+    p: Tensor, h: Hierarchy, candidates: str, distance: str, price: float
+) -> tuple[Tensor, Tensor]:
+    """The definition itself, one block of answers at a time."""
+    answers = h.leaf_nodes if candidates == "leaves" else np.arange(h.num_nodes)
+    ancestor, descendant = h.reachability()
+    to_leaf = h.labels[descendant] >= 0
+    ancestor, label = ancestor[to_leaf], h.labels[descendant[to_leaf]]
+    costs, masses = [], []
+    for block in np.array_split(answers, max(1, len(answers) * h.num_leaves // _DENSE)):
+        cost = h.distances(block[:, None], h.leaf_nodes[None, :], distance, labels="nodes").astype(float)
+        above = np.zeros(cost.shape)
+        for row, v in enumerate(block.tolist()):
+            span = slice(np.searchsorted(ancestor, v), np.searchsorted(ancestor, v, side="right"))
+            above[row, label[span]] = 1.0
+        cost *= 1.0 - (1.0 - price) * above
+        costs.append(p @ torch.from_numpy(cost.T).to(p.device))
+        masses.append(p @ torch.from_numpy(above.T).to(p.device))
+    return torch.cat(costs, dim=1), torch.cat(masses, dim=1)
 
 
 def best_expected(
@@ -65,7 +202,7 @@ def best_expected(
 
 @derived
 def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
-    """The metric in the terms of `search`. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
+    """The metric in the terms of the search. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
     depths, log2 = np.append(h.depths, 0).astype(float), np.log2(h.num_leaves)
     leaf, answer = places(h, torch.device("cpu")).depths.numpy()[None, :], np.arange(h.max_depth + 1)[:, None]
     deepest = depths + np.append(h.heights, h.max_depth)  # of the leaves below each node
@@ -91,3 +228,271 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Wo
     inside = tensor(np.zeros((1, weight.shape[1]))).expand(h.num_nodes + 1, -1)
     constant = tensor(np.zeros(h.num_nodes + 1))
     return Worth(start, tensor(gain), tensor(weight), tensor(scale), inside, constant, None, 1 - tensor(own))
+
+
+@dataclass(frozen=True, eq=False)
+class Worth:
+    """What an answer is worth; see the head of this file. Node N is the virtual root.
+
+    K is the number of depths of leaves, or 1 for a measure that does not depend on them.
+
+    Attributes:
+        start: S at the top, as a multiple of G: 1 where the root counts as a common ancestor, else 0.
+        gain: (N + 1,), 0 at the root.
+        weight: (D + 1, K), or (1, 1) where it is 1 throughout.
+        scale: (N + 1,).
+        inside: (N + 1, K).
+        constant: (N + 1,).
+        sample: (n,) weights of the leaves, in preorder, in the term of the sample alone; None without such a term.
+        reach: (N + 1,).
+    """
+
+    start: float
+    gain: Tensor
+    weight: Tensor
+    scale: Tensor
+    inside: Tensor
+    constant: Tensor
+    sample: Tensor | None
+    reach: Tensor
+
+
+class TreePlaces(NamedTuple):
+    """Where the leaves of a tree are: columns of log q*, and ranges of running sums.
+
+    Attributes:
+        columns: (n,) the leaves in preorder.
+        low: (N + 1,) the leaves below v are those from low[v] up to high[v] of the preorder.
+        high: (N + 1,).
+        by_depth: (n,) the preorder sorted by depth.
+        first: (N + 1, K) the leaves of depth k below v are those from first[v, k] up to last[v, k] of ``by_depth``.
+        last: (N + 1, K).
+        depths: (K,) the depths of leaves.
+        node_depths: (N + 1,).
+    """
+
+    columns: Tensor
+    low: Tensor
+    high: Tensor
+    by_depth: Tensor
+    first: Tensor
+    last: Tensor
+    depths: Tensor
+    node_depths: Tensor
+
+
+@derived
+def places(h: Hierarchy, device: torch.device) -> TreePlaces:
+    """The places of a tree or forest."""
+    columns = h.leaf_nodes[preorder_labels(h)]
+    depth = h.depths[columns]
+    by_depth = np.argsort(depth, kind="stable")
+    depths, start = np.unique(depth[by_depth], return_index=True)
+    low, high = (np.append(x, end) for x, end in zip(leaf_ranges(h), (0, h.num_leaves), strict=True))
+    before = np.stack([np.concatenate([[0], np.cumsum(depth == k)]) for k in depths], axis=1)  # (n + 1, K)
+    parts = (
+        columns,
+        low,
+        high,
+        by_depth,
+        start + before[low],
+        start + before[high],
+        depths,
+        np.append(h.depths, 0),
+    )
+    return TreePlaces(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
+
+
+def _refuse_silent(silent: Tensor) -> None:
+    if bool(silent.any()):
+        raise DataError(
+            f"scores must have some mass on the leaves. {int(silent.sum())} of {len(silent)} rows break this rule; the first "
+            f"is row {int(silent.nonzero()[0, 0])}. Decide among nodes by a threshold."
+        )
+
+
+def _running(x: Tensor) -> Tensor:
+    """(B, n + 1) running sums of the rows of (B, n), from 0."""
+    out = x.new_zeros(len(x), x.shape[1] + 1)
+    torch.cumsum(x, dim=1, out=out[:, 1:])
+    return out
+
+
+@derived
+def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> answers.AnswerTable:
+    """A measure that does not depend on the depths of leaves, as the kernel takes it."""
+    sample = None
+    if measure.sample is not None:
+        sample = measure.sample.new_zeros(h.num_nodes).index_copy(
+            0, places(h, measure.sample.device).columns, measure.sample
+        )
+    return answers.AnswerTable(
+        level=torch.from_numpy((h.depths - h.depths.min()).astype(np.int32)).to(measure.gain.device),
+        gain=measure.gain,
+        scale=measure.scale,
+        inside=measure.inside[:, 0].contiguous(),
+        constant=measure.constant,
+        sample=sample,
+        order=torch.from_numpy(np.array(h.labels, dtype=np.int64)) if leaves_only else None,
+        start=measure.start,
+        factor=float(measure.weight[0, 0]),
+    )
+
+
+def best_answers(
+    log_q: Tensor, hierarchy: Hierarchy, measure: Worth, candidates: str
+) -> tuple[Decisions, Tensor]:
+    """The answers of greatest expected value, and these values.
+
+    Args:
+        log_q: (B, N).
+        hierarchy: a tree or a forest.
+        measure: what an answer is worth.
+        candidates: ``"leaves"`` or ``"nodes"``.
+
+    Returns:
+        Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
+    """
+    if measure.inside.shape[1] == measure.weight.numel() == 1:
+        table = _answer_table(hierarchy, measure, candidates == "leaves")
+        if answers.best_served(log_q, table):
+            nodes, probabilities, values = answers.best(log_q, table, TIE)
+            _refuse_silent(nodes < 0)
+            nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes
+            return Decisions(hierarchy, nodes, probabilities), values
+    search = _Search(log_q, hierarchy, measure, candidates)
+    search.follow_best_leaf()
+    search.descend()
+    nodes, probabilities, values = search.best()
+    return Decisions(hierarchy, nodes, probabilities), values
+
+
+class _Frontier(NamedTuple):
+    """Nodes to go on from: (F,) rows, nodes and values, and (F, K) sums along their paths."""
+
+    row: Tensor
+    node: Tensor
+    value: Tensor
+    sums: Tensor
+
+    def take(self, chosen: Tensor) -> _Frontier:
+        return _Frontier(*(part[chosen] for part in self))
+
+
+class _Search:
+    """One block of samples: the best value of each so far, and the answers that may be it."""
+
+    def __init__(self, log_q: Tensor, h: Hierarchy, measure: Worth, candidates: str) -> None:
+        self.places, self.layout = places(h, log_q.device), layout(h, log_q.device)
+        p = log_q.index_select(1, self.places.columns).softmax(dim=1).double()  # (B, n), in preorder
+        _refuse_silent(p[:, 0].isnan())
+        p.div_(p.sum(dim=1, keepdim=True))
+        self.p, self.running = p, _running(p)
+        self.h, self.measure, self.leaves_only = h, measure, candidates == "leaves"
+        self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
+        self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
+        if self.split:
+            self.by_depth = _running(p.index_select(1, self.places.by_depth))
+        self.offset = p.new_zeros(len(p)) if measure.sample is None else p @ measure.sample
+        self.value = p.new_full((len(p),), -torch.inf)
+        none = self.labels[:0]
+        self.found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
+
+    def masses(self, row: Tensor, node: Tensor) -> Tensor:
+        """P(v); that of a leaf is its own probability, without the rounding of sums."""
+        low = self.places.low[node]
+        sums = (self.running[row, self.places.high[node]] - self.running[row, low]).clamp_(min=0.0)
+        leaf = (self.labels[node] >= 0).nonzero().squeeze(1)
+        sums[leaf] = self.p[row[leaf], low[leaf]]
+        return sums
+
+    def evaluate(self, row: Tensor, node: Tensor, mass: Tensor, sums: Tensor) -> _Frontier:
+        """The nodes with their values and sums, from the sums of their parents."""
+        measure, where = self.measure, self.places
+        parts = mass[:, None]
+        if self.split:
+            each = row[:, None]
+            parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
+            parts = parts.clamp_(min=0.0)
+        sums = sums + measure.gain[node][:, None] * parts
+        weight = measure.weight[where.node_depths[node]] if len(measure.weight) > 1 else measure.weight
+        value = (sums * weight).sum(dim=1) * measure.scale[node] + measure.constant[node]
+        value += (measure.inside[node] * parts).sum(dim=1)
+        return _Frontier(row, node, value, sums)
+
+    def top(self) -> _Frontier:
+        """The root, or the virtual root."""
+        row = torch.arange(len(self.p), device=self.p.device)
+        node = torch.full_like(row, 0 if self.h.rooted else self.h.num_nodes)
+        mass, where = self.running[:, -1], self.places
+        parts = mass[:, None]
+        if self.split:
+            parts = self.by_depth[:, where.last[-1]] - self.by_depth[:, where.first[-1]]
+        found = self.evaluate(row, node, mass, self.measure.start * parts)
+        if self.h.rooted:
+            self.keep(found, mass)
+        return found
+
+    def follow_best_leaf(self) -> None:
+        """Look at the path of the most probable leaf, for an answer to beat."""
+        up = torch.from_numpy(np.append(self.h.parent_nodes, -1)).to(self.p.device)
+        chain = [self.places.columns[self.p.argmax(dim=1)]]
+        for _ in range(self.h.max_depth - 1):
+            chain.append(up[chain[-1]])
+        row, sums = torch.arange(len(self.p), device=self.p.device), self.top().sums
+        for nodes in reversed(chain):
+            some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
+            mass = self.masses(row[some], nodes[some])
+            found = self.evaluate(row[some], nodes[some], mass, sums[some])
+            self.keep(found, mass)
+            sums[some] = found.sums
+
+    def keep(self, found: _Frontier, mass: Tensor) -> None:
+        """Note the answers that are the best so far, or as good."""
+        if self.leaves_only:
+            leaf = (self.labels[found.node] >= 0).nonzero().squeeze(1)
+            found, mass = found.take(leaf), mass[leaf]
+        self.value.scatter_reduce_(0, found.row, found.value, "amax")
+        good = (found.value >= self.least(found.row)).nonzero().squeeze(1)
+        self.found.append((found.row[good], found.node[good], found.value[good], mass[good]))
+
+    def least(self, row: Tensor) -> Tensor:
+        """What an answer must be worth to count."""
+        best = self.value[row]
+        slack = TIE * (best + self.offset[row]).abs().clamp(min=1.0)
+        return torch.where(best > -torch.inf, best - slack, best)
+
+    def descend(self, frontier: _Frontier | None = None) -> None:
+        """Look at all nodes below a frontier, or below the top, that may be best."""
+        start, count, child = self.layout.children
+        frontier = self.top() if frontier is None else frontier
+        while len(frontier.row):
+            number = count[frontier.node]
+            parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
+            first = start[frontier.node] - (number.cumsum(0) - number)
+            node = child[first[parent] + torch.arange(len(parent), device=number.device)]
+            row = frontier.row[parent]
+            mass = self.masses(row, node)
+            bound = frontier.value[parent] + self.measure.reach[frontier.node][parent] * mass
+            kept = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
+            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
+                for half in torch.arange(len(number), device=number.device).tensor_split(2):
+                    self.descend(frontier.take(half))
+                return
+            mass = mass[kept]
+            frontier = self.evaluate(row[kept], node[kept], mass, frontier.sums[parent[kept]])
+            self.keep(frontier, mass)
+            frontier = frontier.take((self.labels[frontier.node] < 0).nonzero().squeeze(1))
+
+    def best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,) nodes, masses and values of the best answers."""
+        row, node, value, mass = (torch.cat(parts) for parts in zip(*self.found, strict=True))
+        good = (value >= self.least(row)).nonzero().squeeze(1)
+        row, node, mass = row[good], node[good], mass[good]
+        most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")
+        good = (mass >= most[row]).nonzero().squeeze(1)
+        row, node = row[good], node[good]
+        order = self.labels[node] if self.leaves_only else node
+        first = order.new_full((len(self.p),), len(self.labels)).scatter_reduce(0, row, order, "amin")
+        nodes = self.layout.leaf_nodes[first] if self.leaves_only else first
+        return nodes, most, self.value + self.offset

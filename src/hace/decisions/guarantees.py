@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from hace.checks import is_number
 from hace.decisions.decisions import Decisions
-from hace.decisions.outcomes import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
+from hace.decisions.ladders import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
 from hace.decisions.promises import PROMISES, Promise
-from hace.decisions.rules import predict
+from hace.decisions.rules import decide
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import DISTANCES
@@ -108,24 +108,22 @@ class GuaranteedThreshold:
         if (groups is None) == (self.groups == "given"):
             rule = "must name the group of each sample" if groups is None else "must be None"
             raise ConfigError(f"groups {rule}: the calibration had groups={self.groups!r}.")
-        options: dict[str, Any] = {"rule": self.rule, "kind": kind, "outputs": outputs}
-        if self.rule == "threshold":
-            options["constrained"] = self.constrained
+        given = Scores(scores, hierarchy, kind, outputs)
+        options = {"constrained": self.constrained} if self.rule == "threshold" else {}
         if not isinstance(self.threshold, dict):
-            return predict(scores, hierarchy, threshold=self.threshold, **options)
-        scores = scores if isinstance(scores, torch.Tensor) else np.asarray(scores)
+            return decide(given, self.rule, threshold=self.threshold, **options)
         if groups is not None:
-            members = _members(groups, len(scores))
+            members = _members(groups, len(given))
         else:
-            members = _tops(first_nodes(scores, hierarchy, self.rule, kind, outputs), hierarchy)
+            members = _tops(first_nodes(given, self.rule), hierarchy)
         unknown = [name for name in members if name not in self.threshold]
         if unknown:
             raise DataError(f"groups must be among those of the calibration. Got {unknown[0]!r}.")
-        answers = predict(
-            scores, hierarchy, threshold=1.0, **options
+        answers = decide(
+            given, self.rule, threshold=1.0, **options
         )  # where no answer is possible but the root
         for name, rows in members.items():
-            part = predict(scores[rows], hierarchy, threshold=self.threshold[name], **options)
+            part = decide(given[rows], self.rule, threshold=self.threshold[name], **options)
             answers.nodes[rows], answers.probabilities[rows] = part.nodes, part.probabilities
         return answers
 
@@ -245,15 +243,12 @@ def guaranteed_threshold(
     """
     promise = _promise(hierarchy, accuracy, confidence, of, distance, at_most)
     outcomes = outcomes_of(
-        scores,
+        Scores(scores, hierarchy, kind, outputs),
         target,
-        hierarchy,
         rule=rule,
         constrained=constrained,
         distance=distance,
         labels=labels,
-        kind=kind,
-        outputs=outputs,
     )
     if groups is None:
         found: float | dict[Any, float] = promise.threshold(outcomes)

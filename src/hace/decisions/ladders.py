@@ -3,27 +3,42 @@
     walk_down              from the root, always to the child of greatest mass       deepest_above
     best_by_information    the most probable node for each number of leaves          deepest_above, constrained=False
     path_to_best_leaf      the most probable leaf and its ancestors                  climb
+    hedge_ladder           the answers of hedge as the threshold falls               hedge
 
-Masses fall along the first and the last ladder, so as the threshold grows their answers only move up.
+Masses fall along the walk and the path, so as the threshold grows their answers only move up.
+
+With i(v) = I(v) / log2 n, the information of a node from 0 at the root to 1 at a leaf, hedge answers with
+argmax_v q*[v] ((1 - t) i(v) + t): Deng et al. 2012, "Hedging Your Bets", whose reward I(v) + lambda has
+lambda = log2 n t / (1 - t).
+
+:class:`Outcomes` say what such a rule does on samples whose truth is known, at every threshold at once. An answer is true when
+it is the truth or an ancestor of it; the root, or no answer, says nothing. The loss of a false answer is 1, or its distance to
+the truth; other answers lose nothing. A sample loses at t what its worst answer at t or any greater threshold loses, so its
+loss never grows with t. On a tree the answers of the walk down and of the climb move up one path as t grows, and that is the
+loss of the answer at t itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import is_number
 from hace.decisions.decisions import Decisions
-from hace.decisions.ranking import rank_leaves
-from hace.decisions.scores import leaf_log_probs
+from hace.decisions.scores import Scores, leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, layout, leaf_counts
+from hace.hierarchy.distances import check_distance, virtual_height
+from hace.hierarchy.index import derived, is_above, layout, leaf_counts
 from hace.losses.kernels.answers import walk
+
+_MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products that they compare
 
 
 def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
@@ -42,7 +57,7 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     mass = log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))
     nodes, masses = [at], [mass]
     while bool((count[at] > 0).any()):
-        walking, row, choice, value = _children_of(log_q, hierarchy, at)
+        walking, row, choice, value = children_of(log_q, hierarchy, at)
         best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
         # Ties go to the first child, that of least index.
         places = torch.where(value == best[row], choice, len(log_q[0]))
@@ -54,7 +69,7 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
 
 
-def _children_of(log_q: Tensor, hierarchy: Hierarchy, at: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def children_of(log_q: Tensor, hierarchy: Hierarchy, at: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rows whose node has children, and all these children: their place in these rows, node and log q*."""
     start, count, child = layout(hierarchy, log_q.device).children
     walking = (count[at] > 0).nonzero().squeeze(1)
@@ -63,15 +78,6 @@ def _children_of(log_q: Tensor, hierarchy: Hierarchy, at: Tensor) -> tuple[Tenso
     within = torch.arange(len(row), device=at.device) - (number.cumsum(0) - number)[row]
     choice = child[start[at[walking]][row] + within]
     return walking, row, choice, log_q[walking[row], choice]
-
-
-def families(
-    log_q: Tensor, hierarchy: Hierarchy, nodes: Tensor
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """For each step of walks (B, L): rows, and of all children there the place in these rows, log q*, and whether taken."""
-    for here, there in pairwise(nodes.unbind(dim=1)):
-        walking, row, choice, value = _children_of(log_q, hierarchy, here)
-        yield walking, row, value, choice == there[walking][row]
 
 
 def path_to_best_leaf(
@@ -201,6 +207,68 @@ def climb(log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float
     return _answers(hierarchy, nodes, masses, last_passing(passing, constrained=False))
 
 
+@derived
+def informations(h: Hierarchy, device: torch.device) -> Tensor:
+    """(N,) i(v), from 0 to 1; 1 where there is only one leaf."""
+    counts = leaf_counts(h)
+    most = np.log2(h.num_leaves)
+    values = (most - np.log2(counts)) / most if most else np.ones(h.num_nodes)
+    return torch.from_numpy(np.where(h.depths > 0, values, 0.0)).to(device)
+
+
+def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
+    """The answer of greatest expected information, with a bonus for being true.
+
+    Args:
+        log_q: (B, N).
+        hierarchy: a tree, a forest or a DAG.
+        threshold: t, from 0 (information alone) to 1 (truth alone: the root).
+
+    Returns:
+        Decisions; of equal ones the root or no answer, then the first in node order.
+    """
+    if not is_number(threshold) or not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold must be one number from 0 to 1 for rule='hedge'. Got {threshold!r}.")
+    weight = (1 - threshold) * informations(hierarchy, log_q.device) + threshold
+    best = log_q.double().exp_().mul_(weight).max(dim=1)
+    nodes, masses = best.indices, log_q.gather(1, best.indices[:, None]).squeeze(1).exp()
+    if not hierarchy.rooted:
+        nothing = best.values <= threshold
+        nodes, masses = nodes.masked_fill(nothing, -1), masses.masked_fill(nothing, 1.0)
+    return Decisions(hierarchy, nodes, masses)
+
+
+def hedge_ladder(log_q: Tensor, hierarchy: Hierarchy) -> tuple[np.ndarray, np.ndarray]:
+    """The answers of :func:`hedge` as the threshold falls from 1: (B, L) nodes and the greatest threshold of each.
+
+    Every node is a line in t, and the answers are the upper envelope of these lines. The thresholds have a margin for
+    rounding, so that above them the node is not the answer.
+    """
+    q = torch.nn.functional.pad(log_q.double().exp(), (0, 1), value=1.0)
+    info = torch.nn.functional.pad(informations(hierarchy, log_q.device), (0, 1))
+    start = layout(hierarchy).walk_start
+    gain = q * info  # the value at t = 0
+    rows = torch.arange(len(q), device=q.device)
+    at = torch.full_like(rows, start if start >= 0 else q.shape[1] - 1)
+    reached = torch.ones(len(q), dtype=torch.float64, device=q.device)
+    nodes, thresholds = [at], [reached]
+    while len(rows):
+        more = gain - gain[rows, at][:, None]
+        less = (q[rows, at][:, None] - q).clamp_(min=0.0)
+        crossing = torch.where(more > 0, more / (more + less), -torch.inf)
+        best = crossing.max(dim=1)
+        moving = best.values > -torch.inf
+        if not bool(moving.any()):
+            break
+        at = torch.where(moving, best.indices, at)
+        reached = torch.where(moving, torch.minimum(best.values + _MARGIN, reached), -torch.inf)
+        nodes.append(at)
+        thresholds.append(reached)
+    steps = torch.stack(nodes, dim=1)
+    steps[steps == q.shape[1] - 1] = -1
+    return steps.cpu().numpy(), torch.stack(thresholds, dim=1).cpu().numpy()
+
+
 def _answers(hierarchy: Hierarchy, nodes: Tensor, masses: Tensor, column: Tensor) -> Decisions:
     return Decisions(hierarchy, nodes.gather(1, column).squeeze(1), masses.gather(1, column).exp().squeeze(1))
 
@@ -229,3 +297,187 @@ def level_thresholds(threshold: float | Sequence[float], hierarchy: Hierarchy) -
     if wrong:
         raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r}.")
     return torch.tensor([-1.0, *given], dtype=torch.float64)
+
+
+# (B, L) nodes, and the greatest threshold at which each is the answer
+AnswerRungs = tuple[np.ndarray, np.ndarray]
+
+
+def _walk(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
+    """A rung is reached when it and all rungs above it pass."""
+    nodes, masses = _rungs(*walk_down(log_q, hierarchy), hierarchy)
+    return nodes, np.minimum.accumulate(masses, axis=1)
+
+
+def _climb(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
+    return _rungs(*path_to_best_leaf(log_q, hierarchy), hierarchy)
+
+
+def _informative(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
+    """A rung never answers where a more informative one has as much mass."""
+    nodes, masses = _rungs(*best_by_information(log_q, hierarchy), hierarchy)
+    later = np.maximum.accumulate(masses[:, :0:-1], axis=1)[:, ::-1]
+    masses[:, :-1][masses[:, :-1] <= later] = -np.inf
+    return nodes, masses
+
+
+def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
+    """The masses as thresholds; the root, or no answer, passes all of them."""
+    steps, reached = nodes.cpu().numpy(), masses.double().exp().cpu().numpy()
+    saying = np.append(hierarchy.depths, 0)[steps] > 0
+    return steps, np.where(saying, np.minimum(reached, 1.0), 1.0)  # rounding aside, no mass is above 1
+
+
+# By rule and `constrained`.
+LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], AnswerRungs]] = {
+    ("threshold", True): _walk,
+    ("threshold", False): _informative,
+    ("climb", True): _climb,
+    ("hedge", True): hedge_ladder,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Losses and answers of B samples as the threshold moves, by events.
+
+    Attributes:
+        reached: (B, L) the greatest threshold of each event, falling; -inf for none.
+        loss: (B, L) the loss of the sample up to that threshold, growing.
+        answered: (B,) the greatest threshold at which each sample has an answer below the root; -inf for none.
+        first: (B,) the child of the root that its answers are under, or -1.
+    """
+
+    reached: np.ndarray
+    loss: np.ndarray
+    answered: np.ndarray
+    first: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.answered)
+
+    def take(self, rows: np.ndarray) -> Outcomes:
+        """The outcomes of some samples."""
+        return Outcomes(self.reached[rows], self.loss[rows], self.answered[rows], self.first[rows])
+
+    @cached_property
+    def _events(self) -> tuple[np.ndarray, np.ndarray]:
+        """(E,) thresholds in growing order, and (E + 1,) the loss of all samples above so many of them."""
+        gain = np.diff(self.loss, axis=1, prepend=0)
+        scores, gain = self.reached[gain > 0], gain[gain > 0]
+        order = np.argsort(scores)
+        total = np.concatenate([[0], np.cumsum(gain[order])])
+        return scores[order], total[-1] - total
+
+    @cached_property
+    def _answers(self) -> np.ndarray:
+        return np.sort(self.answered)
+
+    def places(self, answers: bool = False) -> np.ndarray:
+        """Where the loss changes (with ``answers``, the number of answers too), from the greatest down to -inf."""
+        scores = self._events[0]
+        scores = np.concatenate([scores, self._answers]) if answers else scores
+        return np.append(np.unique(scores[scores > -np.inf])[::-1], -np.inf)
+
+    def loss_above(self, places: np.ndarray) -> np.ndarray:
+        """The loss of all samples at thresholds just above each place."""
+        scores, above = self._events
+        return above[np.searchsorted(scores, places, side="right")]
+
+    def answers_above(self, places: np.ndarray) -> np.ndarray:
+        """How many samples have an answer below the root at thresholds just above each place."""
+        return len(self) - np.searchsorted(self._answers, places, side="right")
+
+
+def outcomes_of(
+    scores: Scores,
+    target: Any,
+    *,
+    rule: str = "threshold",
+    constrained: bool = True,
+    distance: str | None = None,
+    labels: str = "leaves",
+) -> Outcomes:
+    """The outcomes of a rule on samples.
+
+    Args:
+        scores: the scores of B samples.
+        target: (B,) truths.
+        rule: ``"threshold"``, ``"climb"`` or ``"hedge"``.
+        constrained: see :func:`hace.predict`.
+        distance: None: a false answer loses 1; otherwise its distance to the truth.
+        labels: what the targets are.
+    """
+    if (rule, constrained) not in LADDERS:
+        raise ConfigError(
+            "rule must be 'threshold', 'climb' or 'hedge', the rules with a threshold; constrained=False belongs to the "
+            f"first. Got {rule!r} with constrained={constrained!r}."
+        )
+    if distance is not None:
+        check_distance(distance)
+    h, truth, ladder = scores.hierarchy, scores.truths(target, labels), LADDERS[rule, constrained]
+    parts = [_outcomes(np.full((0, 1), -1), np.zeros((0, 1)), truth[:0], h, distance)]
+    for rows, block in scores.blocks():
+        parts.append(_outcomes(*ladder(block.log_q(), h), truth[rows], h, distance))
+    return _joined(parts)
+
+
+def first_nodes(scores: Scores, rule: str) -> np.ndarray:
+    """(B,) the child of the root that the answers to each sample are under, or -1."""
+    parts, h = [np.zeros(0, dtype=np.int64)], scores.hierarchy
+    for _, block in scores.blocks():
+        parts.append(_first(LADDERS[rule, True](block.log_q(), h)[0], h))
+    return np.concatenate(parts)
+
+
+def _first(nodes: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
+    saying = np.append(hierarchy.depths, 0)[nodes] > 0
+    top = np.take_along_axis(nodes, saying.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(saying.any(axis=1), top, -1)
+
+
+def _outcomes(
+    nodes: np.ndarray, reached: np.ndarray, truth: np.ndarray, h: Hierarchy, distance: str | None
+) -> Outcomes:
+    """Of ladders (B, L): the events in falling order, with the running maximum of the losses."""
+    below = np.append(h.depths, 0)[nodes] > 0
+    each = np.broadcast_to(truth[:, None], nodes.shape)
+    false = below & ~is_above(h, nodes.ravel(), each.ravel()).reshape(nodes.shape)
+    loss = false.astype(np.int64)
+    if distance is not None:
+        loss[false] = h.distances(nodes[false], each[false], distance, labels="nodes")
+    events = np.where(false, reached, -np.inf)
+    order = np.argsort(-events, axis=1, kind="stable")
+    answered = np.where(below, reached, -np.inf).max(axis=1, initial=-np.inf)
+    return Outcomes(
+        np.take_along_axis(events, order, axis=1),
+        np.maximum.accumulate(np.take_along_axis(loss, order, axis=1), axis=1),
+        answered,
+        _first(nodes, h),
+    )
+
+
+def _joined(parts: list[Outcomes]) -> Outcomes:
+    """Outcomes of all samples; ladders of one block may be shorter than those of another."""
+    width = max(part.reached.shape[1] for part in parts)
+    padded = [
+        (
+            np.pad(part.reached, ((0, 0), (0, width - part.reached.shape[1])), constant_values=-np.inf),
+            np.pad(part.loss, ((0, 0), (0, width - part.loss.shape[1])), mode="edge"),
+            part.answered,
+            part.first,
+        )
+        for part in parts
+    ]
+    return Outcomes(*(np.concatenate(arrays) for arrays in zip(*padded, strict=True)))
+
+
+def greatest_distance(hierarchy: Hierarchy, distance: str) -> int:
+    """A bound on the distance of two nodes that the hierarchy alone gives."""
+    check_distance(distance)
+    bounds = {
+        "lca_height": virtual_height(hierarchy),
+        "lca_depth": hierarchy.max_depth,
+        "edges": 2 * hierarchy.max_depth,
+    }
+    return int(bounds[distance])

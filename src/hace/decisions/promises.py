@@ -31,7 +31,7 @@ from fractions import Fraction
 import numpy as np
 
 from hace.checks import is_number
-from hace.decisions.outcomes import Outcomes
+from hace.decisions.ladders import Outcomes
 from hace.errors import ConfigError, DataError
 
 PROMISES = ("samples", "answers")

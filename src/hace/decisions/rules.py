@@ -6,8 +6,6 @@ The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is t
     level        the most probable node of a level                         at_level
     threshold    the deepest node the model is sure enough of              deepest_above
     climb        the same on the path of the best leaf                     climb
-    plurality    the deepest node that beats all it excludes               plurality
-    information  the most probable node with a floor of information        most_probable_informative
     hedge        expected information with a bonus for truth               hedge
     cost         the answer of least expected cost                         least_cost
     expected     the answer of greatest expected metric                    best_expected
@@ -16,26 +14,21 @@ The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.decisions.costs import least_cost
 from hace.decisions.decisions import Decisions
-from hace.decisions.expected import best_expected
-from hace.decisions.ladders import climb, deepest_above
-from hace.decisions.literature import hedge, most_probable_informative, plurality
-from hace.decisions.ranking import rank_leaves
-from hace.decisions.scores import leaf_log_probs, level_numbers, log_q, row_blocks
+from hace.decisions.expected import best_expected, least_cost
+from hace.decisions.ladders import climb, deepest_above, hedge
+from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import derived, layout
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_of_levels
-
-Mass = Literal["all", "leaves"]
 
 
 def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
@@ -135,8 +128,6 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "level": (at_level, ("level", "mass"), ("level",)),
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
     "climb": (climb, ("threshold",), ("threshold",)),
-    "plurality": (plurality, (), ()),
-    "information": (most_probable_informative, ("information",), ("information",)),
     "hedge": (hedge, ("threshold",), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
     "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
@@ -177,7 +168,6 @@ def predict(
     candidates: str | None = None,
     distance: str | None = None,
     price: float | None = None,
-    information: float | None = None,
     metric: str | None = None,
     beta: float | None = None,
     subset: Iterable[Any] | None = None,
@@ -190,8 +180,8 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
-            (threshold), ``"plurality"``, ``"information"`` (information), ``"hedge"`` (threshold), ``"cost"`` (candidates,
-            distance, price) or ``"expected"`` (metric, beta, candidates).
+            (threshold), ``"hedge"`` (threshold), ``"cost"`` (candidates, distance, price) or ``"expected"`` (metric, beta,
+            candidates).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
@@ -202,11 +192,10 @@ def predict(
         candidates: answer with ``"leaves"`` or any ``"nodes"``. Default: leaves for ``"cost"``, nodes for ``"expected"``.
         distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
         price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.
-        information: the least information of an answer as a share of that of a leaf, from 0 to 1.
         metric: what to expect the most of: ``"hierarchical_f"``, ``"wu_palmer"``, ``"zhao"``, ``"information_f1"`` or
             ``"hamming"`` (the least).
         beta: the weight of recall in ``"hierarchical_f"``. Default: 1.
-        subset: ids of leaves to restrict the answer to; see :func:`hace.decisions.scores.restrict`.
+        subset: ids of leaves to restrict the answer to; see :meth:`hace.decisions.Scores.restricted`.
         kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
         outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
 
@@ -232,13 +221,18 @@ def predict(
         "candidates": candidates,
         "distance": distance,
         "price": price,
-        "information": information,
         "metric": metric,
         "beta": beta,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    check_rule(rule, given)
-    decide = RULES[rule][0]
-    q = log_q(scores, hierarchy, kind=kind, outputs=outputs, subset=subset)
-    blocks = [decide(q[rows], hierarchy, **given) for rows in row_blocks(len(q), hierarchy.num_nodes)]
-    return Decisions.joined(blocks) if blocks else decide(q, hierarchy, **given)
+    keep = None if subset is None else subset_mask(hierarchy, subset)
+    return decide(Scores(scores, hierarchy, kind, outputs).restricted(keep), rule, **given)
+
+
+def decide(scores: Scores, rule: str, **options: Any) -> Decisions:
+    """The answers of a rule to scores, in blocks that bound the memory; see :func:`predict`."""
+    check_rule(rule, options)
+    scores = scores.checked()  # as a whole: messages count all rows
+    answers, h = RULES[rule][0], scores.hierarchy
+    parts = [answers(block.log_q(), h, **options) for _, block in scores.blocks()]
+    return Decisions.joined(parts) if parts else answers(scores.log_q(), h, **options)

@@ -17,6 +17,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import layout
 from hace.hierarchy.names import score_columns
 from hace.losses.head import node_log_probs
+from hace.losses.kernels.answers import best_columns
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
@@ -76,9 +77,9 @@ class Scores:
         return replace(self, data=self.data[rows])
 
     def blocks(self) -> Iterator[tuple[slice, Scores]]:
-        """All rows in pieces that bound the memory of work on (rows, nodes)."""
+        """All rows, checked, in pieces that bound the memory of work on (rows, nodes)."""
         for rows in row_blocks(len(self), self.hierarchy.num_nodes):
-            yield rows, self[rows]
+            yield rows, self[rows].checked(rows.start)
 
     def checked(self, first_row: int = 0, top: Tensor | None = None) -> Scores:
         """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are.
@@ -146,6 +147,15 @@ class Scores:
         )
         return leaves
 
+    def truths(self, target: Any, labels: str = "leaves") -> np.ndarray:
+        """(B,) node indices of the truths of the samples; see :func:`as_nodes`."""
+        truth = as_nodes(target, self.hierarchy, "target", of=labels).numpy()
+        if truth.shape != (len(self),):
+            raise DataError(
+                f"target must hold one truth for each of the {len(self)} samples. Got shape {truth.shape}."
+            )
+        return truth
+
 
 def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor:
     """The values of scores, as logits or log q*."""
@@ -184,6 +194,28 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
     return Scores(log_q, hierarchy, "node_log_probs", "nodes", _sound=True).leaves().log_softmax(dim=1)
+
+
+def rank_leaves(log_p: Tensor, k: int) -> Tensor:
+    """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
+    n = log_p.shape[1]
+    if not 1 <= k <= n:
+        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
+    served = best_columns(log_p, k)
+    if served is not None:
+        return served[0]
+    values, labels = log_p.topk(min(k + 1, n), dim=1)
+    split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
+    values, labels = values[:, :k], labels[:, :k]
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
+    if len(tied):  # topk leaves the order of equal scores open: sort by label, then stably by score
+        named, order = labels[tied].sort(dim=1)
+        best = values[tied].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        labels[tied] = named.gather(1, best)
+    if bool(split.any()):  # equal scores on both sides of the cut: only a full stable sort decides
+        whole = log_p[split].sort(dim=1, descending=True, stable=True).indices
+        labels[split] = whole[:, :k]
+    return labels
 
 
 # The old forms, until every caller hands on `Scores`.

@@ -10,10 +10,10 @@ import torch
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from hace.decisions.calibration import fit_temperature
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, predict
 from hace.decisions.scores import log_q, subset_mask
+from hace.decisions.temperature import fit_temperature
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.linear.class_labels import LabelReading

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from hace.decisions import Decisions
 from hace.decisions import scores as _scores
-from hace.decisions.ranking import rank_leaves
 from hace.decisions.rules import all_levels
+from hace.decisions.scores import rank_leaves
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray

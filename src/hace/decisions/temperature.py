@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.decisions.scores import as_nodes, as_scores, row_blocks
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_ranges, preorder_labels
-from hace.hierarchy.names import score_columns
 
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
 
@@ -64,7 +63,8 @@ def fit_temperature(
     """
     if kind == "node_log_probs":
         raise ConfigError("kind must be 'logits', 'probs' or 'log_probs': a temperature acts on the outputs.")
-    likelihood = _Likelihood(scores, target, hierarchy, labels, kind, outputs)
+    given = Scores(scores, hierarchy, kind, outputs)
+    likelihood = _Likelihood(given, given.truths(target, labels))
     found = [_solve(likelihood, low, high) for low, high in likelihood.brackets()]
     values = likelihood(found)[0]
     least = float(values.min()) if found else np.inf
@@ -95,18 +95,8 @@ def _solve(likelihood: _Likelihood, low: float, high: float) -> float:
 class _Likelihood:
     """Mean -log q*[y] and its slope in b, a block of samples at a time."""
 
-    def __init__(
-        self, scores: Any, target: Any, hierarchy: Hierarchy, labels: str, kind: str, outputs: str
-    ) -> None:
-        self.scores = scores if isinstance(scores, torch.Tensor) else np.asarray(scores)
-        self.hierarchy, self.kind = hierarchy, kind
-        self.outputs = score_columns(tuple(self.scores.shape), hierarchy, outputs)
-        self.truth = as_nodes(target, hierarchy, "target", of=labels)
-        self.samples = len(self.scores)
-        if self.truth.shape != (self.samples,):
-            raise DataError(
-                f"target must hold one truth for each of the {self.samples} samples. Got shape {tuple(self.truth.shape)}."
-            )
+    def __init__(self, scores: Scores, truth: np.ndarray) -> None:
+        self.scores, self.truth, self.samples = scores, truth, len(scores)
         if not self.samples:
             raise DataError("scores must hold at least one sample. Got none.")
         self._look()
@@ -140,16 +130,10 @@ class _Likelihood:
 
     def _blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(B, C) logits with their greatest at 0, and those of D(y): (B, 1), or (B, C) with -inf elsewhere."""
-        for rows in row_blocks(self.samples, self.scores.shape[1]):
-            z = as_scores(
-                self.scores[rows],
-                self.hierarchy,
-                kind=self.kind,
-                outputs=self.outputs,
-                first_row=int(rows.start or 0),
-            ).double()
+        for rows, block in self.scores.blocks():
+            z = block.data.double()
             z = (z - z.amax(dim=1, keepdim=True)).cpu()
-            truth = self.truth[rows].numpy()
+            truth = self.truth[rows]
             alone = self._only_column(truth)
             if alone is not None:
                 yield z, z.gather(1, torch.from_numpy(alone)[:, None])
@@ -158,20 +142,18 @@ class _Likelihood:
 
     def _only_column(self, truth: np.ndarray) -> np.ndarray | None:
         """The column of each truth, where no truth of the block has another output below it."""
-        h = self.hierarchy
+        h = self.scores.hierarchy
         if (h.labels[truth] < 0).any():
             return None
-        return h.labels[truth] if self.outputs == "leaves" else truth
+        return h.labels[truth] if self.scores.outputs == "leaves" else truth
 
     def _below(self, truth: np.ndarray) -> np.ndarray:
         """(B, C) whether each output is at or below each truth."""
-        h = self.hierarchy
+        h, leaves = self.scores.hierarchy, self.scores.outputs == "leaves"
         if h.is_tree:
-            low, high = (
-                leaf_ranges(h) if self.outputs == "leaves" else (np.arange(h.num_nodes), h.subtree_ends)
-            )
-            place = np.arange(self.scores.shape[1])
-            if self.outputs == "leaves":
+            low, high = leaf_ranges(h) if leaves else (np.arange(h.num_nodes), h.subtree_ends)
+            place = np.arange(h.num_leaves if leaves else h.num_nodes)
+            if leaves:
                 place[preorder_labels(h)] = np.arange(h.num_leaves)
             return (place >= low[truth][:, None]) & (place < high[truth][:, None])
         ancestor, descendant = h.reachability()
@@ -180,7 +162,7 @@ class _Likelihood:
         for i, v in enumerate(known.tolist()):
             span = slice(np.searchsorted(ancestor, v), np.searchsorted(ancestor, v, side="right"))
             below[i, descendant[span]] = True
-        return (below[:, h.leaf_nodes] if self.outputs == "leaves" else below)[row]
+        return (below[:, h.leaf_nodes] if leaves else below)[row]
 
     def __call__(self, inverse: Any) -> tuple[np.ndarray, np.ndarray]:
         """Values and slopes at each b of ``inverse``."""
