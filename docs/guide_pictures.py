@@ -23,7 +23,16 @@ from matplotlib.patches import Rectangle
 from safetensors.torch import save_file
 from sklearn.datasets import load_iris
 
-from hace import CrossEntropyLoss, HACEClassifier, HACELoss, HCELoss, Hierarchy, SoftLabelLoss, build_loss
+from hace import (
+    CrossEntropyLoss,
+    HACEClassifier,
+    HACELoss,
+    HCELoss,
+    Hierarchy,
+    SoftLabelLoss,
+    build_loss,
+    export_run,
+)
 from hace.data import Samples, synthetic_features, synthetic_images
 from hace.draw.drawing_files import draw_hierarchy
 from hace.draw.static_picture import _rings
@@ -33,7 +42,6 @@ from hace.formats.builtin import animals_hierarchy
 from hace.lab.features import FeatureStore, extract, load_backbone
 from hace.lab.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.serve.export import export_run
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 from hace.losses.head import node_log_probs
 from hace.metrics import LevelAccuracy, distances, hierarchical_prf, information_prf, level_accuracy

@@ -36,7 +36,14 @@ from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.run import read_run as read_run
 from hace.lab.runs.train_config import TrainConfig as TrainConfig
+from hace.lab.serve.export import export_run as export_run
+from hace.lab.serve.finished_models import load_trained as load_trained
 from hace.lab.serve.predictor import Predictor as Predictor
+from hace.lab.serve.predictor import Question as Question
+from hace.lab.serve.rescoring import rescored as rescored
+from hace.lab.serve.run_calibration import Promises as Promises
+from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
+from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores
 from hace.linear import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits
 from hace.losses.head import node_log_probs as node_log_probs

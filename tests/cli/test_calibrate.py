@@ -17,10 +17,15 @@ from hace.errors import ConfigError, DataError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
-from hace.lab.serve.calibrating import Promises, calibrate_run, calibrate_scores
-from hace.lab.serve.calibration import calibration_of, read_calibration
 from hace.lab.serve.predictor import Predictor, Question
 from hace.lab.serve.rescoring import rescored
+from hace.lab.serve.run_calibration import (
+    Promises,
+    calibrate_run,
+    calibrate_scores,
+    calibration_of,
+    read_calibration,
+)
 from hace.lab.train.train import run_train
 from tests.run_files import edit_json
 from tests.train_cases import tiny
@@ -137,7 +142,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"temperature": -1.0}, "temperature must be above 0"),
         ({"thresholds": [{}]}, f"must be a calibration.* {again}"),
         ({"thresholds": []}, "thresholds must be at least one"),
-        ({"surprise": 1}, "keys must be hierarchy, notes"),
+        ({"surprise": 1}, "with the keys hierarchy, notes"),
         ({"hierarchy": 5}, "must be texts"),
         ({"notes": 5}, "must be lists"),
         ({"samples": "many"}, "must be whole numbers"),
@@ -269,7 +274,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
     scores = files(tmp_path, *scored(30))
     for words, said in (
         ([*asked, "--accuracy", "0.9", "--threshold", "0.5"], "ways to choose the rank"),
-        ([*asked, "--accuracy", "0.9", "--subset", "a"], "must come without --subset"),
+        ([*asked, "--accuracy", "0.9", "--subset", run.hierarchy.leaves[0]], "must come without subset"),
         ([*asked, "--of", "answers"], "--of must come with --accuracy"),
         (["evaluate", *scores, "--accuracy", "0.9"], "must come with --calibration"),
         (["evaluate", "--run", str(run.folder), "--calibration", "c.json"], "Leave out --calibration"),

@@ -26,8 +26,8 @@ from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import read_run
 from hace.lab.runs.train_config import TrainConfig
+from hace.lab.serve.finished_models import Vision
 from hace.lab.serve.predictor import Predictor, Question
-from hace.lab.serve.vision import Vision
 from hace.lab.train.train import run_train
 from tests.backbone_files import COMMAND, SIZE, VIT, save_weights, toy_images
 from tests.run_files import edit_json, without_hashes
@@ -199,7 +199,8 @@ def test_a_folder_of_features(place: Path, tmp_path: Path) -> None:
     words = [*COMMAND.split(), "--checkpoint", str(other), "--out", str(tmp_path / "G")]
     assert cli.main(words) == 0
     with pytest.raises(
-        DataError, match=r"made otherwise than those .*:\n  model.weights: there [0-9a-f]+, here"
+        DataError,
+        match=r"must be made as those of the training were. They differ:\n  model.weights: there [0-9a-f]+, here",
     ):
         Predictor.from_run(place / "probe").predict(tmp_path / "G")
 
@@ -446,9 +447,9 @@ def test_broken_images_in_python(place: Path, broken: Path) -> None:
     assert [(b.place, Path(b.name).name) for b in found.broken] == [(1, "01.png"), (4, "04.png")]
     assert repr(found).startswith("<Predictions: 10 samples, 2 broken over")
     with pytest.raises(
-        DataError, match=r"1 of 1 images cannot be read:\n  gone\.png: the image does not exist"
+        DataError, match=r"2 of 2 images cannot be read:\n  gone\.png: the image does not exist"
     ):
-        predictor.predict(["gone.png"])
+        predictor.predict(["gone.png", "lost.png"])
 
 
 def test_an_image_that_would_fill_the_memory(place: Path, tmp_path: Path) -> None:
@@ -544,7 +545,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
         (tmp_path / "list.csv").write_text(text)
         assert message in refused(capsys, run, tmp_path / "list.csv")
     (tmp_path / "list.csv").write_bytes(b"path\n\xff\xfe.png\n")
-    assert "expected UTF-8 text, and byte 5 does not fit" in refused(capsys, run, tmp_path / "list.csv")
+    assert "line 2: the text must be UTF-8. Got byte 0xff" in refused(capsys, run, tmp_path / "list.csv")
     (tmp_path / "list.csv").write_text("path\nimages/gone.png\n")
     message = refused(capsys, run, tmp_path / "list.csv", "--format", "jsonl")
     assert "1 of 1 images cannot be read:\n  images/gone.png: the image does not exist" in message
@@ -569,9 +570,9 @@ def test_features_that_do_not_fit(
     np.save(tmp_path / "flat.npy", np.zeros(6))
     assert "(M, d). Got float64 (6,)" in refused(capsys, strange / "probe", tmp_path / "flat.npy")
     np.savez(tmp_path / "y.npz", y=np.zeros(3))
-    assert "holds y, and no features" in refused(capsys, strange / "probe", tmp_path / "y.npz")
+    assert "holds 'y', and no features" in refused(capsys, strange / "probe", tmp_path / "y.npz")
     (tmp_path / "bad.npy").write_bytes(b"no array")
-    assert "cannot be read as an array" in refused(capsys, strange / "probe", tmp_path / "bad.npy")
+    assert "must be an .npy or .npz file of numpy" in refused(capsys, strange / "probe", tmp_path / "bad.npy")
     assert "was trained on images, and cannot take features" in refused(
         capsys, place / "train", strange / "new.npy"
     )
@@ -599,7 +600,8 @@ def test_weights_of_the_model_behind_the_features(
     monkeypatch.setitem(predictor.run.about["data"]["source"]["preprocessing"], "mean", [0.0, 0.0, 0.0])
     predictor.checkpoint = None  # the file that `hace features` had is still there
     with pytest.raises(
-        ConfigError, match=r"preprocessed otherwise by this version of timm:\n  mean: there \[0.0"
+        ConfigError,
+        match=r"This version of timm preprocesses images for test_vit differently:\n  mean: there \[0.0",
     ):
         predictor.predict(place / "images")
 
@@ -624,9 +626,9 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--threshold must be a number" in message("--threshold", "high")
     assert "levels 1 to 2. Got 3" in message("--threshold", "0.1,0.2,0.3")
     assert "ways to choose the rank" in message("--threshold", "0.5", "--level", "1")
-    assert "--top-k must be at least 1. Got 0" in message("--top-k", "0")
+    assert "top_k must be at least 1. Got 0" in message("--top-k", "0")
     assert "the hierarchy has no class 'zebra'" in message("--subset", "zebra")
-    assert "--batch-size must be at least 1. Got 0" in message("--batch-size", "0")
+    assert "batch_size must be at least 1. Got 0" in message("--batch-size", "0")
     assert "--workers must be 0 or more" in message("--workers", "-1")
     assert "device cuda:77 cannot be used here" in message("--device", "cuda:77")
     assert "checkpoint belongs to probes" in message("--checkpoint", place / "vit.safetensors")

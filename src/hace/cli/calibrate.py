@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hace.cli.options import pick_device
 from hace.cli.options_scores import (
     add_score_files,
     like_probabilities,
@@ -15,18 +16,11 @@ from hace.cli.options_scores import (
     read_truth,
     scores_of,
     warn_of_probabilities,
-    whole_story,
 )
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hace.decisions import GuaranteedThreshold
-    from hace.formats.score_files import ScoreFile
-    from hace.hierarchy import Hierarchy
-    from hace.lab.serve.calibrating import Promises
-    from hace.lab.serve.calibration import Calibration
+    from hace.lab.serve.run_calibration import Calibration, Promises
 
 DESCRIPTION = """\
 Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a probability
@@ -113,18 +107,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
-    from hace.lab.serve.calibrating import Promises
+    from hace.lab.serve.run_calibration import Promises, calibrate_run
 
-    if args.seed < 0:
-        raise ConfigError(f"--seed must be at least 0. Got {args.seed}.")
     accuracies, of = (
         None if given is None else tuple(dict.fromkeys(given)) for given in (args.accuracy, args.of)
     )
     asked = Promises(accuracies, of, args.confidence, args.rule)
-    if args.run_folder is not None:
-        found, path = of_run(args, asked), Path(args.run_folder) / "calibration.json"
+    of_files = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is not None]
+    if args.run_folder is None:
+        found, path = calibrate_file(args, asked), Path(args.out or "calibration.json")
+        found.write(path)
+    elif of_files or args.out is not None:
+        words = ", ".join([*of_files, *(["--out"] if args.out is not None else [])])
+        raise ConfigError(
+            f"RUN has its own data, hierarchy and place for a calibration. Leave out {words}, or RUN."
+        )
     else:
-        found, path = of_files(args, asked), Path(args.out or "calibration.json")
+        path = Path(args.run_folder) / "calibration.json"
+        found = calibrate_run(
+            args.run_folder,
+            asked,
+            split=args.split,
+            root=args.data_root,
+            temperature=args.temperature,
+            seed=args.seed,
+            device=pick_device(args.device, 0),
+        )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -132,33 +140,13 @@ def run(args: argparse.Namespace) -> None:
     print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
 
 
-def of_run(args: argparse.Namespace, asked: Promises) -> Calibration:
-    """Calibrate a run."""
-    from hace.cli.options import pick_device
-    from hace.lab.serve.calibrating import calibrate_run
-
-    given = [
-        f"--{name}" for name in ("scores", "labels", "hierarchy", "out") if getattr(args, name) is not None
-    ]
-    if given:
-        raise ConfigError(
-            f"RUN has its own data, hierarchy and place for a calibration. Leave out {', '.join(given)}, or RUN."
-        )
-    return calibrate_run(
-        args.run_folder,
-        asked,
-        split=args.split,
-        root=args.data_root,
-        temperature=args.temperature,
-        seed=args.seed,
-        device=pick_device(args.device, 0),
-    )
-
-
-def of_files(args: argparse.Namespace, asked: Promises) -> Calibration:
+def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
     """Calibrate scores from a file."""
-    from hace.lab.serve.calibrating import calibrate_scores
-    from hace.lab.serve.calibration import write_calibration
+    import numpy as np
+    import torch
+
+    from hace.lab.serve.run_calibration import calibrate_scores
+    from hace.losses.head import leaf_logits
 
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
     if missing:
@@ -168,47 +156,26 @@ def of_files(args: argparse.Namespace, asked: Promises) -> Calibration:
     sharing = path_sharing(args)
     h, truth = read_truth(args)
     file = scores_of(args.scores, len(truth), args.labels, h, args)
-    outputs = file.outputs if sharing is None else "leaves"
-    found = calibrate_scores(
-        logits_of(file, h, args.kind, sharing),
-        truth,
-        h,
-        asked,
-        outputs=outputs,
-        temperature=args.temperature,
-        split=Path(args.scores).name,
-        seed=args.seed,
-    )
-    write_calibration(found, args.out or "calibration.json")
-    return found
-
-
-def logits_of(file: ScoreFile, h: Hierarchy, kind: str, sharing: float | None) -> Tensor:
-    """All scores of a file as logits."""
-    import torch
-
-    from hace.decisions.scores import as_scores
-    from hace.losses.head import leaf_logits
-
-    parts, doubtful = [], kind == "logits" and sharing is None
-    for chunk in file.chunks():
-        doubtful = doubtful and like_probabilities(chunk)
-        z = torch.tensor(chunk)
-        z = z if sharing is None else leaf_logits(z, h, "paths", sharing)
-        try:
-            parts.append(as_scores(z, h, kind=kind, outputs=file.outputs if sharing is None else "leaves"))
-        except DataError as error:
-            raise DataError(f"{file.path}: {whole_story(file, error)}") from error
-    if not parts:
+    chunks = list(file.chunks())
+    if not chunks:
         raise DataError(f"{file.path} must hold at least one sample. Got none.")
-    if doubtful:
+    scores = torch.tensor(np.concatenate(chunks))
+    if args.kind == "logits" and sharing is None and like_probabilities(scores.numpy()):
         warn_of_probabilities(file)
-    return torch.cat(parts)
-
-
-def held(sure: GuaranteedThreshold) -> str:
-    """How surely a promise holds."""
-    return "on average" if sure.confidence is None else f"with probability {sure.confidence:g}"
+    try:
+        return calibrate_scores(
+            scores if sharing is None else leaf_logits(scores, h, "paths", sharing),
+            truth,
+            h,
+            asked,
+            kind=args.kind,
+            outputs=file.outputs if sharing is None else "leaves",
+            temperature=args.temperature,
+            split=Path(args.scores).name,
+            seed=args.seed,
+        )
+    except DataError as error:
+        raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
 
 
 def calibration_text(found: Calibration) -> str:
@@ -224,7 +191,9 @@ def calibration_text(found: Calibration) -> str:
     lines += ["", f"promises, from {found.samples:,} {further}samples"]
     for of in dict.fromkeys(t.of for t in found.thresholds):
         same = [t for t in found.thresholds if t.of == of]
-        lines.append(f"  --of {of}: {PROMISED[of]}, {held(same[0])}")
+        sure = same[0].confidence
+        held = "on average" if sure is None else f"with probability {sure:g}"
+        lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
         lines += [f"    --accuracy {t.accuracy:<5g} threshold {t.threshold:.4f}" for t in same]
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)

@@ -93,7 +93,7 @@ def second_root(args: argparse.Namespace) -> str | None:
 def run_model(folder: str, scored: Rescored) -> Model:
     """A model by its run."""
     from hace.lab.runs.progress import progress
-    from hace.lab.serve.calibration import calibration_of
+    from hace.lab.serve.run_calibration import calibration_of
     from hace.lab.study.naming import run_title
 
     def evaluate(options: dict[str, Any]) -> Evaluation:

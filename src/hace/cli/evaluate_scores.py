@@ -159,7 +159,7 @@ def file_calibration(
     args: argparse.Namespace, promise: tuple[float, str] | None, h: Hierarchy, outputs: str
 ) -> Calibrated:
     """What --calibration says, for a file of scores."""
-    from hace.lab.serve.calibration import check_hierarchy, read_calibration
+    from hace.lab.serve.run_calibration import read_calibration
 
     again = "hace calibrate --hierarchy FILE --scores FILE --labels FILE"
     if args.calibration is None:
@@ -170,7 +170,7 @@ def file_calibration(
             )
         return Calibrated()
     found = read_calibration(args.calibration)
-    check_hierarchy(found, h, args.calibration, again)
+    found.check_hierarchy(h, args.calibration, again)
     if found.outputs != outputs:
         raise ConfigError(
             f"{args.calibration} must be made with scores over {outputs}, as these are. It was made with scores over "

@@ -1,13 +1,20 @@
-"""`hace predict`: answers of a finished run on new images."""
+"""`hace predict`: answers of a finished run on new images, as a table to read, CSV, or JSON lines, batch by batch.
+
+Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text that
+a spreadsheet would take for a formula. JSON lines hold every name exactly.
+"""
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import add_device, pick_device, pick_workers
 from hace.cli.options_answers import (
@@ -18,14 +25,16 @@ from hace.cli.options_answers import (
     subset_of,
     threshold_of,
 )
-from hace.cli.predict_output import SUFFIXES, WRITERS, Output
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, printable
+from hace.files.tables import safe_cell
 from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.inputs import Broken
-    from hace.lab.serve.predictor import Question
+    from hace.lab.serve.predictor import Predictions, Question
+
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
+SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
 
 DESCRIPTION = """\
 Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream in
@@ -78,7 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASSES",
         help="restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below",
     )
-    add("--format", choices=tuple(WRITERS), help="default: by --out; table on a terminal, csv in a pipe")
+    add(
+        "--format",
+        choices=("table", "csv", "jsonl"),
+        help="default: by --out; table on a terminal, csv in a pipe",
+    )
     add("--out", metavar="FILE", help="write to this file instead: .csv, .jsonl or .txt")
     add("--skip-broken", action="store_true", help="skip images that cannot be read")
     add(
@@ -93,15 +106,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
     from hace.lab.runs.progress import progress
-    from hace.lab.serve.inputs import ImageList, read_several
+    from hace.lab.serve.inputs import ImageList, as_inputs
     from hace.lab.serve.predictor import Predictor, broken_message
 
     form = form_of(args)
     device = pick_device(args.device, 0)
     workers = pick_workers(args.workers, device)
-    if args.batch_size is not None and args.batch_size < 1:
-        raise ConfigError(f"--batch-size must be at least 1. Got {args.batch_size}.")
-    broken: list[Broken] = []
+    broken = []
     with ExitStack() as stack:
         stream = sys.stdout
         if args.out is not None:  # before any work is done: it may not be possible
@@ -112,21 +123,27 @@ def run(args: argparse.Namespace) -> None:
         asked = question(args, predictor.hierarchy)
         promise = predictor.promise(asked)
         if promise is not None:
-            print(
-                promise_text(promise), file=sys.stdout if form == "table" and args.out is None else sys.stderr
-            )
-        inputs = read_several(args.input)
+            shown = form == "table" and args.out is None
+            print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
+        inputs = as_inputs(args.input)
         if not len(inputs):
             raise DataError(f"{' '.join(args.input)} holds no sample.")
-        batch_size = args.batch_size
-        if isinstance(inputs, ImageList):  # its model loads here, before the clock of the progress runs
-            batch_size = batch_size or predictor.vision.batch_size
-        output = Output(stream, WRITERS[form], skip_broken=args.skip_broken)
+        if isinstance(inputs, ImageList):
+            _ = predictor.vision  # its model loads here, before the clock of the progress runs
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
-        start = quietly if quiet else stack.enter_context(progress("predict", "samples"))
-        step = start(len(inputs), 0)
-        for batch in predictor.stream(inputs, asked, batch_size=batch_size, workers=workers):
-            output.add(batch)
+        step = (
+            (lambda count: None)
+            if quiet
+            else stack.enter_context(progress("predict", "samples"))(len(inputs), 0)
+        )
+        first = True
+        for batch in predictor.stream(inputs, asked, batch_size=args.batch_size, workers=workers):
+            code = getattr(stream, "encoding", None) or "utf-8"
+            for line in WRITERS[form](batch, first, args.skip_broken):
+                # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
+                stream.write(line.encode(code, "backslashreplace").decode(code))
+                first = False
+            stream.flush()
             broken += batch.broken
             step(len(batch) + len(batch.broken))
     if args.out is not None:
@@ -138,11 +155,6 @@ def run(args: argparse.Namespace) -> None:
         )
     if broken:
         print(f"hace: {broken_message(broken, len(inputs))}", file=sys.stderr)
-
-
-def quietly(total: int, done: int) -> Callable[[int], None]:
-    """Progress that is not shown."""
-    return lambda count: None
 
 
 def form_of(args: argparse.Namespace) -> str:
@@ -163,22 +175,77 @@ def question(args: argparse.Namespace, h: Hierarchy) -> Question:
     """What the options ask of every sample."""
     from hace.lab.serve.predictor import Question
 
-    if args.top_k < 1:
-        raise ConfigError(f"--top-k must be at least 1. Got {args.top_k}.")
-    ways = {"--threshold": args.threshold, "--level": args.level, "--accuracy": args.accuracy}
-    given = [option for option, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
-    promise = promise_of(args)
-    if promise is not None and args.subset is not None:
-        raise ConfigError(
-            "--accuracy must come without --subset: the promise is about answers among all classes."
-        )
+    accuracy, of = promise_of(args) or (None, "samples")
     return Question(
         args.top_k,
         None if args.threshold is None else threshold_of(args.threshold, h),
         None if args.level is None else level_index_of(args.level, h),
         None if args.subset is None else subset_of(args.subset, h),
-        None if promise is None else promise[0],
-        "samples" if promise is None else promise[1],
+        accuracy,
+        of,
     )
+
+
+def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """Rows of comma-separated values; the first batch brings the header."""
+    if first:
+        yield _csv_line(batch.row_columns())
+    for row in batch.rows():
+        if not (skip_broken and row["error"]):
+            yield _csv_line([safe_cell(value) for value in row.values()])
+
+
+def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """One JSON object per line."""
+    for document in batch.documents():
+        if not (skip_broken and "error" in document):
+            yield json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """One line per sample: name, answer with its probability, and the best classes; the first batch brings the header."""
+    if first:
+        yield f"{'sample':{SAMPLE_WIDTH}}  {'answer':{ANSWER_WIDTH}} prob.  best classes\n"
+    for document in batch.documents():
+        sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
+        if "error" not in document:
+            answer = document["answer"]
+            said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
+            best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
+            sure = f"{answer['probability']:5.3f}" if answer["id"] is not None else " " * 5
+            yield f"{sample}  {said} {sure}  {best}\n"
+        elif not skip_broken:
+            yield f"{sample}  {printable(document['error'])}\n"
+
+
+def title(node: dict[str, Any]) -> str:
+    """A node as a person reads it: its name, and its id where that says more."""
+    if node["id"] is None:
+        return "no answer"
+    name = node["name"] if node["name"] == node["id"] else f"{node['name']} [{node['id']}]"
+    return printable(name)
+
+
+def fitted(text: str, width: int, keep_end: bool = True) -> str:
+    """Text padded to a width; of longer text the end, which tells files apart, or the beginning.
+
+    Example:
+        >>> fitted("photos/2024/husky.png", 12), fitted("Siberian husky", 8, keep_end=False)
+        ('…4/husky.png', 'Siberia…')
+    """
+    if len(text) > width:
+        text = "…" + text[1 - width :] if keep_end else text[: width - 1] + "…"
+    return text.ljust(width)
+
+
+def _csv_line(cells: list[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+WRITERS: dict[str, Callable[[Predictions, bool, bool], Iterator[str]]] = {
+    "table": table_lines,
+    "csv": csv_lines,
+    "jsonl": json_lines,
+}

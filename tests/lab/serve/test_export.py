@@ -19,9 +19,8 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
-from hace.lab.serve.calibrating import calibrate_run
-from hace.lab.serve.export import export_run, prepare, write_export
-from hace.lab.serve.hub_folder import write_hub_folder
+from hace.lab.serve.export import export_run, prepare, write_hub_folder
+from hace.lab.serve.run_calibration import calibrate_run
 from hace.lab.train.train import run_train
 from tests.train_cases import tiny
 
@@ -111,14 +110,12 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
 def test_programs_agree_on_real_images_without_timm(
-    run_folder: Path, tmp_path: Path, real_data: Callable[[str], Path], suffix: str
+    run_folder: Path, tmp_path: Path, real_data: Callable[[str], Path]
 ) -> None:
-    if suffix == ".onnx":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("onnxscript")
-    path = tmp_path / f"model{suffix}"
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    path = tmp_path / "model.onnx"
     export_run(run_folder, path)
     real = images(real_data("cifar100"))
     agree(path, run_folder, real)
@@ -143,7 +140,7 @@ def test_path_sums_are_collapsed(run_folder: Path) -> None:
 
 
 def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> None:
-    for name in ("a.onnx", "a.pt2", "a.safetensors", "a.zip"):
+    for name in ("a.onnx", "a.safetensors", "a.zip"):
         (tmp_path / name).write_bytes(b"not a model")
         with pytest.raises(FormatError):
             Predictor.from_run(tmp_path / name)
@@ -152,10 +149,8 @@ def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> 
     save_file({"a": torch.zeros(1)}, tmp_path / "b.safetensors")
     with pytest.raises(FormatError, match="must be written by `hace export`"):
         Predictor.from_run(tmp_path / "b.safetensors")
-    with pytest.raises(ConfigError, match="to must be one of onnx, torch, safetensors"):
-        write_export(prepare(run_folder), tmp_path / "c.tflite", "tflite")
-    with pytest.raises(ConfigError, match=r"a file for torch must end in \.pt2: readers go by it"):
-        write_export(prepare(run_folder), tmp_path / "c.torch", "torch")
+    with pytest.raises(ConfigError, match="to must be one of 'onnx', 'safetensors', 'huggingface'"):
+        export_run(run_folder, tmp_path / "c.tflite", "tflite")
     with pytest.raises(ConfigError, match=r"path must end in \.onnx"):
         export_run(run_folder, tmp_path / "c.tflite")
     with pytest.raises(ConfigError, match="checkpoint must come with a run"):
@@ -165,6 +160,6 @@ def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> 
 def test_the_name_of_a_file_is_checked_before_the_run_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["export", str(tmp_path / "no run"), "--to", "torch", "--out", str(tmp_path / "a.torch")]
+    words = ["export", str(tmp_path / "no run"), "--to", "onnx", "--out", str(tmp_path / "a.pt2")]
     assert main(words) == 2
-    assert "a file for torch must end in .pt2" in capsys.readouterr().err
+    assert "a file for onnx must end in .onnx: readers go by it" in capsys.readouterr().err

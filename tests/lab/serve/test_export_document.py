@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from hace import Predictor
+from hace.cli import main
 from hace.errors import FormatError, HaceError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.serve.calibrating import Promises, calibrate_run
 from hace.lab.serve.export import export_run
-from hace.lab.serve.export_document import parse_document
+from hace.lab.serve.exported import UNSEALED, parse_document, seal
+from hace.lab.serve.run_calibration import Promises, calibrate_run
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {
@@ -65,6 +65,14 @@ def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     return found
 
 
+def rewritten(exported: Path, path: Path, document: dict[str, Any]) -> Path:
+    """The same weights with another document, and a checksum that fits: as an attacker would write it."""
+    metadata = {"hace": json.dumps({**document, "sha256": UNSEALED})}
+    save_file(load_file(exported), path, metadata=metadata)
+    seal(path)
+    return path
+
+
 def use(path: Path) -> list[str | None]:
     predictor = Predictor.from_run(path)
     predictor.predict(FEATURES, accuracy=0.6)
@@ -80,13 +88,10 @@ def test_every_part_is_checked_when_the_file_is_opened(
 ) -> None:
     if (place, value) == ("run", "x"):
         return  # an id like any other
-    save_file(
-        load_file(exported),
-        tmp_path / "b.safetensors",
-        metadata={"hace": json.dumps(changed(document_of(exported), place, value))},
-    )
+    document = changed(document_of(exported), place, value)
+    path = rewritten(exported, tmp_path / "b.safetensors", document)
     with pytest.raises(FormatError, match=r"b\.safetensors"):
-        use(tmp_path / "b.safetensors")
+        use(path)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +130,9 @@ def test_the_message_names_the_value(
     exported: Path, tmp_path: Path, place: str, value: Any, message: str
 ) -> None:
     document = changed(document_of(exported), place, value)
-    save_file(load_file(exported), tmp_path / "b.safetensors", metadata={"hace": json.dumps(document)})
+    path = rewritten(exported, tmp_path / "b.safetensors", document)
     with pytest.raises(FormatError, match=message):
-        use(tmp_path / "b.safetensors")
+        use(path)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +171,10 @@ def test_a_graph_that_is_not_of_its_document(exported: Path, tmp_path: Path) -> 
             opset_imports=[onnx.helper.make_opsetid("", 17)],
             ir_version=8,
         )
-        onnx.helper.set_model_props(made, {"hace": json.dumps(document_of(exported))})
+        document = {**document_of(exported), "sha256": UNSEALED}
+        onnx.helper.set_model_props(made, {"hace": json.dumps(document)})
         onnx.save(made, tmp_path / "a.onnx")
+        seal(tmp_path / "a.onnx")
         return tmp_path / "a.onnx"
 
     for names, width in ((outputs_of[::-1], 8), (outputs_of, 9)):
@@ -183,17 +190,58 @@ def test_a_file_that_was_cut_off(exported: Path, tmp_path: Path, where: Callable
         use(tmp_path / "b.safetensors")
 
 
-def test_a_damaged_program_leaves_the_logger_of_torch_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "a.pt2").write_bytes(b"no program")
-    level = logging.getLogger("torch.export").level
-    with pytest.raises(FormatError, match=r"a\.pt2"):
-        Predictor.from_run(tmp_path / "a.pt2")
-    assert logging.getLogger("torch.export").level == level
+def test_a_program_of_torch_is_refused_by_name(exported: Path, tmp_path: Path) -> None:
+    """Opening one may run code, so not even its first byte is read."""
+    for content in (b"", exported.read_bytes()):
+        (tmp_path / "a.pt2").write_bytes(content)
+        with pytest.raises(
+            FormatError, match=r"\.pt2 file can run code when it is opened, so it is never read"
+        ):
+            Predictor.from_run(tmp_path / "a.pt2")
+
+
+def test_flipped_bits_are_noticed(exported: Path, tmp_path: Path) -> None:
+    content = bytearray(exported.read_bytes())
+    weights = range(len(content) - sum(t.nbytes for t in load_file(exported).values()), len(content))
+    path = tmp_path / "b.safetensors"
+    for place in (weights[0], weights[len(weights) // 2], weights[-1]):
+        for bit in (0, 4, 7):
+            content[place] ^= 1 << bit
+            path.write_bytes(content)
+            with pytest.raises(FormatError, match="its bytes are not those that `hace export` wrote"):
+                use(path)
+            content[place] ^= 1 << bit
+    path.write_bytes(content)
+    assert use(path) == use(exported)
+
+
+def test_a_checksum_of_another_file_or_of_none(exported: Path, tmp_path: Path) -> None:
+    document, path = document_of(exported), tmp_path / "b.safetensors"
+    for sha256 in (document["sha256"][::-1], UNSEALED, "", None, 3, ..., "\ud800", document["run"]):
+        metadata = {"hace": json.dumps(changed(document, "sha256", sha256))}
+        save_file(load_file(exported), path, metadata=metadata)
+        with pytest.raises(FormatError, match="its bytes are not those that `hace export` wrote"):
+            use(path)
+
+
+@pytest.mark.parametrize("place", ["run", "classes", "hierarchy", "architecture.model"])
+def test_half_a_surrogate_pair_in_the_document(exported: Path, tmp_path: Path, place: str) -> None:
+    """JSON can write it as an escape, and no text can hold it."""
+    document = document_of(exported)
+    value = {
+        "classes": ["\ud800"] * 5,
+        "hierarchy": json.loads(json.dumps(document["hierarchy"]).replace('"1"', '"\\ud800"')),
+    }
+    path = rewritten(
+        exported, tmp_path / "b.safetensors", changed(document, place, value.get(place, "\ud800"))
+    )
+    np.save(tmp_path / "x.npy", FEATURES)
+    assert main(["predict", str(path), str(tmp_path / "x.npy")]) == (0 if place == "run" else 2)
 
 
 def test_a_head_larger_than_the_weights(exported: Path, tmp_path: Path) -> None:
     pytest.importorskip("timm")
     whole = changed({**document_of(exported), **IMAGES}, "head.num_outputs", 10**9)
-    save_file(load_file(exported), tmp_path / "b.safetensors", metadata={"hace": json.dumps(whole)})
+    path = rewritten(exported, tmp_path / "b.safetensors", whole)
     with pytest.raises(FormatError, match=r"no tensor of it has head\.num_outputs rows"):
-        Predictor.from_run(tmp_path / "b.safetensors")
+        Predictor.from_run(path)

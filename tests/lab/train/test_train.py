@@ -20,7 +20,7 @@ from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.serve.trained_model import load_trained
+from hace.lab.serve.finished_models import load_trained
 from hace.lab.train import loop
 from hace.lab.train import loop as training
 from hace.lab.train.batches import preprocessing

@@ -1,8 +1,10 @@
-"""Finished runs at work: predictions on new images, and scores of their own data again.
+"""Finished runs at work: predictions on new images, calibration, export, and scores of their own data again.
 
-predictor   `Predictor`: answers for images and features; inputs, vision and predictions are its parts
-rescoring   `rescored`: a run on its own data, with any evaluation
-trained_model   the model of a finished training
+predictor        `Predictor`: answers for images and features, which `inputs` reads
+run_calibration  a temperature and thresholds that keep promises
+export, exported   a run as one file, and that file opened
+rescoring        `rescored`: a run on its own data, with any evaluation
+finished_models  the model of a finished run
 
 Imports probe, train and all below; not reports.
 """

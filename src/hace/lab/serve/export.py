@@ -1,4 +1,4 @@
-"""A finished run as one file for deployment: ONNX, a program of torch, or safetensors; or a folder as model hubs have them.
+"""A finished run as one file for deployment, ONNX or safetensors, or as a folder as model hubs have them.
 
     export_run("runs/4cd033b43672ca23", "birds.onnx")
     Predictor.from_run("birds.onnx").predict("photos", threshold=0.9)       # needs onnxruntime, and neither timm nor the run
@@ -11,6 +11,9 @@ in docs/deployment.md: preprocessing, ids of classes and nodes, hierarchy, tempe
 from __future__ import annotations
 
 import json
+import logging
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,24 +21,38 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hace.checks import check_choice
 from hace.errors import ConfigError
 from hace.files.optional import optional
-from hace.files.writing import atomic_path, writing
+from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
 from hace.formats import render_hierarchy
+from hace.hierarchy.names import node_titles
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
-from hace.lab.serve.calibration import Calibration, calibration_of
-from hace.lab.serve.export_document import EXPORT_FORMAT
-from hace.lab.serve.networks import ProbeNetwork, ScoredModel, last_layer
-from hace.lab.serve.rescoring import load_probe, open_finished
-from hace.lab.serve.trained_model import load_trained
-from hace.lab.serve.vision import backbone_of
+from hace.lab.serve.exported import (
+    DOCUMENT,
+    EXPORT_FORMAT,
+    OUTPUTS,
+    SUFFIX_OF,
+    UNSEALED,
+    ProbeNetwork,
+    ScoredModel,
+    last_layer,
+    open_program,
+    seal,
+)
+from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished
+from hace.lab.serve.run_calibration import Calibration, calibration_of, parse_calibration
 from hace.losses.base import HierarchicalLoss
+from hace.metrics.evaluation import CARRIED_UP
 
-OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
-SUFFIX_OF = {"onnx": ".onnx", "torch": ".pt2", "safetensors": ".safetensors"}
-DOCUMENT = "hace"  # the key of the document in a file's metadata
+FORMS = (*SUFFIX_OF, "huggingface")
 TOLERANCE = 1e-4  # between a written file and the model, in probability
+_CARD = {  # heading of the results: metrics of the model card; None: all
+    "leaves": ("top-1", "top-5", "severity", "HD@1"),
+    CARRIED_UP: None,
+    "calibration error (ECE) by level": None,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +101,7 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
         shape, what = (3, view["size"], view["size"]), "images"
     document = {
         "format": EXPORT_FORMAT,
+        "sha256": UNSEALED,
         "input": {"name": what, "shape": ["batch", *shape], "dtype": "float32"},
         "outputs": {"scores": scored.outputs, "leaf_probabilities": "leaves", "node_probabilities": "nodes"},
         "preprocessing": view,
@@ -168,34 +186,30 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
     return True
 
 
-def check_suffix(path: str | Path, to: str) -> None:
-    """Refuse a name that readers would take for another format."""
-    if Path(path).suffix.lower() != SUFFIX_OF[to]:
-        raise ConfigError(
-            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
-        )
-
-
 def write_export(export: Export, path: str | Path, to: str) -> float:
     """Write a file, whole or not at all, and compare what it computes with the model.
 
     Args:
         export: What :func:`prepare` gave.
         path: The file.
-        to: "onnx", "torch" or "safetensors".
+        to: "onnx" or "safetensors".
 
     Returns:
         The largest difference of a probability on random inputs.
 
     Raises:
-        ConfigError: An unknown format, packages that it needs are missing, or the file computes something else.
+        ConfigError: Packages that the format needs are missing, or the file computes something else.
     """
-    if to not in SUFFIX_OF:
-        raise ConfigError(f"to must be one of {', '.join(SUFFIX_OF)}. Got {to!r}.")
-    check_suffix(path, to)
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        {"onnx": _write_onnx, "torch": _write_torch, "safetensors": _write_safetensors}[to](export, temporary)
-        difference = _difference(export, temporary, to)
+        {"onnx": _write_onnx, "safetensors": _write_safetensors}[to](export, temporary)
+        seal(temporary)
+        x = torch.cat(
+            [export.example, export.example.flip(0) * 2]
+        )  # another number of samples than the example
+        with torch.no_grad():
+            expected = export.model(x)
+        found = open_program(temporary).run(x)
+        difference = max(float((a - b).abs().max()) for a, b in zip(found[1:], expected[1:], strict=True))
         if not difference <= TOLERANCE:
             raise ConfigError(
                 f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: this format "
@@ -207,9 +221,6 @@ def write_export(export: Export, path: str | Path, to: str) -> float:
 def _write_onnx(export: Export, path: Path) -> None:
     optional("onnx", "Writing ONNX", "export")
     optional("onnxscript", "Writing ONNX", "export")
-    import logging
-    import warnings
-
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -226,53 +237,160 @@ def _write_onnx(export: Export, path: Path) -> None:
     program.save(str(path), external_data=False)
 
 
-def _write_torch(export: Export, path: Path) -> None:
-    dynamic = {"x": {0: torch.export.Dim("batch")}}
-    program = torch.export.export(export.model, (export.example,), dynamic_shapes=dynamic)
-    with path.open("wb") as file:  # torch insists on its own suffix for paths
-        torch.export.save(program, file, extra_files={DOCUMENT: json.dumps(export.document)})
-
-
 def _write_safetensors(export: Export, path: Path) -> None:
     save = optional("safetensors.torch", "Writing .safetensors").save
     if export.document["head"]["loss"] is not None and export.document["head"]["tree"] == "another":
-        raise ConfigError(
-            "to must be onnx or torch for a run that was trained on a shuffled tree. Got 'safetensors'."
-        )
+        raise ConfigError("to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'.")
     tensors = {name: tensor.contiguous() for name, tensor in export.model.network.state_dict().items()}
     # save_file would leave the file readable by its owner only
     path.write_bytes(save(tensors, metadata={DOCUMENT: json.dumps(export.document), "format": "pt"}))
 
 
-def _difference(export: Export, path: Path, to: str) -> float:
-    """The largest difference of a probability between a file and the model."""
-    from hace.lab.serve.exported import open_program
-
-    x = torch.cat([export.example, export.example.flip(0) * 2])  # another number of samples than the example
-    with torch.no_grad():
-        expected = export.model(x)
-    found = open_program(path, to).run(x)
-    return max(float((a - b).abs().max()) for a, b in zip(found[1:], expected[1:], strict=True))
-
-
 def export_run(
-    folder: str | Path, path: str | Path, to: str | None = None, *, checkpoint: str | Path | None = None
-) -> Export:
-    """Write a finished run as one file; see the module.
+    folder: str | Path,
+    path: str | Path | None = None,
+    to: str | None = None,
+    *,
+    checkpoint: str | Path | None = None,
+) -> tuple[Path, Export, float]:
+    """Write a finished run as one file, or as a folder for a model hub; see the module.
 
     Args:
         folder: The run directory.
-        path: The file to write.
-        to: "onnx", "torch" or "safetensors"; None: by the suffix of `path`, .onnx, .pt2 or .safetensors.
+        path: The file or folder to write; None: model.onnx, model.safetensors or huggingface in the run directory.
+        to: "onnx", "safetensors" or "huggingface"; None: by the suffix of `path`.
         checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
+
+    Returns:
+        Where it was written, what was written, and by how much its probabilities differ from the run's on random inputs.
 
     Raises:
         ConfigError: An unknown format, or a file whose results differ from the model's.
     """
-    named = {suffix: form for form, suffix in SUFFIX_OF.items()}
-    form = to or named.get(Path(path).suffix.lower())
-    if form is None:
-        raise ConfigError(f"path must end in {', '.join(named)}, or to= must be given. Got {str(path)!r}.")
+    suffix = "" if path is None else Path(path).suffix.lower()
+    if to is None:
+        named = {suffix: form for form, suffix in SUFFIX_OF.items()}
+        if suffix not in named:
+            raise ConfigError(
+                f"path must end in {', '.join(named)}, or to= must be given. Got {str(path)!r}."
+            )
+        to = named[suffix]
+    check_choice("to", to, FORMS)
+    if path is not None and suffix != SUFFIX_OF.get(to, suffix):  # before the run and its model are read
+        raise ConfigError(
+            f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
+        )
     export = prepare(folder, checkpoint=checkpoint)
-    write_export(export, path, form)
-    return export
+    out = Path(path or Path(folder) / (f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to))
+    return (
+        out,
+        export,
+        write_hub_folder(export, out) if to == "huggingface" else write_export(export, out, to),
+    )
+
+
+def write_hub_folder(export: Export, folder: str | Path) -> float:
+    """Write config.json, model.safetensors and a model card, README.md: whole or not at all.
+
+    Args:
+        export: What :func:`prepare` gave.
+        folder: The new folder.
+
+    Returns:
+        As :func:`write_export`.
+
+    Raises:
+        ConfigError: A hyperbolic head, whose weights timm would read as those of a linear layer.
+    """
+    if export.run.config.head.ball is not None:
+        raise ConfigError(
+            "A model for a hub must end in a linear layer. Got a hyperbolic head: use --to safetensors or onnx."
+        )
+    with atomic_folder(folder) as temporary:
+        difference = write_export(export, temporary / "model.safetensors", "safetensors")
+        (temporary / "config.json").write_bytes(json_bytes(hub_config(export)))
+        (temporary / "README.md").write_text(model_card(export, Path(folder).name), encoding="utf-8")
+    return difference
+
+
+def hub_config(export: Export) -> dict[str, Any]:
+    """config.json: the keys that timm and transformers use, and the whole document under "hace"."""
+    document, h = export.document, export.run.hierarchy
+    titles, nodes = node_titles(h), h.leaf_nodes.tolist()
+    over_nodes = document["outputs"]["scores"] == "nodes"
+    names = titles if over_nodes else [titles[v] for v in nodes]
+    view = document["preprocessing"]
+    seen = (
+        {}
+        if view is None
+        else {
+            "input_size": [3, view["size"], view["size"]],
+            "interpolation": view["interpolation"],
+            "crop_pct": view["size"] / view["resize"],
+            "crop_mode": "center",
+            "mean": view["mean"],
+            "std": view["std"],
+        }
+    )
+    return {
+        "architecture": document["model"],
+        "num_classes": document["head"]["num_outputs"],
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: i for i, name in enumerate(names)},
+        "pretrained_cfg": {**seen, "num_classes": document["head"]["num_outputs"]},
+        "hace": document,
+    }
+
+
+def model_card(export: Export, name: str) -> str:
+    """README.md: what the model is, how good it is and on what, how to use it, and what it cannot do."""
+    return "\n".join(_lines(export, name)) + "\n"
+
+
+def _lines(export: Export, name: str) -> Iterator[str]:
+    run, document = export.run, export.document
+    h, result = run.hierarchy, run.result or {}
+    images = document["preprocessing"] is not None
+    yield from ("---", "library_name: hace", "tags:", "- hierarchical-classification")
+    if images:
+        yield "- image-classification"
+    yield from ("---", "", f"# {name}", "")
+    taken = document["model"] or "features"
+    yield f"A classifier of {h.num_leaves:,} classes in a hierarchy of {h.num_nodes:,} nodes ({h.kind}, depth {h.max_depth})."
+    yield f"Model: {taken}. Loss: {document['loss']}. Data: {run.about['data']['name']}. Run: {document['run']}."
+    yield from ("", "## Results", "")
+    yield f"On the {result.get('samples', 0):,} samples of the {result.get('split')} split, one run, no interval:"
+    yield from ("", "| metric | value |", "| --- | --- |")
+    metrics = result.get("metrics") or {}
+    for heading, shown in _CARD.items():
+        for metric, value in metrics.get(heading, {}).items():
+            if (shown is None or metric in shown) and value is not None:
+                title = metric if heading == "leaves" else f"{heading}: {metric}"
+                yield f"| {title} | {value:.4f} |"
+    yield from (
+        "",
+        "## Confidence",
+        "",
+        f"Scores are divided by the temperature {document['temperature']:.4g}.",
+    )
+    if document["calibration"] is None:
+        yield "The model was not calibrated with `hace calibrate`, so no threshold keeps a promise."
+    else:
+        found = parse_calibration(document["calibration"], name)
+        yield f"Promises, from {found.samples:,} samples of the split {found.split}:"
+        yield ""
+        yield from (f"- threshold {t.threshold:.4g}: {t.promise}" for t in found.thresholds)
+    source = "photos" if images else "features.npy"
+    yield from ("", "## Use", "", f"    hace predict {name} {source} --threshold 0.9", "", "```python")
+    yield from ("from hace import Predictor", "", f'predictor = Predictor.from_run("{name}")')
+    yield from (f'print(predictor.predict("{source}", threshold=0.9).to_frame())', "```", "", "## Limits", "")
+    yield from (
+        f"- It knows {h.num_leaves:,} classes and no others: whatever it is shown, it answers with one of them or a group.",
+        "- Results and promises hold for samples from the same source as those it was evaluated and calibrated on. On other "
+        "cameras, places or times it may be worse, and surer than it should be.",
+        "- A low probability is the only sign that something is new to it, and not a reliable one.",
+        "- The groups are those of the given hierarchy: a mistake within a group may matter more than one across groups.",
+    )
+    if images:
+        view = document["preprocessing"]
+        yield f"- Images are resized to {view['resize']} pixels and cut to {view['size']}: what lies outside is not seen."

@@ -1,10 +1,14 @@
-"""Exported models at work: files of `hace export`, opened without the run and, but for safetensors, without timm."""
+"""A file of `hace export`: its networks in plain torch, its document, its checksum, and how it is opened.
+
+A file comes from anywhere. Its bytes are compared with its checksum and every value of its document is checked when it is
+opened, so that what uses it can trust it.
+"""
 
 from __future__ import annotations
 
-import logging
+import hashlib
+import mmap
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,27 +16,298 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.checks import is_number
+from hace.errors import ConfigError, FormatError, HaceError, shorten
+from hace.files.documents import parse_json
 from hace.files.optional import optional
 from hace.files.reading import open_regular
 from hace.files.weights import fill, first_line, read_safetensors
-from hace.lab.features.backbones import bare_model, check_backbone_name
+from hace.files.writing import json_bytes
+from hace.formats import parse_hierarchy
+from hace.hierarchy import Hierarchy
+from hace.lab.features.backbones import POOLS, bare_model, check_backbone_name, pooled
 from hace.lab.models import build_model
-from hace.lab.probe.scaling import finite
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.settings import from_dict
-from hace.lab.serve.calibration import Calibration
-from hace.lab.serve.export import DOCUMENT, OUTPUTS, SUFFIX_OF
-from hace.lab.serve.export_document import hierarchy_of, parse_document, stored_calibration
-from hace.lab.serve.inputs import FeatureRows
-from hace.lab.serve.networks import ProbeNetwork, ScoredModel
-from hace.lab.serve.predictor import Predictor
-from hace.lab.serve.vision import Vision
-from hace.losses.cross_entropy import CrossEntropyLoss
-from hace.losses.hace import HCELoss
+from hace.lab.serve.run_calibration import Calibration, parse_calibration
+from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall, PoincareHead
 from hace.losses.registry import build_loss
 
-_BATCH = 64
+EXPORT_FORMAT = "hace.export.1"
+DOCUMENT = "hace"  # the key of the document in a file's metadata
+OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
+SUFFIX_OF = {"onnx": ".onnx", "safetensors": ".safetensors"}
+LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for
+_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
+_ABSENT = object()
+
+
+class ScoredModel(nn.Module):
+    """A model whose outputs are scores and probabilities.
+
+    Args:
+        network: From inputs to the raw outputs (B, C) of a head.
+        loss: What it was trained with, which defines the outputs; None: they are scores already.
+        hierarchy: The classes.
+        outputs: What the columns of the scores are: "leaves" or "nodes".
+        temperature: By which scores are divided before the softmax.
+    """
+
+    column: Tensor
+    ancestor: Tensor
+    leaf_nodes: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: HierarchicalLoss | None,
+        hierarchy: Hierarchy,
+        outputs: str,
+        temperature: float,
+    ) -> None:
+        super().__init__()
+        self.network, self.loss, self.outputs, self.temperature = network, loss, outputs, temperature
+        self.num_nodes = hierarchy.num_nodes
+        ancestor, below = hierarchy.reachability()
+        if outputs == "leaves":
+            kept = hierarchy.labels[below] >= 0
+            ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
+        arrays = {"ancestor": ancestor, "column": below, "leaf_nodes": hierarchy.leaf_nodes}
+        for name, array in arrays.items():
+            self.register_buffer(name, torch.from_numpy(np.array(array, dtype=np.int64)), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (B, C), probabilities of the classes (B, n) and of the nodes (B, N)."""
+        z = self.network(x)
+        scores = z if self.loss is None else self.loss.leaf_logits(z)
+        q = (scores / self.temperature).softmax(dim=1)
+        leaves = q
+        if self.outputs == "nodes":
+            leaves = (scores.index_select(1, self.leaf_nodes) / self.temperature).softmax(dim=1)
+        nodes = q.new_zeros(q.shape[0], self.num_nodes)
+        return scores, leaves, nodes.index_add(1, self.ancestor, q.index_select(1, self.column))
+
+
+class ProbeNetwork(nn.Module):
+    """A frozen model, the scaling of its features and a head; without the model it takes features.
+
+    Args:
+        model: A timm model without classifier, or None.
+        pool: As of `hace features`.
+        scaling: How features are scaled before the head: "unit", "standard" or "none".
+        weights: "weight" (C, d), and "bias" (C,) if the head has one; with "standard" also "mean" and "std".
+        ball: Of a hyperbolic head.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        pool: str,
+        scaling: str,
+        weights: Mapping[str, Tensor],
+        ball: PoincareBall | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.pool, self.scaling = model, pool, scaling
+        self.head = last_layer(weights["weight"], weights.get("bias"), ball)
+        for name in ("mean", "std") if scaling == "standard" else ():
+            self.register_buffer(name, weights[name])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw outputs (B, C)."""
+        x = x if self.model is None else pooled(self.model, x, self.pool)
+        if self.scaling == "standard":
+            x = (x - self.get_buffer("mean")) / self.get_buffer("std")
+        elif self.scaling == "unit":
+            norms = x.norm(dim=1, keepdim=True)
+            x = x / torch.where(norms > 0, norms, 1.0)
+        return self.head(x)
+
+
+def last_layer(
+    weight: Tensor, bias: Tensor | None, ball: PoincareBall | None = None
+) -> nn.Linear | PoincareHead:
+    """A layer with these weights, hyperbolic where there is a ball."""
+    if ball is not None:
+        bent = PoincareHead(weight.shape[1], weight.shape[0], curvature=ball.curvature, clip=ball.clip)
+        bent.load_state_dict(
+            {"weight": weight, "bias": weight.new_zeros(len(weight)) if bias is None else bias}
+        )
+        return bent
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    return layer
+
+
+# --- the checksum: the document holds the sha256 of the whole file, computed with zeros in its own place
+
+UNSEALED = "0" * 64
+
+
+def seal(path: str | Path) -> None:
+    """Put the checksum of a file whose document has `UNSEALED` as its sha256 into its place."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        place = content.find(UNSEALED.encode())
+        content[place : place + 64] = hashlib.sha256(content).hexdigest().encode()
+
+
+def _check_seal(path: str, recorded: Any) -> None:
+    """Refuse a file that changed since it was written."""
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(str(recorded).encode(errors="replace"))
+        with memoryview(content) as whole, whole[: max(place, 0)] as before, whole[place + 64 :] as after:
+            found = hashlib.sha256(before)
+            found.update(UNSEALED.encode())
+            found.update(after)
+    if place < 0 or found.hexdigest() != recorded:
+        raise FormatError(
+            f"{path} is damaged: its bytes are not those that `hace export` wrote. Copy it again, or export the run again."
+        )
+
+
+# --- the document: the place of a value, what it must be, in words and as a test
+
+
+def _count(value: Any, largest: int = 10**9) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
+
+
+def _triple(value: Any, above: float) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _among(*choices: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and value in choices
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) in (2, 4) and all(map(_count, value[1:]))
+
+
+def _side(value: Any) -> bool:
+    return _count(value, LARGEST_IMAGE)
+
+
+_ALWAYS = (
+    ("input.name", "'images' or 'features'", _among("images", "features")),
+    ("input.shape", "a list of the batch and sizes of at least 1", _shape),
+    ("outputs.scores", "'leaves' or 'nodes'", _among("leaves", "nodes")),
+    ("temperature", "a number above 0", lambda v: is_number(v) and v > 0),
+    ("calibration", "a mapping or null", lambda v: v is None or _mapping(v)),
+    ("classes", "a list of ids", _texts),
+    ("nodes", "a list of ids", _texts),
+    ("hierarchy", "a mapping", _mapping),
+    ("run", "an id", _text),
+    ("head.num_outputs", "a whole number of at least 1", _count),
+    ("head.loss", "a mapping or null", lambda v: v is None or _mapping(v)),
+    ("architecture.kind", "'train' or 'probe'", _among("train", "probe")),
+    ("architecture.model", "a name or null", lambda v: v is None or _text(v)),
+)
+_OF_IMAGES = (
+    ("preprocessing.resize", f"a whole number from 1 to {LARGEST_IMAGE:,}", _side),
+    ("preprocessing.size", f"a whole number from 1 to {LARGEST_IMAGE:,}", _side),
+    ("preprocessing.interpolation", f"one of {', '.join(_INTERPOLATIONS)}", _among(*_INTERPOLATIONS)),
+    ("preprocessing.mean", "three numbers", lambda v: _triple(v, -float("inf"))),
+    ("preprocessing.std", "three numbers above 0", lambda v: _triple(v, 0)),
+    ("architecture.model", "a name", _text),
+)
+_OF_FEATURES = (
+    ("preprocessing", "null, because the model takes features", lambda v: v is None),
+    ("architecture.kind", "'probe', because the model takes features", _among("probe")),
+    ("input.shape", "the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
+)
+_OF_PROBES = (
+    ("architecture.scaling", "'unit', 'standard' or 'none'", _among("unit", "standard", "none")),
+    ("architecture.pool", f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or _among(*POOLS)(v)),
+)
+_OF_LOSSES = (("head.loss.name", "a name", _text), ("head.loss.options", "a mapping", _mapping))
+
+
+def parse_document(text: str | None, path: str) -> dict[str, Any]:
+    """The document in a file's metadata.
+
+    Args:
+        text: The metadata; None or empty where there is none.
+        path: The file, for messages.
+
+    Raises:
+        FormatError: There is none, or it is damaged; with every value that is wrong.
+    """
+    document = parse_json(text, path) if text else None
+    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
+        raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
+    rules = [*_ALWAYS, *(_OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES)]
+    rules += _OF_PROBES if _at(document, "architecture.kind") == "probe" else ()
+    rules += _OF_LOSSES if _at(document, "head.loss") is not None else ()
+    problems = [
+        f"{place} must be {words}. Got {'nothing' if value is _ABSENT else shorten(repr(value), 60)}."
+        for place, words, holds in rules
+        if not holds(value := _at(document, place))
+    ]
+    if not problems and document["preprocessing"] is not None:
+        size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
+        if shape != [3, size, size]:
+            problems = [f"input.shape must be that of images of preprocessing.size, {size}. Got {shape}."]
+    if problems:
+        raise FormatError([f"{path} is damaged: {problem}" for problem in problems])
+    return document
+
+
+def _at(document: Mapping[str, Any], place: str) -> Any:
+    """The value at a place such as "input.name"; `_ABSENT` where there is none."""
+    value: Any = document
+    for key in place.split("."):
+        value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
+    return value
+
+
+def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
+    """The hierarchy of a document.
+
+    Raises:
+        FormatError: It is damaged, or its ids are not those of the columns.
+    """
+    try:
+        h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
+    except (HaceError, UnicodeEncodeError) as error:  # half a surrogate pair, which JSON may hold, is no text
+        raise FormatError(f"{path} is damaged: its hierarchy cannot be read. {error}") from error
+    if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
+        raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
+    return h
+
+
+def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
+    """The calibration of a document that has one.
+
+    Raises:
+        FormatError: It is damaged, or was made for another model.
+    """
+    found = parse_calibration(document["calibration"], path)
+    made = (found.hierarchy, found.outputs, found.temperature)
+    own = (hierarchy.fingerprint, document["outputs"]["scores"], document["temperature"])
+    for name, theirs, ours in zip(("hierarchy", "outputs", "temperature"), made, own, strict=True):
+        if theirs != ours:
+            raise FormatError(
+                f"{path} is damaged: its calibration must be for this model. Its {name} is {theirs}, the model's {ours}. "
+                "Export the run again."
+            )
+    return found
+
+
+# --- opening a file
 
 
 class Program(NamedTuple):
@@ -47,24 +322,30 @@ class Program(NamedTuple):
     run: Callable[[Tensor], tuple[Tensor, ...]]
 
 
-def open_program(path: str | Path, form: str) -> Program:
-    """Open a file of `hace export`.
-
-    Args:
-        path: The file.
-        form: "onnx", "torch" or "safetensors".
+def open_program(path: str | Path) -> Program:
+    """Open a file of `hace export`, or a folder of it with config.json and model.safetensors.
 
     Raises:
         FormatError: It is missing, damaged, or not of `hace export`.
     """
-    with open_regular(path):  # refuses what is not a regular file
+    file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
+    form = {suffix: form for form, suffix in SUFFIX_OF.items()}.get(file.suffix.lower())
+    if form is None:
+        why = " A .pt2 file can run code when it is opened, so it is never read." * (
+            file.suffix.lower() == ".pt2"
+        )
+        raise FormatError(
+            f"{path} must be a run, or a file of `hace export`: {', '.join(SUFFIX_OF.values())}.{why}"
+        )
+    with open_regular(file):  # refuses what is not a regular file
         pass
     try:
-        return {"onnx": _open_onnx, "torch": _open_torch, "safetensors": _open_safetensors}[form](str(path))
+        program = {"onnx": _open_onnx, "safetensors": _open_safetensors}[form](str(file))
     except HaceError:
         raise
     except Exception as error:  # each library has its own kinds
         raise FormatError(f"{path} cannot be opened as {form}: {first_line(error)}") from error
+    return program
 
 
 def _open_onnx(path: str) -> Program:
@@ -74,6 +355,7 @@ def _open_onnx(path: str) -> Program:
     options.log_severity_level = 3
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), path)
+    _check_seal(path, document.get("sha256"))
     (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
     if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):
         raise FormatError(
@@ -86,26 +368,14 @@ def _open_onnx(path: str) -> Program:
     return Program(document, run)
 
 
-def _open_torch(path: str) -> Program:
-    extra: dict[str, Any] = {DOCUMENT: ""}
-    logger = logging.getLogger("torch.export")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # the message about a damaged file is ours
-    try:
-        with open_regular(path) as file:
-            module = torch.export.load(file, extra_files=extra).module()
-    finally:
-        logger.setLevel(level)
-    return Program(parse_document(extra[DOCUMENT], path), lambda x: tuple(module(x)))
-
-
 def _open_safetensors(path: str) -> Program:
     tensors, metadata = read_safetensors(path)
     document = parse_document(metadata.get(DOCUMENT), path)
+    _check_seal(path, document.get("sha256"))
     h = hierarchy_of(document, path)
-    network = _network(document, tensors, path)
     named = document["head"]["loss"]
     loss = None if named is None else build_loss(named["name"], h, **named["options"])
+    network = _network(document, tensors, path)
     model = ScoredModel(network, loss, h, document["outputs"]["scores"], document["temperature"]).eval()
     return Program(document, torch.no_grad()(lambda x: model(x)))
 
@@ -132,75 +402,6 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
     network = ProbeNetwork(model, made.get("pool", "auto"), made["scaling"], weights, ball)
     network.load_state_dict(tensors)
     return network
-
-
-class ExportedPredictor(Predictor):
-    """A :class:`hace.Predictor` from a file of `hace export`, or from a folder with config.json and model.safetensors.
-
-    Args:
-        path: The file or folder.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        file = self.path / "model.safetensors" if self.path.is_dir() else self.path
-        form = {suffix: form for form, suffix in SUFFIX_OF.items()}.get(file.suffix.lower())
-        if form is None:
-            raise FormatError(
-                f"{path} must be a run, or a file of `hace export`: {', '.join(SUFFIX_OF.values())}."
-            )
-        self.program = open_program(file, form)
-        self.document = self.program.document
-        self.hierarchy = hierarchy_of(self.document, path)
-        over = self.document["outputs"]["scores"]
-        # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.
-        self.loss = CrossEntropyLoss(self.hierarchy) if over == "leaves" else HCELoss(self.hierarchy)
-
-    def __repr__(self) -> str:
-        return f"<Predictor: {self.path.name} over {self.hierarchy!r}>"
-
-    @property
-    def _calibrate(self) -> str:
-        return f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
-
-    @cached_property
-    def calibration(self) -> Calibration:
-        """What `hace calibrate` had found when the run was exported."""
-        if self.document["calibration"] is None:
-            raise ConfigError(
-                f"{self.path} must be calibrated before it can promise an accuracy. Run `hace calibrate RUN` and `hace export "
-                f"RUN` again, for the run {self.document['run']}."
-            )
-        return stored_calibration(self.document, self.hierarchy, self.path)
-
-    @cached_property
-    def vision(self) -> Vision:
-        """How the model sees images."""
-        view = self.document["preprocessing"]
-        if view is None:
-            raise ConfigError(f"{self.path} takes features, and cannot see images.")
-        return Vision(image_view(view), lambda images: self.program.run(images)[0], _BATCH)
-
-    def _features(self, x: np.ndarray, first: int) -> Tensor:
-        """Scores of features."""
-        width = self.document["input"]["shape"][1]
-        if self.document["preprocessing"] is not None:
-            raise ConfigError(f"{self.path} takes images, and no features.")
-        if x.shape[1] != width:
-            raise DataError(f"Features must have {width} columns, as in training. Got {x.shape[1]}.")
-        return self.program.run(torch.from_numpy(finite(x.astype(np.float32), "given", first)))[0]
-
-    def _head_for(self, given: FeatureRows) -> Any:
-        return _Rows(self._features)
-
-
-class _Rows(NamedTuple):
-    """Stands where a probe's head does: features in, chunks of outputs out."""
-
-    scores: Callable[[np.ndarray, int], Tensor]
-
-    def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> list[Tensor]:
-        return [self.scores(x, first)]
 
 
 def image_view(view: Mapping[str, Any]) -> Callable[[Any], Tensor]:

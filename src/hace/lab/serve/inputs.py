@@ -6,9 +6,8 @@ batch, not an error: the caller decides.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,12 @@ from torch.utils import data as torch_data
 
 from hace.data.feature_files import read_feature_arrays
 from hace.data.listings import image_files
-from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.errors import ConfigError, DataError, FormatError, listed, nearest
+from hace.files.arrays import read_array
 from hace.files.images import read_image
 from hace.files.optional import optional
+from hace.files.reading import read_text
+from hace.files.tables import csv_rows
 from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.run import RUN
@@ -81,10 +83,8 @@ class ImageList:
         for opened in loader:
             whole = [i for i, image in enumerate(opened) if isinstance(image, Tensor)]
             broken = [
-                Broken(
-                    start + i, self.names[start + i], str(image).removeprefix(f"{self.images[start + i]}: ")
-                )
-                for i, image in enumerate(opened)
+                Broken(at, self.names[at], str(image).removeprefix(f"{self.images[at]}: "))
+                for at, image in enumerate(opened, start)
                 if not isinstance(image, Tensor)
             ]
             stacked = torch.stack([opened[i] for i in whole]) if whole else None
@@ -102,12 +102,7 @@ class FeatureRows:
     """
 
     parts: Sequence[tuple[Sequence[str], np.ndarray]]
-    about: dict[str, Any] | None = field(default=None)
-
-    def __post_init__(self) -> None:
-        for _, x in self.parts:
-            if x.ndim != 2 or not np.issubdtype(x.dtype, np.floating):
-                raise DataError(f"Features must be floating-point numbers (M, d). Got {x.dtype} {x.shape}.")
+    about: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return sum(len(x) for _, x in self.parts)
@@ -146,36 +141,11 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
     return ImageList([str(path)], [path])
 
 
-def read_several(paths: Sequence[str]) -> ImageList | FeatureRows:
-    """The samples at several paths, one after the other.
-
-    Args:
-        paths: As for `read_inputs`; more than one only of images.
-
-    Raises:
-        ConfigError: One of several is features or a run.
-    """
-    found = []
-    for path in paths:
-        if len(paths) > 1 and (Path(path) / RUN).is_file():
-            raise ConfigError(f"INPUT must be images. Got the run {path}: ask one run at a time.")
-        found.append(read_inputs(path))
-    if len(found) == 1:
-        return found[0]
-    for path, samples in zip(paths, found, strict=True):
-        if isinstance(samples, FeatureRows):
-            raise ConfigError(
-                f"INPUT must be one path, or several of images. Got the features {path} among others."
-            )
-    lists = [samples for samples in found if isinstance(samples, ImageList)]
-    return ImageList([n for s in lists for n in s.names], [i for s in lists for i in s.images])
-
-
 def as_inputs(given: Any) -> ImageList | FeatureRows:
-    """What a Python caller gives: a path, an image, several of either, or an array of features.
+    """What a caller gives: a path, an image, several of either, or an array of features.
 
     Raises:
-        ConfigError: Something else.
+        ConfigError: Something else, or one of several paths is features or a run.
     """
     if isinstance(given, (ImageList, FeatureRows)):
         return given
@@ -184,19 +154,35 @@ def as_inputs(given: Any) -> ImageList | FeatureRows:
     if isinstance(given, Tensor) and given.is_floating_point():
         given = given.detach().cpu().float().numpy()
     if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
-        rows = given[None] if given.ndim == 1 else given
-        return FeatureRows([(_numbers(len(rows)), rows)])
-    if _is_image(given):
-        given = [given]
-    if not isinstance(given, (Sequence, np.ndarray)) or not all(
-        _is_image(item) or isinstance(item, (str, Path)) for item in given
+        return FeatureRows([_named(given[None] if given.ndim == 1 else given)])
+    items: Any = [given] if _is_image(given) else given
+    if not isinstance(items, (Sequence, np.ndarray)) or not all(
+        _is_image(item) or isinstance(item, (str, Path)) for item in items
     ):
         raise ConfigError(
             "Give a path, an image (PIL, or a uint8 array (H, W, 3)), several of them, or features: floating-point (M, d). "
             f"Got {type(given).__name__}."
         )
-    names = [str(item) if isinstance(item, (str, Path)) else f"{i:06d}" for i, item in enumerate(given)]
-    return ImageList(names, [Path(item) if isinstance(item, str) else item for item in given])
+    if len(items) == 1 and isinstance(items[0], (str, Path)):
+        return read_inputs(items[0])
+    names: list[str] = []
+    images: list[Any] = []
+    for i, item in enumerate(items):
+        found = ImageList([f"{i:06d}"], [item])
+        if isinstance(item, (str, Path)):
+            if (Path(item) / RUN).is_file():
+                raise ConfigError(f"INPUT must be images. Got the run {item}: ask one run at a time.")
+            if Path(item).exists():
+                found = read_inputs(item)
+            else:
+                found = ImageList([str(item)], [Path(item)])  # listed among the broken ones
+        if isinstance(found, FeatureRows):
+            raise ConfigError(
+                f"INPUT must be one path, or several of images. Got the features {item} among others."
+            )
+        names += found.names
+        images += found.images
+    return ImageList(names, images)
 
 
 def _is_image(value: Any) -> bool:
@@ -214,27 +200,21 @@ def _folder(folder: Path) -> ImageList:
 
 def _list(path: Path) -> ImageList:
     """The images of a list; other columns do not matter."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            header = [name.strip().casefold() for name in next(table, [])]
-            if "path" not in header:
-                raise FormatError(
-                    f"{path} must have a header with the column 'path'. Its first line has {', '.join(header) or 'nothing'}."
-                    f"{nearest('path', header)}"
-                )
-            place = header.index("path")
-            rows = [(table.line_num, row) for row in table if row]
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: expected UTF-8 text, and byte {error.start} does not fit.") from error
-    except csv.Error as error:
-        raise FormatError(f"{path}: not a table of comma-separated values: {error}.") from error
-    short = [line for line, row in rows if len(row) <= place or not row[place].strip()]
-    if short:
-        raise FormatError(f"{path}, line {short[0]}: there is no path.")
-    if not rows:
+    tab = "\t" if path.suffix.lower() == ".tsv" else ","
+    rows = csv_rows(read_text(path), str(path), tab)
+    header = [name.strip().casefold() for name in next(rows, (1, []))[1]]
+    if "path" not in header:
+        raise FormatError(
+            f"{path} must have a header with the column 'path'. Its first line has {', '.join(header) or 'nothing'}."
+            f"{nearest('path', header)}"
+        )
+    place, names = header.index("path"), []
+    for line, row in rows:
+        if len(row) <= place or not row[place].strip():
+            raise FormatError(f"{path}, line {line}: there is no path.")
+        names.append(row[place].strip())
+    if not names:
         raise DataError(f"{path}: the list has no images.")
-    names = [row[place].strip() for _, row in rows]
     return ImageList(names, [path.parent / name for name in names])
 
 
@@ -251,25 +231,24 @@ def _stored(folder: Path) -> FeatureRows:
 
 def _feature_parts(path: Path) -> list[tuple[Sequence[str], np.ndarray]]:
     if path.suffix.lower() == ".npy":
-        try:
-            x = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise FormatError(f"{path} cannot be read as an array of numbers: {error}") from error
-        return [(_numbers(len(x)), x)]
+        return [_named(read_array(path))]
     arrays = read_feature_arrays(path)
     whole = [arrays[key] for key in arrays if key.lower() == "x"]
     if whole:
-        return [(_numbers(len(whole[0])), whole[0])]
+        return [_named(whole[0])]
     parts = {key[2:]: arrays[key] for key in arrays if key.lower().startswith("x_")}
     if not parts:
         raise FormatError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}, and no features: expected X, or x_test and so on."
+            f"{path} holds {listed(arrays, 30) or 'nothing'}, and no features: expected X, or x_test and so on."
         )
-    return [([f"{split}/{name}" for name in _numbers(len(x))], x) for split, x in parts.items()]
+    return [_named(x, f"{split}/") for split, x in parts.items()]
 
 
-def _numbers(count: int) -> list[str]:
-    return [f"{i:06d}" for i in range(count)]
+def _named(x: np.ndarray, prefix: str = "") -> tuple[list[str], np.ndarray]:
+    """Features (M, d) with a name each, or an error."""
+    if x.ndim != 2 or not x.shape[1] or not np.issubdtype(x.dtype, np.floating):
+        raise DataError(f"Features must be floating-point numbers (M, d). Got {x.dtype} {x.shape}.")
+    return [f"{prefix}{i:06d}" for i in range(len(x))], x
 
 
 class _Opened(torch_data.Dataset[Any]):

@@ -14,28 +14,42 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_number
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.rules import at_level, deepest_above, top_k
-from hace.decisions.scores import log_q, subset_leaves
+from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import manifest_differences
+from hace.lab.probe.scaling import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
-from hace.lab.serve.calibration import Calibration, calibration_of, check_promise
+from hace.lab.serve.exported import hierarchy_of, image_view, open_program, stored_calibration
+from hace.lab.serve.finished_models import (
+    ProbeHead,
+    Trained,
+    Vision,
+    load_probe,
+    load_trained,
+    open_finished,
+)
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
-from hace.lab.serve.predictions import Predictions
-from hace.lab.serve.rescoring import ProbeHead, load_probe, open_finished
-from hace.lab.serve.trained_model import Trained, load_trained
-from hace.lab.serve.vision import Vision, probe_vision, trained_vision
+from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise
 from hace.losses.base import HierarchicalLoss
+from hace.losses.cross_entropy import CrossEntropyLoss
+from hace.losses.hace import HCELoss
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ROWS = 1024  # features per batch
+_IMAGES = 64  # images per batch of an exported file
 SHOWN = 20  # broken images
 
 
@@ -63,8 +77,7 @@ class Question:
     of: str = "samples"
 
     def __post_init__(self) -> None:
-        if self.top_k < 1:
-            raise ConfigError(f"top_k must be at least 1. Got {self.top_k}.")
+        check_number("top_k", self.top_k, "at least 1", self.top_k >= 1)
         ways = {"threshold": self.threshold, "level": self.level, "accuracy": self.accuracy}
         given = [name for name, value in ways.items() if value is not None]
         if len(given) > 1:
@@ -75,6 +88,107 @@ class Question:
                 raise ConfigError(
                     "accuracy must come without subset: the promise is about answers among all classes."
                 )
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Answers, one row per sample that could be read.
+
+    Attributes:
+        names: The samples: paths of images, names of features.
+        leaves: (M, k) the most probable leaves, best first; their probabilities are among the leaves alone.
+        answers: (M,) the answer: the best leaf, or the node that a threshold or a level asks for.
+        broken: The images that could not be read, with their place among all samples given.
+        start: The place of the first sample.
+        promise: What the answers promise, where an accuracy was asked for.
+    """
+
+    names: Sequence[str]
+    leaves: Decisions
+    answers: Decisions
+    broken: Sequence[Broken] = ()
+    start: int = 0
+    promise: GuaranteedThreshold | None = None
+
+    def __post_init__(self) -> None:
+        if self.leaves.nodes.dim() == 1:  # the best leaf alone comes without the second dimension
+            nodes, probabilities = self.leaves.nodes[:, None], self.leaves.probabilities[:, None]
+            object.__setattr__(self, "leaves", Decisions(self.leaves.hierarchy, nodes, probabilities))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        broken = f", {len(self.broken):,} broken" if self.broken else ""
+        return f"<Predictions: {len(self):,} samples{broken} over {self.hierarchy!r}>"
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The classes."""
+        return self.answers.hierarchy
+
+    @classmethod
+    def joined(cls, parts: Sequence[Predictions]) -> Predictions:
+        """The predictions of several batches as one."""
+        return cls(
+            [name for part in parts for name in part.names],
+            Decisions.joined([part.leaves for part in parts]),
+            Decisions.joined([part.answers for part in parts]),
+            [broken for part in parts for broken in part.broken],
+            parts[0].start,
+            parts[0].promise,
+        )
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """One document per sample, in the order given; a broken image has its reason as "error"."""
+        reasons = {b.place: b for b in self.broken}
+        answers, paths = self.answers.columns(), self.answers.paths
+        ids, names, probabilities = self.leaves.ids, self.leaves.names, self.leaves.probabilities.tolist()
+        row = 0
+        for place in range(self.start, self.start + len(self) + len(reasons)):
+            if place in reasons:
+                yield {"sample": reasons[place].name, "error": reasons[place].reason}
+                continue
+            best = zip(ids[row], names[row], probabilities[row], strict=True)
+            yield {
+                "sample": self.names[row],
+                "answer": {
+                    **{key: answers[key][row] for key in answers if key not in ("sample", "path")},
+                    "path": list(paths[row]),
+                    **({} if self.promise is None else {"promise": self.promise.promise}),
+                },
+                "leaves": [{"id": node, "name": name, "probability": p} for node, name, p in best],
+            }
+            row += 1
+
+    def row_columns(self) -> list[str]:
+        """The columns of :meth:`rows`."""
+        named = ["level_name"] if self.hierarchy.level_names is not None else []
+        promised = ["promise"] if self.promise is not None else []
+        answer = ["name", "level", *named, "probability", "path", *promised]
+        count = self.leaves.nodes.shape[1]
+        leaves = [f"leaf_{i}{what}" for i in range(1, count + 1) for what in ("", "_name", "_probability")]
+        return ["sample", "answer", *(f"answer_{key}" for key in answer), *leaves, "error"]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """:meth:`documents` as flat rows of a table, all with the same columns."""
+        columns = self.row_columns()
+        for document in self.documents():
+            row = dict.fromkeys(columns) | {"sample": document["sample"], "error": document.get("error")}
+            for key, value in document.get("answer", {}).items():
+                row["answer" if key == "id" else f"answer_{key}"] = (
+                    " > ".join(value) if key == "path" else value
+                )
+            for i, leaf in enumerate(document.get("leaves", ()), 1):
+                for key, value in leaf.items():
+                    row[f"leaf_{i}" if key == "id" else f"leaf_{i}_{key}"] = value
+            yield row
+
+    def to_frame(self) -> pd.DataFrame:
+        """:meth:`rows` as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows()))
 
 
 class Predictor:
@@ -129,8 +243,6 @@ class Predictor:
             FormatError: Not a finished run, or a damaged one.
         """
         if is_exported(folder):
-            from hace.lab.serve.exported import ExportedPredictor
-
             if checkpoint is not None:
                 raise ConfigError(f"checkpoint must come with a run: {folder} has its weights.")
             return ExportedPredictor(folder)
@@ -196,10 +308,8 @@ class Predictor:
             workers: Processes that read images; 0: this one.
         """
         given, asked = as_inputs(inputs), question or Question()
-        if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1. Got {batch_size}.")
-        if workers < 0:
-            raise ConfigError(f"workers must be 0 or more. Got {workers}.")
+        check_number("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
+        check_number("workers", workers, "0 or more", workers >= 0)
         self.decide(self._nothing(), asked)  # what does not fit the hierarchy shows before any image is read
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):
@@ -212,9 +322,10 @@ class Predictor:
     ) -> Iterator[tuple[list[str], Tensor, list[Broken]]]:
         """Names, raw outputs and broken images, batch by batch."""
         if isinstance(given, FeatureRows):
-            head, first = self._head_for(given), 0
+            self._check_features(given)
+            first = 0
             for names, x in given.batches(batch_size or _ROWS):
-                yield names, torch.cat(list(head.outputs(x, first=first))), []
+                yield names, self._features(x, first), []
                 first += len(x)
             return
         vision = self.vision
@@ -229,12 +340,14 @@ class Predictor:
         promise = self.promise(asked)
         temperature = None if promise is None else self.calibration.temperature
         view = ScoreView(self.loss, h, asked.subset is not None, temperature)
-        scores = view(z.cpu())
-        q = log_q(scores, h, kind=view.kind, outputs=view.outputs, subset=asked.subset)
-        choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
+        scores, choices = Scores(view(z.cpu()), h, view.kind, view.outputs), h.num_leaves
+        if asked.subset is not None:
+            scores = scores.restricted(subset_mask(h, asked.subset))
+            choices = len(subset_leaves(h, asked.subset))
+        q = scores.log_q()
         leaves = top_k(q, h, min(asked.top_k, choices))
         if promise is not None:
-            answers = promise.predict(scores, h, kind=view.kind, outputs=view.outputs)
+            answers = promise.predict(scores.data, h, kind=scores.kind, outputs=scores.outputs)
         elif asked.threshold is not None:
             answers = deepest_above(q, h, asked.threshold)
         elif asked.level is not None:
@@ -278,24 +391,79 @@ class Predictor:
             ConfigError: The run cannot see images, or its model cannot be rebuilt as it was.
         """
         if isinstance(self.model, Trained):
-            return trained_vision(self.model)
-        return probe_vision(self.run, self.model, self.checkpoint, self.device)
+            return self.model.vision
+        return self.model.vision(self.checkpoint, self.device)
 
-    def _head_for(self, given: FeatureRows) -> ProbeHead:
-        """The head, if it can take these features."""
+    def _check_features(self, given: FeatureRows) -> None:
+        """Refuse features that the model cannot take."""
         if isinstance(self.model, Trained):
             raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
         source = self.run.about["data"].get("source")
         if given.about is not None and source is not None:
-            different = manifest_differences(
-                *({k: d.get(k) for k in ("model", "preprocessing")} for d in (source, given.about))
-            )
+            keys = ("model", "preprocessing")
+            different = manifest_differences(*({k: d.get(k) for k in keys} for d in (source, given.about)))
             if different:
+                lines = "\n  ".join(different)
                 raise DataError(
-                    "The features were made otherwise than those that the run was trained on:\n  "
-                    + "\n  ".join(different)
+                    f"Features must be made as those of the training were. They differ:\n  {lines}"
                 )
-        return self.model
+
+    def _features(self, x: np.ndarray, first: int) -> Tensor:
+        """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""
+        assert isinstance(self.model, ProbeHead)
+        return torch.cat(list(self.model.outputs(x, first=first)))
+
+
+class ExportedPredictor(Predictor):
+    """A :class:`Predictor` from a file of `hace export`, or from a folder with config.json and model.safetensors.
+
+    Args:
+        path: The file or folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.program = Path(path), open_program(path)
+        self.document = self.program.document
+        self.hierarchy = hierarchy_of(self.document, path)
+        over = self.document["outputs"]["scores"]
+        # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.
+        self.loss = CrossEntropyLoss(self.hierarchy) if over == "leaves" else HCELoss(self.hierarchy)
+
+    def __repr__(self) -> str:
+        return f"<Predictor: {self.path.name} over {self.hierarchy!r}>"
+
+    @property
+    def _calibrate(self) -> str:
+        return f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What `hace calibrate` had found when the run was exported."""
+        if self.document["calibration"] is None:
+            raise ConfigError(
+                f"{self.path} must be calibrated before it can promise an accuracy. Run `hace calibrate RUN` and `hace export "
+                f"RUN` again, for the run {self.document['run']}."
+            )
+        return stored_calibration(self.document, self.hierarchy, self.path)
+
+    @cached_property
+    def vision(self) -> Vision:
+        """How the model sees images."""
+        view = self.document["preprocessing"]
+        if view is None:
+            raise ConfigError(f"{self.path} takes features, and cannot see images.")
+        return Vision(image_view(view), lambda images: self.program.run(images)[0], _IMAGES)
+
+    def _check_features(self, given: FeatureRows) -> None:
+        if self.document["preprocessing"] is not None:
+            raise ConfigError(f"{self.path} takes images, and no features.")
+
+    def _features(self, x: np.ndarray, first: int) -> Tensor:
+        width = self.document["input"]["shape"][1]
+        if x.shape[1] != width:
+            raise DataError(f"Features must have {width} columns, as in training. Got {x.shape[1]}.")
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
+            return self.program.run(torch.from_numpy(finite(x.astype(np.float32), "given", first)))[0]
 
 
 def is_exported(path: str | Path) -> bool:

@@ -12,99 +12,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
+from hace.checks import check_choice
 from hace.data import Features
 from hace.data.samples import Split
-from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.probe.scaling import Scaling, check_width, head_outputs
-from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.probe.scaling import check_width
+from hace.lab.runs.config import DataConfig
 from hace.lab.runs.result import evaluate_outputs
-from hace.lab.runs.run import HIERARCHY, WEIGHTS, Run, read_run
+from hace.lab.runs.run import HIERARCHY, Run
 from hace.lab.runs.samples import Source, load_source, make_task
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.serve.trained_model import load_trained
+from hace.lab.serve.finished_models import load_probe, load_trained, open_finished
 from hace.lab.train.batches import few_of_each
 from hace.losses.base import HierarchicalLoss
-from hace.losses.poincare_head import PoincareBall
 from hace.metrics.evaluation import Evaluation
 
 SPLITS = ("test", "val", "train")
-
-
-@dataclass(frozen=True, eq=False)
-class ProbeHead:
-    """The last layer of a finished probe.
-
-    Attributes:
-        loss: The loss it was trained with, on the tree it was trained with.
-        weights: "weight" (C, d), and "bias" (C,) if it has one.
-        scaling: What is done to features before.
-        ball: Of a hyperbolic layer.
-    """
-
-    loss: HierarchicalLoss
-    weights: Mapping[str, Tensor]
-    scaling: Scaling
-    ball: PoincareBall | None = None
-
-    def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
-        """Chunks (B, C) of raw outputs for features (M, d).
-
-        Args:
-            x: The features.
-            what, first: As of `Scaling`, for messages.
-
-        Raises:
-            DataError: Another width than that of the training, or features that are not finite.
-        """
-        check_width(x.shape[1], self.weights)
-        return head_outputs(self.scaling(x, what, first), self.weights, self.ball)
-
-
-def open_finished(folder: str | Path) -> Run:
-    """A run that has a model.
-
-    Raises:
-        FormatError: No run, a damaged one, or one that has no model: unfinished or diverged.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FormatError(
-            f"{folder} does not exist. Give the folder of a run that `hace probe` or `hace train` wrote."
-        )
-    run = read_run(folder)
-    if run.status == "unfinished":
-        raise FormatError(f"{folder} is not finished. Run the command that started it again to resume.")
-    if run.status == "diverged":
-        raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
-    return run
-
-
-def loss_of(run: Run) -> HierarchicalLoss:
-    """The loss of a run, on the tree that it was trained with."""
-    return run.config.loss.build(run.tree)
-
-
-def load_probe(run: Run) -> ProbeHead:
-    """The model of a finished probe.
-
-    Raises:
-        FormatError: Weights that are missing, damaged, or of another run.
-    """
-    assert isinstance(run.config, ProbeConfig)
-    weights = run.weights()
-    loss = loss_of(run)
-    shape = tuple(weights["weight"].shape) if "weight" in weights else ()
-    if len(shape) != 2 or shape[0] != loss.num_outputs:
-        raise FormatError(
-            f"{run.folder / WEIGHTS} does not fit the run: its loss has {loss.num_outputs} outputs, the weights have shape "
-            f"{shape}."
-        )
-    scaling = Scaling.stored(run.config.normalize, weights, run.folder / WEIGHTS)
-    return ProbeHead(loss, weights, scaling, run.config.head.ball)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +127,7 @@ def rescored(
     """
     run = open_finished(folder)
     split = split or run.config.evaluate
-    if split not in SPLITS:
-        raise ConfigError(f"split must be one of {', '.join(SPLITS)}. Got {split!r}.")
+    check_choice("split", split, SPLITS)
     if run.config.kind == "train":
         trained = load_trained(run, device)
         source = load_data(run, root)

@@ -1,0 +1,268 @@
+"""The model of a finished run, rebuilt exactly as it was: a head on features, or a network trained on images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hace.data import Samples
+from hace.errors import ConfigError, FormatError
+from hace.files.weights import fill
+from hace.hierarchy import Hierarchy
+from hace.lab.features.backbones import Backbone, load_backbone
+from hace.lab.features.plan import manifest_differences
+from hace.lab.probe.scaling import Scaling, check_width, head_outputs
+from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.devices import choose_device
+from hace.lab.runs.run import WEIGHTS, Run, read_run
+from hace.lab.runs.train_config import TrainConfig
+from hace.lab.train.batches import Preprocessing, ordered_batches
+from hace.lab.train.distributed import Team
+from hace.lab.train.loop import DTYPES, initial_model, placed
+from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall
+
+
+def open_finished(folder: str | Path) -> Run:
+    """A run that has a model.
+
+    Raises:
+        FormatError: No run, a damaged one, or one without a model: unfinished or diverged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FormatError(
+            f"{folder} does not exist. Give the folder of a run that `hace probe` or `hace train` wrote."
+        )
+    run = read_run(folder)
+    if run.status == "unfinished":
+        raise FormatError(f"{folder} is not finished. Run the command that started it again to resume.")
+    if run.status == "diverged":
+        raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
+    return run
+
+
+def loss_of(run: Run) -> HierarchicalLoss:
+    """The loss of a run, on the tree it was trained with."""
+    return run.config.loss.build(run.tree)
+
+
+@dataclass(frozen=True, eq=False)
+class Vision:
+    """How a model sees images.
+
+    Attributes:
+        transform: From a PIL image to a tensor (3, H, W).
+        outputs: From a batch of them to the raw outputs (B, C) of the model's head.
+        batch_size: That of the run's own features or evaluation, which gives the same bits.
+    """
+
+    transform: Callable[[Any], Tensor]
+    outputs: Callable[[Tensor], Tensor]
+    batch_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeHead:
+    """The last layer of a finished probe.
+
+    Attributes:
+        run: The run it comes from.
+        loss: The loss it was trained with, on the tree it was trained with.
+        weights: "weight" (C, d), and "bias" (C,) if it has one.
+        scaling: How features are scaled first.
+        ball: Of a hyperbolic layer.
+    """
+
+    run: Run
+    loss: HierarchicalLoss
+    weights: Mapping[str, Tensor]
+    scaling: Scaling
+    ball: PoincareBall | None = None
+
+    def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
+        """Chunks (B, C) of raw outputs for features (M, d).
+
+        Args:
+            x: The features.
+            what, first: As of `Scaling`, for messages.
+
+        Raises:
+            DataError: Another width than in training, or features that are not finite.
+        """
+        check_width(x.shape[1], self.weights)
+        return head_outputs(self.scaling(x, what, first), self.weights, self.ball)
+
+    def vision(self, checkpoint: str | Path | None, device: torch.device) -> Vision:
+        """The frozen model behind the features, followed by this head; arguments as of :func:`backbone_of`."""
+        backbone = backbone_of(self.run, checkpoint, device)
+
+        def outputs(images: Tensor) -> Tensor:
+            return torch.cat(list(self.outputs(backbone(images).cpu().numpy())))
+
+        return Vision(backbone.transform, outputs, self.run.about["data"]["source"]["compute"]["batch_size"])
+
+
+def load_probe(run: Run) -> ProbeHead:
+    """The model of a finished probe.
+
+    Raises:
+        FormatError: Weights that are missing, damaged, or of another run.
+    """
+    assert isinstance(run.config, ProbeConfig)
+    weights, loss = run.weights(), loss_of(run)
+    shape = tuple(weights["weight"].shape) if "weight" in weights else ()
+    if len(shape) != 2 or shape[0] != loss.num_outputs:
+        raise FormatError(
+            f"{run.folder / WEIGHTS} does not fit the run: its loss has {loss.num_outputs} outputs, the weights have shape "
+            f"{shape}."
+        )
+    scaling = Scaling.stored(run.config.normalize, weights, run.folder / WEIGHTS)
+    return ProbeHead(run, loss, weights, scaling, run.config.head.ball)
+
+
+def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -> Backbone:
+    """The frozen model behind a probe's features, exactly as it was.
+
+    Args:
+        run: The probe.
+        checkpoint: A file with the weights; by default those that `hace features` used, from a file or the hub.
+        device: Where to compute.
+
+    Raises:
+        ConfigError: The model is unknown or has changed, or its weights came from a file that is gone.
+        HaceError: It cannot be loaded.
+    """
+    source = run.about["data"].get("source")
+    if source is None:
+        raise ConfigError(
+            f"{run.folder} was trained on features whose model is not known, so it cannot see images. Give it features from "
+            "the same model: a file with X (M, d). Probes on a folder of `hace features` remember their model."
+        )
+    recorded = source.get("checkpoint")
+    if checkpoint is None and recorded is not None:
+        if not Path(recorded).is_file():
+            raise ConfigError(
+                f"The features of {run.folder} come from {source['model']['name']} with weights from {recorded}, which is not "
+                "here. Give that file: --checkpoint FILE (checkpoint=)."
+            )
+        checkpoint = recorded
+    model, seen = source["model"], source["preprocessing"]
+    backbone = load_backbone(
+        model["name"],
+        checkpoint=checkpoint,
+        pool=model["pool"],
+        dtype=source["compute"]["dtype"],
+        image_size=seen["input_size"][1],
+        crop_pct=seen["crop_pct"],
+        device=device,
+    )
+    if backbone.weights != model["weights"]:
+        where = f"--checkpoint {checkpoint}" if checkpoint else "the model hub"
+        raise ConfigError(
+            f"The features of {run.folder} come from {model['name']} with the weights {model['weights'][:12]}, and "
+            f"{where} has {backbone.weights[:12]}. Give the file they were made with: --checkpoint FILE (checkpoint=)."
+        )
+    different = manifest_differences(seen, backbone.preprocessing)
+    if different:
+        raise ConfigError(
+            f"This version of timm preprocesses images for {model['name']} differently:\n  "
+            + "\n  ".join(different)
+        )
+    return backbone
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A network trained on images, with everything needed to use it.
+
+    Attributes:
+        run: The run it comes from.
+        model: In evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs).
+        loss: The loss, which defines the outputs: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
+        hierarchy: The tree of the results. The loss's own differs where the run trained on a shuffled one.
+        preprocessing: Sizes and statistics.
+        transform: From a PIL image of any size to the tensor that the model sees.
+        device: Where the model is.
+    """
+
+    run: Run
+    model: nn.Module
+    loss: HierarchicalLoss
+    hierarchy: Hierarchy
+    preprocessing: Preprocessing
+    transform: Callable[[Any], Tensor]
+    device: torch.device
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Outputs (B, num_outputs) of transformed images, on the CPU, computed as in the run's own evaluation."""
+        dtype, images = DTYPES[self.config.precision], images.to(self.device)
+        if self.config.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with torch.no_grad(), torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
+            return self.model(images).float().cpu()
+
+    @property
+    def config(self) -> TrainConfig:
+        """What it was trained by."""
+        assert isinstance(self.run.config, TrainConfig)
+        return self.run.config
+
+    @property
+    def vision(self) -> Vision:
+        """How it sees images."""
+        return Vision(self.transform, self, self.config.batch_size)
+
+    def outputs(self, samples: Samples, batch_size: int | None = None) -> Iterator[Tensor]:
+        """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them.
+
+        With the batch size of the run, the default, they equal those of its evaluation, bit for bit.
+        """
+        config = replace(self.config, batch_size=batch_size or self.config.batch_size)
+        alone = Team(rank=0, world=1, device=self.device)
+        for x, _ in ordered_batches(config, samples, self.preprocessing, "nodes", alone).epoch(0):
+            yield self(x)
+
+
+def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
+    """The model of a finished run of `hace train`.
+
+    Args:
+        run: The run, or its directory.
+        device: As of `TrainConfig`.
+
+    Raises:
+        ConfigError: A run of another kind.
+        FormatError: The run is not finished, kept no weights, or they do not belong to it.
+
+    Example:
+        >>> import tempfile
+        >>> from hace.lab.runs.config import DataConfig
+        >>> from hace.lab.train.train import run_train
+        >>> data = DataConfig("synthetic", options={"classes": 4, "train": 4, "test": 2})
+        >>> run = run_train(TrainConfig(data=data, model="test_vit", epochs=1), tempfile.mkdtemp())
+        >>> trained = load_trained(run)
+        >>> trained.loss.leaf_logits(trained(torch.zeros(2, 3, 32, 32))).shape
+        torch.Size([2, 4])
+    """
+    run = run if isinstance(run, Run) else read_run(run)
+    config = run.config
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(
+            f"{run.folder} is a run of kind {config.kind!r}, and has no model trained on images."
+        )
+    if run.status != "finished":
+        raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
+    weights, loss = run.weights(), loss_of(run)
+    view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
+    model = initial_model(config, loss, view, seed=0)
+    fill(model, weights, run.folder / WEIGHTS)
+    chosen = choose_device(device)
+    model = placed(model.eval(), config, chosen)
+    return Trained(run, model, loss, run.hierarchy, view, view.transform(), chosen)

@@ -1,0 +1,389 @@
+"""Calibrating a finished model on samples it was not trained on: one temperature, and thresholds that keep promises.
+
+    calibrate_run("runs/4cd033b43672ca23")                                     # writes calibration.json into the run
+    Predictor.from_run("runs/4cd033b43672ca23").predict("photos", accuracy=0.95)
+
+A promise needs scores that were settled without the samples it rests on. So a third of the calibration samples fits the
+temperature and the rest the thresholds, unless the temperature comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.checks import check_choice, check_number, is_number
+from hace.decisions import GuaranteedThreshold, fit_temperature, guaranteed_threshold
+from hace.decisions.promises import PROMISES
+from hace.decisions.scores import Scores
+from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.documents import read_mapping
+from hace.files.writing import json_bytes, sha256, write_whole
+from hace.hierarchy import Hierarchy
+from hace.lab.runs.config import ProbeConfig
+from hace.lab.runs.result import ScoreView
+from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
+from hace.lab.serve.finished_models import open_finished
+from hace.lab.serve.rescoring import rescored
+
+FORMAT = "hace.calibration.1"
+ACCURACIES = (0.8, 0.9, 0.95, 0.99)
+CONFIDENCE = 0.9  # of promises about answers, which hold with a probability
+_SHARE = 3  # one of so many calibration samples fits the temperature
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What to promise.
+
+    Attributes:
+        accuracies: The promised shares; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
+        of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
+        confidence: None: promises about samples hold on average, those about answers with probability 0.9.
+        rule: "threshold", the walk down from the root, or "climb", up from the best leaf.
+    """
+
+    accuracies: Sequence[float] | None = None
+    of: Sequence[str] | None = None
+    confidence: float | None = None
+    rule: str = "threshold"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was learned about a model's confidence, and from what.
+
+    Attributes:
+        temperature: Scores are divided by it.
+        thresholds: The promises, over scores divided by the temperature.
+        split: The calibration samples: "val", "test", or a file of scores.
+        samples: How many of them the thresholds rest on.
+        temperature_samples: How many others fitted the temperature; 0: it was given.
+        outputs: What the columns of the scores are: "leaves" or "nodes".
+        hierarchy: The fingerprint of the hierarchy.
+        weights: The sha256 of the run's weights; None for a file of scores.
+        notes: What else a reader should know.
+        missing: Promises that could not be made, with the reason; not stored.
+    """
+
+    temperature: float
+    thresholds: tuple[GuaranteedThreshold, ...]
+    split: str
+    samples: int
+    temperature_samples: int
+    outputs: str
+    hierarchy: str
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def promise(
+        self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
+    ) -> GuaranteedThreshold:
+        """The threshold for a promise.
+
+        Args:
+            accuracy: The promised share.
+            of: "samples" or "answers".
+            where: The command that calibrates, for the message.
+
+        Raises:
+            ConfigError: There is no such promise; says which there are, and the command that adds it.
+        """
+        check_promise(accuracy, of)
+        found = [t for t in self.thresholds if t.of == of and t.accuracy == accuracy]
+        if found:
+            return found[0]
+        known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self.thresholds)
+        raise ConfigError(
+            f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}. To add it: {where} "
+            f"{self._options(accuracy, of)}"
+        )
+
+    def _options(self, accuracy: float, of: str) -> str:
+        """The options of `hace calibrate` that add a promise to these; both kinds are its default, as far as possible."""
+        first = self.thresholds[0]
+        wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
+        words = ["--accuracy", *(f"{a:g}" for a in wanted)]
+        if {of, *(t.of for t in self.thresholds)} == {of}:
+            words += ["--of", of]
+        if first.confidence is not None and first.of == "samples":
+            words += ["--confidence", f"{first.confidence:g}"]
+        if first.rule != "threshold":
+            words += ["--rule", first.rule]
+        return " ".join(words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(replace(self, thresholds=(), missing=()))
+        del plain["missing"]
+        thresholds = [t.to_dict() for t in self.thresholds]
+        return {"format": FORMAT, **plain, "thresholds": thresholds, "notes": list(self.notes)}
+
+    def write(self, path: str | Path) -> None:
+        """Write it as JSON, whole or not at all."""
+        write_whole(Path(path), json_bytes(self.to_dict()))
+
+    def check_hierarchy(self, hierarchy: Hierarchy, path: str | Path, again: str) -> None:
+        """Refuse another hierarchy than the one it was made with.
+
+        Args:
+            hierarchy: The one to be used.
+            path: Where the calibration comes from, for the message.
+            again: The command that calibrates, for the message.
+
+        Raises:
+            ConfigError: With both fingerprints.
+        """
+        if self.hierarchy != hierarchy.fingerprint:
+            raise ConfigError(
+                f"{path} must be made with this hierarchy, {hierarchy.fingerprint[:12]}. It was made with "
+                f"{self.hierarchy[:12]}. Calibrate again: {again}"
+            )
+
+
+def check_promise(accuracy: float, of: str) -> None:
+    """Refuse what no promise can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
+    check_number(
+        "accuracy", accuracy, "a number above 0 and below 1", is_number(accuracy) and 0 < accuracy < 1
+    )
+    check_choice("of", of, tuple(PROMISES))
+
+
+def calibrate_scores(
+    scores: Any,
+    truth: np.ndarray,
+    hierarchy: Hierarchy,
+    promises: Promises | None = None,
+    *,
+    kind: str = "logits",
+    outputs: str = "auto",
+    temperature: float | None = None,
+    split: str = "scores",
+    seed: int = 0,
+) -> Calibration:
+    """Calibrate scores of samples that the model was not trained on.
+
+    Args:
+        scores: (S, n) over the leaves or (S, N) over the nodes.
+        truth: (S,) node indices.
+        hierarchy: The hierarchy.
+        promises: What to promise.
+        kind: "logits" or "probs".
+        outputs: What the columns are: "leaves", "nodes", or "auto".
+        temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
+        split: What the samples are, for the record.
+        seed: See `temperature`.
+
+    Raises:
+        DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
+    """
+    asked = promises or Promises()
+    for accuracy in asked.accuracies or ():
+        for of in asked.of or PROMISES:
+            check_promise(accuracy, of)
+    check_number("seed", seed, "at least 0", seed >= 0)
+    known = Scores(scores, hierarchy, kind, outputs).checked()
+    z, outputs = known.data, known.outputs
+    fitting, rest = np.empty(0, dtype=np.int64), np.arange(len(truth))
+    if temperature is None:
+        order = np.random.default_rng([seed, 0xCA11]).permutation(len(truth))
+        fitting, rest = np.sort(order[: len(order) // _SHARE]), np.sort(order[len(order) // _SHARE :])
+        temperature = _fitted(z[fitting], truth[fitting], hierarchy, outputs, len(truth))
+    check_number("temperature", temperature, "a number above 0", is_number(temperature) and temperature > 0)
+    try:
+        found, missing = _thresholds(z[rest] / temperature, truth[rest], hierarchy, outputs, asked)
+    except DataError as error:
+        if not len(fitting):
+            raise
+        spent = (
+            f"Of the {len(truth):,} calibration samples {len(fitting):,} fit the temperature. All support promises if it is "
+            "given: --temperature T (temperature=T), fitted on other samples or 1."
+        )
+        raise DataError([*error.problems, spent]) from error
+    return Calibration(
+        float(temperature),
+        found,
+        split,
+        len(rest),
+        len(fitting),
+        outputs,
+        hierarchy.fingerprint,
+        missing=missing,
+    )
+
+
+def _fitted(scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, samples: int) -> float:
+    try:
+        return fit_temperature(scores, truth, h, labels="nodes", outputs=outputs)
+    except DataError as error:
+        raise DataError(
+            f"No temperature fits the {len(truth)} of {samples} calibration samples set aside for it: {error} Give one: "
+            "--temperature 1 (temperature=1) leaves scores as they are."
+        ) from error
+
+
+def _thresholds(
+    scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, asked: Promises
+) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
+    """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
+    found, missing = [], []
+    options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": outputs}
+    for of in asked.of or PROMISES:
+        for accuracy in asked.accuracies or ACCURACIES:
+            confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
+            try:
+                found.append(guaranteed_threshold(scores, truth, h, accuracy, confidence, of, **options))
+            except DataError as error:
+                missing.append(f"{accuracy:g} of {of}: {error}")
+    made = {t.accuracy for t in found}
+    strict = asked.of is not None and asked.accuracies is not None
+    if not found or (strict and missing) or any(a not in made for a in asked.accuracies or ()):
+        raise DataError(missing)
+    return tuple(found), tuple(missing)
+
+
+def calibrate_run(
+    folder: str | Path,
+    promises: Promises | None = None,
+    *,
+    split: str = "val",
+    root: str | Path | None = None,
+    temperature: float | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Calibration:
+    """Calibrate a finished run on samples it held out, and write calibration.json into it.
+
+    Args:
+        folder: The run directory.
+        promises: What to promise.
+        split: "val", the samples the run held out. "test" spends the test samples: accuracy on them is no longer a test.
+        root: Where its data are now, if they were moved.
+        temperature: Fitted on other samples. None: that of the run, if it has it from its configuration; otherwise it is
+            fitted on a third of the samples.
+        seed: Chooses that third.
+        device: Where a model that was trained end to end computes.
+
+    Raises:
+        ConfigError: The run held out no samples.
+        DataError: Too few samples for what was asked, or other data than the run's.
+    """
+    run = open_finished(folder)
+    if split not in ("val", "test"):
+        raise ConfigError(
+            f"split must be 'val' or 'test': a run is too sure of what it was trained on. Got {split!r}."
+        )
+    if split == "val" and not run.config.validation:
+        raise ConfigError(
+            f"{folder} held out no samples to calibrate on: it was trained on all of them. Train the same with some held out: "
+            f"hace {run.config.kind} --config {run.folder / CONFIG} --validation 0.1; or calibrate scores of other samples: "
+            "hace calibrate --hierarchy FILE --scores FILE --labels FILE. --split test spends the test samples."
+        )
+    scored = rescored(folder, root=root, split=split, device=device)
+    view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
+    found = calibrate_scores(
+        torch.cat([view(z) for z in scored.outputs()]),
+        scored.samples.nodes,
+        scored.hierarchy,
+        promises,
+        outputs=view.outputs,
+        temperature=temperature if temperature is not None else run.config.temperature,
+        split=split,
+        seed=seed,
+    )
+    notes: tuple[str, ...] = ()
+    if split == "test":
+        notes = ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
+    elif isinstance(run.config, ProbeConfig) and run.config.patience is not None:
+        notes = (
+            "The epoch was chosen on the calibration samples (patience), so promises are slightly optimistic.",
+        )
+    found = replace(found, weights=_weights_hash(run), notes=notes)
+    found.write(run.folder / CALIBRATION)
+    return found
+
+
+def _weights_hash(run: Run) -> str:
+    known = (run.result or {}).get("files", {}).get(WEIGHTS)
+    return known["sha256"] if known is not None else sha256(run.folder / WEIGHTS)
+
+
+def calibration_of(run: Run) -> Calibration:
+    """The calibration in a run directory.
+
+    Raises:
+        ConfigError: There is none, or it was made for another hierarchy or other weights; says the command to run.
+        FormatError: It is damaged.
+    """
+    path, again = run.folder / CALIBRATION, f"hace calibrate {run.folder}"
+    if not path.is_file():
+        raise ConfigError(
+            f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
+        )
+    try:
+        found = read_calibration(path)
+    except FormatError as error:
+        said = str(error).removesuffix(" Calibrate again.")
+        raise FormatError(f"{said} Calibrate again: {again}") from error
+    found.check_hierarchy(run.hierarchy, path, again)
+    weights = _weights_hash(run)
+    if found.weights != weights:
+        raise ConfigError(
+            f"{path} must be made with the weights of the run. It was made with {str(found.weights)[:12]}, and the run has "
+            f"{weights[:12]}. Calibrate again: {again}"
+        )
+    return found
+
+
+def read_calibration(path: str | Path) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        FormatError: It is damaged, or not a calibration.
+    """
+    return parse_calibration(read_mapping(path), path)
+
+
+def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibration:
+    """A calibration from plain values.
+
+    Args:
+        document: What :meth:`Calibration.to_dict` gave.
+        path: What messages call it.
+
+    Raises:
+        FormatError: It is damaged, or not a calibration.
+    """
+    try:
+        return _checked(dict(document))
+    except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}"
+        ) from error
+
+
+def _checked(document: dict[str, Any]) -> Calibration:
+    names = {field.name for field in fields(Calibration)} - {"missing"}
+    if document.pop("format", None) != FORMAT or set(document) != names:
+        raise ValueError(f"its format must be {FORMAT!r}, with the keys {', '.join(sorted(names))}.")
+    if not all(isinstance(document[name], list) for name in ("thresholds", "notes")):
+        raise ValueError("its thresholds and notes must be lists.")
+    thresholds = tuple(GuaranteedThreshold.from_dict(t) for t in document.pop("thresholds"))
+    found = Calibration(thresholds=thresholds, **{**document, "notes": tuple(document["notes"])})
+    texts = (found.split, found.hierarchy, *found.notes, *([] if found.weights is None else [found.weights]))
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("its split, hierarchy, weights and notes must be texts.")
+    if not all(isinstance(count, int) for count in (found.samples, found.temperature_samples)):
+        raise ValueError("its samples and temperature_samples must be whole numbers.")
+    if not is_number(found.temperature) or found.temperature <= 0:
+        raise ValueError("its temperature must be above 0.")
+    if not thresholds or any(t.hierarchy != found.hierarchy for t in thresholds):
+        raise ValueError("its thresholds must be at least one, all for its hierarchy.")
+    return found
