@@ -22,9 +22,8 @@ from hace.lab.report.arenas import BY_LEVEL, ECE_BY_LEVEL, HEADLINES, Arena, Met
 from hace.lab.report.confidence import calibrated
 from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Compared, Interval, compared_together
 from hace.metrics.sample_statistics import MetricKey
-from hace.metrics.several import Compared, compared_together
 
 REFERENCE = "sce"
 COLUMNS = (

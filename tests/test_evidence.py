@@ -13,7 +13,7 @@ import pytest
 from evidence import draw, effects, keep, reduce, write
 from hace.lab.report.arenas import HEADLINES
 from hace.lab.report.results import Results
-from hace.metrics.several import compared_together, holm, p_value
+from hace.metrics.intervals import compared_together, holm, p_value
 from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]

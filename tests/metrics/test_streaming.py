@@ -18,6 +18,7 @@ from hace import Hierarchy, guaranteed_threshold, metrics
 from hace.decisions import GuaranteedThreshold
 from hace.errors import ConfigError, HierarchyError
 from hace.metrics.curves import THRESHOLDS
+from hace.metrics.measures import level_titles
 from tests.hierarchies import ANIMALS, DAG_FOREST, RAGGED
 
 torchmetrics = pytest.importorskip("torchmetrics")
@@ -221,7 +222,7 @@ def test_options_are_refused_when_the_metric_is_built() -> None:
 def test_one_level_or_one_value_is_a_scalar_and_states_stay_shared() -> None:
     h = ANIMALS.build()
     z, y = sample(h)
-    titles = metrics.measures.level_titles(h)
+    titles = level_titles(h)
     for build in (
         metrics.LevelAccuracy,
         metrics.BrierScore,

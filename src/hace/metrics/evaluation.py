@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.metrics.calibration import Reliability, reliability
-from hace.metrics.confusion import ClassTable, Confusion, class_table, summarise_mistakes
-from hace.metrics.curves import OperatingCurve, RiskCoverage, curve_of, risk_coverage
-from hace.metrics.hierarchical_risk import HierarchicalRiskCoverage, LadderColumns, ladder_curve
+from hace.metrics.calibration_error import Reliability, reliability
+from hace.metrics.curves import (
+    HierarchicalRiskCoverage,
+    LadderColumns,
+    OperatingCurve,
+    RiskCoverage,
+    curve_of,
+    ladder_curve,
+    risk_coverage,
+)
 from hace.metrics.measures import level_titles
 from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.mistakes import ClassTable, Confusion, class_table, summarise_mistakes
 from hace.metrics.sample_statistics import LEAVES, MetricKey, SampleStatistics
 
 PAIRS_SHOWN = 10

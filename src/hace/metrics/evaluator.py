@@ -18,9 +18,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import measures
-from hace.metrics.curves import THRESHOLDS, operating_columns
+from hace.metrics.curves import THRESHOLDS, LadderColumns, ladder_columns, operating_columns
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
-from hace.metrics.hierarchical_risk import LadderColumns, ladder_columns
 from hace.metrics.measures import Measure, mean_of
 from hace.metrics.metric_batch import MetricBatch
 from hace.metrics.sample_statistics import LEAVES, SampleStatistics

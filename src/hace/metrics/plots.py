@@ -160,7 +160,7 @@ def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
 
 def _band(axes: Axes, evaluation: Evaluation, curve: str, colour: str) -> None:
     """The 95 % interval of a curve, shaded."""
-    from hace.metrics.bands import curve_band
+    from hace.metrics.comparison import curve_band
 
     if len(evaluation.samples):
         band = curve_band(evaluation, curve, replicates=_DRAWS)

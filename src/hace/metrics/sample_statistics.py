@@ -12,9 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from hace.hierarchy.assembly import IntArray
-from hace.metrics.calibration import bin_of
-from hace.metrics.curves import operating_area
-from hace.metrics.hierarchical_risk import LadderColumns, ladder_curves
+from hace.metrics.calibration_error import bin_of
+from hace.metrics.curves import LadderColumns, ladder_curves, operating_area
 
 MetricKey = tuple[str, str]  # heading, name
 LEAVES = "leaves"  # the heading of the metrics that follow from the ranking of the classes alone
@@ -41,7 +40,7 @@ class SampleStatistics:
         specific: (S, T) information of the answer at each threshold, over log2 n.
         true: (S, T) whether that answer is the truth or above it.
         answered: (S, T) whether that answer is below the root.
-        ladders: (S, L) of the rungs from the root to the best leaf, see :class:`hace.metrics.hierarchical_risk.LadderColumns`;
+        ladders: (S, L) of the rungs from the root to the best leaf, see :class:`hace.metrics.curves.LadderColumns`;
             L = 0 on a DAG.
         decided: by title, (S,) nodes and probabilities of each further rule.
     """

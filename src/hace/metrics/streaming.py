@@ -1,80 +1,249 @@
 """Streaming metrics with torchmetrics' contract: update / compute / reset, MetricCollection, sync under DDP.
 
-They add up the columns of :mod:`hace.metrics.measures`, so any split into batches and any number of processes gives the value
-of the plain function on all samples. Every class takes ``update(preds, target)`` in the same forms as the functions. Needs
-torchmetrics: ``pip install "hace[metrics]"``.
+A metric that is a ratio of sums is made from its measure in :mod:`hace.metrics.measures`: it takes the measure's arguments,
+adds up its columns and divides once, so any split into batches and any number of processes gives the value of the plain
+function on all samples. Every class takes ``update(preds, target)`` in the same forms as the functions, and besides its own
+arguments the keywords of :class:`MetricOptions`. Needs torchmetrics: ``pip install "hace[metrics]"``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import zlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+try:
+    from torchmetrics import Metric
+except ImportError as error:  # pragma: no cover - the test hides torchmetrics in another process
+    raise ImportError(
+        'Streaming metrics need torchmetrics. Install it with: pip install "hace[metrics]". '
+        "The functions of hace.metrics work without it."
+    ) from error
+
+from hace.checks import MOST_BINS, check_choice, check_count
 from hace.decisions.scores import level_numbers
+from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import level_choices
 from hace.metrics import measures
-from hace.metrics.confusion import ClassTable, Confusion, class_counts, summarise_mistakes
-from hace.metrics.metric_batch import MetricBatch
-from hace.metrics.streaming_base import HierarchicalMetric, MetricOptions, RatioMetric, level_key
+from hace.metrics.calibration_error import Reliability, check_binning, level_diagrams, reliability
+from hace.metrics.curves import (
+    THRESHOLDS,
+    HierarchicalRiskCoverage,
+    LadderColumns,
+    OperatingColumns,
+    OperatingCurve,
+    RiskCoverage,
+    curve_of,
+    ladder_columns,
+    ladder_curve,
+    operating_columns,
+    risk_coverage,
+)
+from hace.metrics.measures import Measure, level_titles
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
+from hace.metrics.mistakes import ClassTable, Confusion, class_counts, summarise_mistakes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_PRF = ("precision", "recall", "f1")
+
+class MetricOptions(ScoreForms, total=False):
+    """The keywords of every streaming metric: those of :class:`hace.metrics.ScoreForms`, and torchmetrics' own.
+
+    Attributes:
+        compute_on_cpu: see :class:`torchmetrics.Metric`, as for all others.
+        dist_sync_on_step: whether to synchronise processes at every step.
+        process_group: the processes to synchronise; all by default.
+        dist_sync_fn: gathers states.
+        distributed_available_fn: says whether there are several processes.
+        sync_on_compute: whether to synchronise processes before the value.
+        compute_with_cache: whether to keep the value until the next update.
+    """
+
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    process_group: Any
+    dist_sync_fn: Any
+    distributed_available_fn: Any
+    sync_on_compute: bool
+    compute_with_cache: bool
+
+
+class HierarchicalMetric(Metric):
+    """Checks a batch and adds it up.
+
+    Args:
+        hierarchy: the hierarchy.
+        *options: what else distinguishes this metric from others of its class.
+        **forms: ``labels``, ``kind`` and ``outputs``, and torchmetrics' own; see :class:`MetricOptions`.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(self, hierarchy: Hierarchy, *options: object, **forms: Unpack[MetricOptions]) -> None:
+        stray = [name for name in forms if name not in MetricOptions.__annotations__]
+        if stray:
+            raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {stray[0]!r}")
+        read = {name: value for name, value in forms.items() if name in ScoreForms.__annotations__}
+        super().__init__(**{name: value for name, value in forms.items() if name not in read})
+        self.hierarchy = hierarchy
+        self.forms: Any = read
+        # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
+        # names. Equal numbers may be chance, so the names say what is counted.
+        counted = zlib.crc32(repr((hierarchy.fingerprint, sorted(read.items()), options)).encode())
+        self._tag = f"{type(self).__name__}_{counted:08x}"
+
+    def update(self, preds: Any, target: Any) -> None:
+        """Add a batch."""
+        self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """A figure and its axes, as torchmetrics draws them: the value so far, or given values over steps.
+
+        Args:
+            val: values of ``compute`` or ``forward``, one or several; by default the value so far.
+            ax: matplotlib's axes to draw on.
+        """
+        return self._plot(val, ax)
+
+    @abstractmethod
+    def _add(self, batch: MetricBatch) -> None:
+        """Add the sums of a batch."""
+
+    def _sums(self, name: str, *shape: int) -> None:
+        """Declare a state that adds up, over batches and processes."""
+        self.add_state(f"{name}_{self._tag}", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def _rows(self, *names: str) -> None:
+        """Declare states that keep some numbers per sample, for values that are not ratios of sums."""
+        for name in names:
+            self.add_state(f"{name}_{self._tag}", [], dist_reduce_fx="cat")
+
+    def _state(self, name: str) -> Any:
+        return getattr(self, f"{name}_{self._tag}")
+
+    def _plus(self, name: str, values: Any) -> None:
+        state = self._state(name)
+        added = torch.as_tensor(np.asarray(values, dtype=np.float64)).to(state.device)
+        setattr(self, f"{name}_{self._tag}", state + added)
+
+    def _append(self, name: str, values: np.ndarray) -> None:
+        self._state(name).append(torch.as_tensor(values, dtype=torch.float64, device=self.device))
+
+    def _array(self, name: str) -> np.ndarray:
+        state = self._state(name)
+        if isinstance(state, Tensor):  # sums, or rows that a sync has joined
+            return state.cpu().numpy()
+        return torch.cat(state).cpu().numpy() if state else np.empty(0)
+
+    def _scalar(self, value: float) -> Tensor:
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+
+# ---------------------------------------------------------------------- ratios of sums, made from their measures
+
+
+class RatioMetric(HierarchicalMetric):
+    """A measure, added up. ``compute`` gives a scalar, or a dict of scalars for a measure with several values and no choice.
+
+    Args:
+        hierarchy: the hierarchy.
+        *arguments: those of :attr:`measure_of`, then the choice of one value.
+        **options: the same by name, and :class:`MetricOptions`.
+    """
+
+    measure_of: ClassVar[Callable[..., Measure]]  # from the hierarchy and the metric's own arguments
+    choice: ClassVar[str | None] = (
+        None  # "level" or "value": the argument that picks one of several values, as a scalar
+    )
+    keys: ClassVar[Sequence[str] | None] = None  # names of the values, where those of the measure are long
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = list(inspect.signature(cls.measure_of).parameters.values())
+        word = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        picked = [] if cls.choice is None else [inspect.Parameter(cls.choice, word, default=None)]
+        rest = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation=MetricOptions)
+        cls.__signature__ = inspect.Signature([*own, *picked, rest])  # type: ignore[attr-defined]
+
+    def __init__(self, hierarchy: Hierarchy, *arguments: Any, **options: Any) -> None:
+        bound = inspect.signature(type(self)).bind(hierarchy, *arguments, **options)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        rest = given.pop("options")
+        chosen = given.pop(self.choice, None) if self.choice else None
+        measure = type(self).measure_of(**given)
+        del given["hierarchy"]
+        super().__init__(hierarchy, given, **rest)
+        self.measure = measure
+        names = self.keys or self.measure.names
+        if chosen is not None:
+            chosen = level_key(hierarchy, chosen) if self.choice == "level" else chosen
+            check_choice(str(self.choice), chosen, names)
+        self.chosen: str | None = chosen
+        for name in ("numerator", "denominator"):
+            self._sums(name, len(names))
+        self._sums("samples")
+
+    def _add(self, batch: MetricBatch) -> None:
+        numerator, denominator = self.measure.columns(batch)
+        self._plus("numerator", numerator.sum(axis=0))
+        self._plus("denominator", denominator.sum(axis=0))
+        self._plus("samples", len(batch))
+
+    def compute(self) -> Tensor | dict[str, Tensor]:
+        """The value so far."""
+        sums = self._array("numerator"), self._array("denominator")
+        values = torch.as_tensor(self.measure.divide(*sums, int(self._array("samples"))), device=self.device)
+        if self.choice is None:
+            return values[0]
+        found = dict(zip(self.keys or self.measure.names, values, strict=True))
+        return found if self.chosen is None else found[self.chosen]
+
+
+def level_key(hierarchy: Hierarchy, level: int | str | None) -> str | None:
+    """The title of a level, by which measures of levels name their values.
+
+    Args:
+        hierarchy: a tree or forest.
+        level: a depth from 1, or a level's name; None: none.
+    """
+    if level is None:
+        return None
+    depth = hierarchy.level_index(level)
+    if depth == 0:
+        raise HierarchyError("level must be at least 1: every answer is right at the root. Got 0.")
+    return level_titles(hierarchy)[depth - 1]
 
 
 class TopKAccuracy(RatioMetric):
-    """:func:`hace.metrics.top_k_accuracy`, streaming.
+    """:func:`hace.metrics.top_k_accuracy`, streaming: ``TopKAccuracy(hierarchy, k=1)``."""
 
-    Args:
-        hierarchy: the hierarchy.
-        k: how many leaves count.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
-    """
-
+    measure_of = staticmethod(measures.top_k_measure)
     higher_is_better = True
-
-    def __init__(self, hierarchy: Hierarchy, k: int = 1, **forms: Unpack[MetricOptions]) -> None:
-        super().__init__(hierarchy, measures.top_k_measure(hierarchy, k), k, **forms)
 
 
 class HierarchicalDistance(RatioMetric):
-    """:func:`hace.metrics.hierarchical_distance_at`, HD@k, streaming.
+    """HD@k of :func:`hace.metrics.hierarchical_distance_at`, streaming; arguments ``k`` and ``distance``."""
 
-    Args:
-        hierarchy: the hierarchy.
-        k: how many leaves count.
-        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
-    """
-
+    measure_of = staticmethod(measures.distance_measure)
     higher_is_better = False
-
-    def __init__(
-        self, hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height", **forms: Unpack[MetricOptions]
-    ) -> None:
-        super().__init__(hierarchy, measures.distance_measure(hierarchy, k, distance), k, distance, **forms)
 
 
 class MistakeSeverity(RatioMetric):
-    """:func:`hace.metrics.mistake_severity`, streaming; ``mistakes`` is the number of mistakes.
+    """:func:`hace.metrics.mistake_severity`, streaming: ``MistakeSeverity(hierarchy, distance="lca_height")``."""
 
-    Args:
-        hierarchy: the hierarchy.
-        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
-    """
-
+    measure_of = staticmethod(measures.severity_measure)
     higher_is_better = False
-
-    def __init__(
-        self, hierarchy: Hierarchy, distance: str = "lca_height", **forms: Unpack[MetricOptions]
-    ) -> None:
-        super().__init__(hierarchy, measures.severity_measure(hierarchy, distance), distance, **forms)
 
     @property
     def mistakes(self) -> int:
@@ -83,102 +252,80 @@ class MistakeSeverity(RatioMetric):
 
 
 class LevelAccuracy(RatioMetric):
-    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level, or one level's value.
+    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
 
-    Args:
-        hierarchy: a tree or forest.
-        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
+    With ``level``, a depth or a level's name, it is that level's value, a scalar; ``log_dict`` of Lightning needs that.
     """
 
+    measure_of = staticmethod(measures.level_accuracy_measure)
+    choice = "level"
     higher_is_better = True
 
-    def __init__(
-        self, hierarchy: Hierarchy, level: int | str | None = None, **forms: Unpack[MetricOptions]
-    ) -> None:
-        measure = measures.level_accuracy_measure(hierarchy)
-        super().__init__(hierarchy, measure, keys=measure.names, value=level_key(hierarchy, level), **forms)
+
+class BrierScore(RatioMetric):
+    """:func:`hace.metrics.brier_score`, streaming: a dict by level, or with ``level`` that level's value."""
+
+    measure_of = staticmethod(measures.brier_measure)
+    choice = "level"
+    higher_is_better = False
+
+
+class LogLikelihood(RatioMetric):
+    """:func:`hace.metrics.log_likelihood`, streaming: a dict by level, or with ``level`` that level's value."""
+
+    measure_of = staticmethod(measures.log_likelihood_measure)
+    choice = "level"
+    higher_is_better = True
 
 
 class HierarchicalPRF(RatioMetric):
-    """:func:`hace.metrics.hierarchical_prf`, streaming: precision, recall, f1.
+    """:func:`hace.metrics.hierarchical_prf`, streaming: ``HierarchicalPRF(hierarchy, average="micro")``.
 
-    Args:
-        hierarchy: the hierarchy.
-        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
-        value: ``"precision"``, ``"recall"`` or ``"f1"``, to have that alone, as a scalar; ``log_dict`` of Lightning needs that.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
+    A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
+    measure_of = staticmethod(measures.hierarchical_prf_measure)
+    choice, keys = "value", ("precision", "recall", "f1")
     higher_is_better = True
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        average: str = "micro",
-        value: str | None = None,
-        **forms: Unpack[MetricOptions],
-    ) -> None:
-        measure = measures.hierarchical_prf_measure(hierarchy, average)
-        super().__init__(hierarchy, measure, average, keys=_PRF, value=value, **forms)
 
 
 class InformationPRF(RatioMetric):
-    """:func:`hace.metrics.information_prf`, streaming: precision, recall, f1.
+    """:func:`hace.metrics.information_prf`, streaming: ``InformationPRF(hierarchy, average="macro")``.
 
-    Args:
-        hierarchy: the hierarchy.
-        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples.
-        value: ``"precision"``, ``"recall"`` or ``"f1"``, to have that alone, as a scalar; ``log_dict`` of Lightning needs that.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
+    A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
+    measure_of = staticmethod(measures.information_prf_measure)
+    choice, keys = "value", ("precision", "recall", "f1")
     higher_is_better = True
 
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        average: str = "macro",
-        value: str | None = None,
-        **forms: Unpack[MetricOptions],
-    ) -> None:
-        keys = ("precision", "recall", "f1")
-        super().__init__(
-            hierarchy,
-            measures.information_prf_measure(hierarchy, average),
-            average,
-            keys=keys,
-            value=value,
-            **forms,
-        )
+
+class GuaranteedAnswers(RatioMetric):
+    """:func:`hace.metrics.promised_answers`, streaming: ``GuaranteedAnswers(hierarchy, promise)``.
+
+    A dict of specificity, false, answered and true_answers; with ``value``, one of these names, that value alone.
+    """
+
+    measure_of = staticmethod(measures.promise_measure)
+    choice = "value"
+    higher_is_better = True
 
 
 class FullPathAccuracy(RatioMetric):
-    """:func:`hace.metrics.full_path_accuracy`, streaming.
+    """:func:`hace.metrics.full_path_accuracy`, streaming."""
 
-    Args:
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
-    """
-
+    measure_of = staticmethod(measures.full_path_measure)
     higher_is_better = True
-
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
-        super().__init__(hierarchy, measures.full_path_measure(hierarchy), **forms)
 
 
 class TreeInconsistency(RatioMetric):
-    """:func:`hace.metrics.tree_inconsistency`, streaming.
+    """:func:`hace.metrics.tree_inconsistency`, streaming."""
 
-    Args:
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
-    """
-
+    measure_of = staticmethod(measures.inconsistency_measure)
     higher_is_better = False
 
-    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
-        super().__init__(hierarchy, measures.inconsistency_measure(hierarchy), **forms)
+
+# ---------------------------------------------------------------------- tables and curves
 
 
 class ClassAccuracy(HierarchicalMetric):
@@ -187,7 +334,7 @@ class ClassAccuracy(HierarchicalMetric):
     Args:
         hierarchy: a tree or forest.
         level: a depth or a level's name.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
+        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = True
@@ -220,13 +367,12 @@ class Mistakes(HierarchicalMetric):
 
     Args:
         hierarchy: the hierarchy.
-        **forms: ``labels``, ``kind`` and ``outputs``, see :class:`hace.metrics.ScoreForms`; and torchmetrics' own keywords.
+        **forms: see :class:`MetricOptions`.
     """
 
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, **forms)
-        self._rows("answers")
-        self._rows("truth")
+        self._rows("answers", "truth")
 
     def _add(self, batch: MetricBatch) -> None:
         self._append("answers", batch.answers)
@@ -240,3 +386,166 @@ class Mistakes(HierarchicalMetric):
     def compute(self) -> Tensor:
         """(H + 1,) mistakes by the depth of the lowest common ancestor of truth and answer."""
         return torch.as_tensor(self.summary().by_level, device=self.device)
+
+
+class LevelCalibration(HierarchicalMetric):
+    """Expected calibration error of every level, streaming: a dict by level, or one level's value.
+
+    ``diagrams()`` gives the data to plot.
+
+    Args:
+        hierarchy: a tree or forest.
+        bins: number of bins.
+        binning: ``"width"`` or ``"mass"``; see :func:`hace.metrics.reliability`. Bins of equal mass take two numbers per sample
+            and level.
+        level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
+        **forms: see :class:`MetricOptions`.
+    """
+
+    higher_is_better = False
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        bins: int = 15,
+        binning: str = "width",
+        level: int | str | None = None,
+        **forms: Unpack[MetricOptions],
+    ) -> None:
+        check_count("bins", bins, MOST_BINS)
+        check_binning(binning)
+        super().__init__(hierarchy, bins, binning, **forms)
+        self.bins, self.binning = bins, binning
+        self.key = level_key(hierarchy, level)
+        self.titles = level_titles(hierarchy)
+        if binning == "width":
+            self._sums("bin_sums", len(self.titles), 3, bins + 1)
+        else:
+            self._rows("confidence", "correct")
+
+    def _add(self, batch: MetricBatch) -> None:
+        if self.binning == "mass":
+            self._append("confidence", batch.levels.probabilities.double().cpu().numpy())
+            self._append("correct", batch.correct_at_levels)
+            return
+        each = level_diagrams(batch, self.bins)
+        self._plus("bin_sums", [(r.counts, r.confidence_sums, r.correct_sums) for r in each])
+
+    def diagrams(self) -> list[Reliability]:
+        """The reliability diagram of each level."""
+        if self.binning == "width":
+            return [Reliability(*sums) for sums in self._array("bin_sums")]
+        seen = [self._array(name).reshape(-1, len(self.titles)) for name in ("confidence", "correct")]
+        pairs = zip(seen[0].T, seen[1].T, strict=True)
+        return [reliability(p, right, self.bins, "mass") for p, right in pairs]
+
+    def compute(self) -> Tensor | dict[str, Tensor]:
+        """ECE by level."""
+        values = [self._scalar(r.ece) for r in self.diagrams()]
+        found = dict(zip(self.titles, values, strict=True))
+        return found if self.key is None else found[self.key]
+
+
+class CurveArea(HierarchicalMetric):
+    """The area of a curve, streaming. ``curve()`` gives the data to plot."""
+
+    @abstractmethod
+    def curve(self) -> OperatingCurve | RiskCoverage | HierarchicalRiskCoverage:
+        """The curve itself."""
+
+    def compute(self) -> Tensor:
+        """Its area."""
+        return self._scalar(self.curve().area)
+
+
+class OperatingArea(CurveArea):
+    """Area under the operating curve, streaming. ``curve()`` gives the data to plot.
+
+    Args:
+        hierarchy: the hierarchy.
+        thresholds: probabilities.
+        constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
+        **forms: see :class:`MetricOptions`.
+    """
+
+    higher_is_better = True
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        thresholds: Sequence[float] = THRESHOLDS,
+        constrained: bool = True,
+        **forms: Unpack[MetricOptions],
+    ) -> None:
+        super().__init__(hierarchy, tuple(thresholds), constrained, **forms)
+        self.thresholds, self.constrained = tuple(thresholds), constrained
+        for name in OperatingColumns._fields:
+            self._sums(name, len(self.thresholds))
+        self._sums("samples")
+
+    def _add(self, batch: MetricBatch) -> None:
+        columns = operating_columns(batch, self.thresholds, self.constrained)
+        for name, column in columns._asdict().items():
+            self._plus(name, column.sum(axis=0))
+        self._plus("samples", len(batch))
+
+    def curve(self) -> OperatingCurve:
+        """The curve itself."""
+        sums = [self._array(name) for name in OperatingColumns._fields]
+        return curve_of(self.thresholds, sums, int(self._array("samples")))
+
+
+class RiskCoverageArea(CurveArea):
+    """AURC, streaming. Keeps two numbers per sample.
+
+    Args:
+        hierarchy: the hierarchy.
+        distance: the risk of an answer: a named distance, or None for 0/1 mistakes.
+        **forms: see :class:`MetricOptions`.
+    """
+
+    higher_is_better = False
+
+    def __init__(
+        self, hierarchy: Hierarchy, distance: str | None = None, **forms: Unpack[MetricOptions]
+    ) -> None:
+        if distance is not None:
+            check_distance(distance)
+        super().__init__(hierarchy, distance, **forms)
+        self.distance = distance
+        self._rows("confidence", "risk")
+
+    def _add(self, batch: MetricBatch) -> None:
+        wrong = batch.answers != batch.truth
+        self._append("confidence", batch.confidence)
+        self._append("risk", wrong if self.distance is None else batch.distance(self.distance))
+
+    def curve(self) -> RiskCoverage:
+        """The curve itself."""
+        return risk_coverage(self._array("confidence"), self._array("risk"))
+
+
+class HierarchicalRiskArea(CurveArea):
+    """hAURC of :func:`hace.metrics.hierarchical_risk_coverage`, streaming. Keeps three numbers per sample and level.
+
+    Args:
+        hierarchy: a tree or forest.
+        **forms: see :class:`MetricOptions`.
+    """
+
+    higher_is_better = False
+
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
+        level_numbers(hierarchy)
+        super().__init__(hierarchy, **forms)
+        self._rows(*LadderColumns._fields)
+
+    def _add(self, batch: MetricBatch) -> None:
+        for name, column in ladder_columns(batch)._asdict().items():
+            self._append(name, column)
+
+    def curve(self) -> HierarchicalRiskCoverage:
+        """The curve itself."""
+        rungs = self.hierarchy.max_depth + 1
+        reached, specific, false = (self._array(n).reshape(-1, rungs) for n in LadderColumns._fields)
+        return ladder_curve(LadderColumns(reached, specific, false.astype(bool)))

@@ -12,9 +12,8 @@ from typing import Literal
 from hace.lab.report.arenas import BEST_NODE_BY_LEVEL, BY_LEVEL, TOP1, Metric, level_names
 from hace.lab.report.scores import ArenaScores
 from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Interval, Key, compared_together
 from hace.metrics.measures import node_of_level
-from hace.metrics.several import Key, compared_together
 
 Certainty = Literal["clear", "likely", "open"]
 ENOUGH_SEEDS = 3  # with fewer, nothing is clear

@@ -12,9 +12,8 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, arena_of, chosen_runs, method_title
 from hace.lab.report.scores import ArenaScores, Store
 from hace.lab.study.cells import Record
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Compared, Interval, compared_together
 from hace.metrics.sample_statistics import MetricKey
-from hace.metrics.several import Compared, compared_together
 
 DEFAULT_PAIR = ("hace", "sce")
 

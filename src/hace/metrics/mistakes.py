@@ -11,8 +11,7 @@ from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import level_choices
-from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
-from hace.metrics.relations import relations
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch, relations
 
 if TYPE_CHECKING:
     import pandas as pd

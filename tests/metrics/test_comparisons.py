@@ -11,8 +11,7 @@ from scipy.stats import ttest_1samp
 
 from hace.errors import ConfigError
 from hace.metrics import Interval, compared_together
-from hace.metrics.intervals import paired_interval
-from hace.metrics.several import detectable_effect, holm, p_value
+from hace.metrics.intervals import detectable_effect, holm, p_value, paired_interval
 
 
 def by_closed_tests(p: list[float]) -> list[float]:
