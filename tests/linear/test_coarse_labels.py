@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hace import DataError, Hierarchy, build_loss
 from hace.data import synthetic_features
 from hace.linear import HACEClassifier
-from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
+from hace.linear.labels import HiddenClasses, balanced_weights, coarse_loss
 from tests.hierarchies import Plain, hierarchies
 
 BIRDS = Hierarchy.from_paths(

@@ -34,7 +34,7 @@ from sklearn.utils.estimator_checks import (
 import hace
 from hace import ConfigError, DataError, Hierarchy
 from hace.linear import HACEClassifier
-from hace.linear.class_labels import read_labels
+from hace.linear.labels import read_labels
 
 IRIS = load_iris()
 X: np.ndarray = IRIS.data

@@ -420,7 +420,7 @@ def test_bad_trials() -> None:
     both = [Trial(loss), Trial(build_loss("cross_entropy", TREE))]
     with pytest.raises(ConfigError, match=r"the same number of outputs.*5 outputs for 5 leaves; 7 outputs"):
         fit_heads(X, Y, both, Optimization())
-    with pytest.raises(ConfigError, match=r"seed must be a whole number from 0. Got -1"):
+    with pytest.raises(ConfigError, match=r"seed must be a whole number from 0 to .* Got -1"):
         fit_heads(X, Y, [Trial(loss)], Optimization(), seed=-1)
     with pytest.raises(ConfigError, match="patience needs validation data"):
         fit_heads(X, Y, [Trial(loss)], Optimization(patience=2))

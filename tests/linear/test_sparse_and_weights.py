@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from hace import ConfigError, DataError, HACEClassifier, Hierarchy
 from hace.linear import Optimization, Trial, fit_heads
-from hace.linear.class_weights import class_weighted
+from hace.linear.labels import class_weighted
 from hace.losses.cross_entropy import CrossEntropyLoss
 
 IRIS = load_iris()

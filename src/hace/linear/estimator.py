@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hace.checks import check_choice
+from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.rules import at_level, decide
+from hace.decisions.scores import Scores, subset_mask
+from hace.decisions.temperature import fit_temperature
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.linear import class_labels, class_weights
-from hace.linear.coarse_labels import HiddenClasses, balanced_weights, coarse_loss
+from hace.hierarchy.index import is_above
+from hace.linear import labels as reading
+from hace.linear.features import LabelledFeatures, as_weights
 from hace.linear.fit import converged_head, fit_heads
-from hace.linear.labelled_features import LabelledFeatures, as_weights
+from hace.linear.saved_classifier import load_classifier, save_classifier
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
@@ -28,14 +36,12 @@ try:
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
-
-    from hace.linear.answers import Answers
-    from hace.linear.saved_classifier import SavedClassifier
 except ImportError as error:
     raise ConfigError(
         'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
     ) from error
 
+_FLOATS = (np.float64, np.float32)
 COARSE_LABELS = ("balanced", "plain", "drop")
 _SINGLE = 1e-6  # the smallest tol that single precision can tell
 _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
@@ -47,7 +53,7 @@ def _has_epochs(estimator: HACEClassifier) -> bool:
     raise AttributeError("partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once.")
 
 
-class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
+class HACEClassifier(ClassifierMixin, BaseEstimator):
     """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
 
     Without a hierarchy it is multinomial logistic regression, whatever the loss's parameters. With one, a class's logit is the
@@ -66,7 +72,7 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
         label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
         coarse_labels: what to make of coarse labels. "balanced": they count no more in all than fine ones, and are not compared
-            with classes whose samples they could hide (:mod:`hace.linear.coarse_labels`). "plain": as any sample. "drop":
+            with classes whose samples they could hide (:mod:`hace.linear.labels`). "plain": as any sample. "drop":
             train without them.
         class_weight: a weight for each label, as a dict (1 for those not named), or "balanced": inversely proportional to how
             often a class occurs. A coarse label that is not named has the mean weight of the classes below it. In
@@ -110,6 +116,17 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
         >>> clf.predict_node(iris.data[[0, 70]], threshold=0.9).tolist()
         ['setosa', 'large']
     """
+
+    classes_: np.ndarray
+    hierarchy_: Hierarchy
+    loss_: HierarchicalLoss
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    temperature_: float
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    _reading: reading.LabelReading
+    _promised_on: tuple[np.ndarray, np.ndarray] | None  # log q* of held-out samples and their node indices
 
     def __init__(
         self,
@@ -171,8 +188,12 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             del self.coef_
         self._read(y, None)
         self._calls = 0
-        X, target, weight, trial, mean = self._lesson(X, y, sample_weight)
-        class_weights.require_some(mean, self.class_weight)
+        X, target, weight, trial, mean = self._prepare(X, y, sample_weight)
+        if mean == 0:
+            raise ConfigError(
+                "class_weight must give some sample a weight above 0. Got "
+                f"{reprlib.repr(self.class_weight)}. Name a label of y with such a weight."
+            )
         if self.optimizer == "lbfgs":
             single = X.dtype == np.float32 and self.tol >= _SINGLE
             rows = LabelledFeatures(
@@ -198,7 +219,11 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             sample_weight: a weight per sample.
         """
         options = self._options(1, "constant")
-        class_weights.refuse_names(self.class_weight)
+        if isinstance(self.class_weight, str):
+            raise ConfigError(
+                "class_weight must be a dict or None for partial_fit: no call sees all classes. Got "
+                f"{self.class_weight!r}. Give the weights of sklearn.utils.class_weight.compute_class_weight as a dict."
+            )
         first = not hasattr(self, "coef_")
         if first and self.hierarchy is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -208,7 +233,7 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
             self._calls = 0
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
-        X, target, weight, trial, mean = self._lesson(X, y, sample_weight)
+        X, target, weight, trial, mean = self._prepare(X, y, sample_weight)
         if mean == 0:
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
             return self._take(FittedHead(blank, None, [], None, 0), y) if first else self
@@ -230,35 +255,32 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(
-            self, X, y, dtype=(np.float64, np.float32), order="C", accept_sparse="csr", reset=reset
-        )
+        X, y = self._validated(X, y, reset)
         check_classification_targets(y)
         return X, y
+
+    def _validated(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        return validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
 
     def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
         """Decide once what labels mean."""
         if self.hierarchy is None:
-            self._reading = class_labels.read_classes(
-                np.unique(y if classes is None else np.asarray(classes))
-            )
+            self._reading = reading.read_classes(np.unique(y if classes is None else np.asarray(classes)))
         elif isinstance(self.hierarchy, Hierarchy):
             seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
-            self._reading = class_labels.read_labels(seen, self.hierarchy, self.labels)
+            self._reading = reading.read_labels(seen, self.hierarchy, self.labels)
         else:
             raise ConfigError(f"hierarchy must be a Hierarchy or None. Got {type(self.hierarchy).__name__}.")
         self.hierarchy_, self.classes_ = self._reading.hierarchy, self._reading.classes
 
-    def _lesson(
+    def _prepare(
         self, X: np.ndarray, y: np.ndarray, weight: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Trial, float]:
         """Features, targets of leaves or, if some are coarse, nodes, weights, the trial and the mean class weight."""
         check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
         nodes = self._reading(y)
         own = None if weight is None else as_weights(weight, len(y)).numpy()
-        weight = class_weights.class_weighted(
-            self.class_weight, self._reading.nodes, nodes, self.hierarchy_, own
-        )
+        weight = reading.class_weighted(self.class_weight, self._reading.nodes, nodes, self.hierarchy_, own)
         labels = self.hierarchy_.labels[nodes]
         coarse = labels < 0
         if coarse.any() and self.coarse_labels == "drop":
@@ -268,14 +290,14 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
                 )
             own, weight = (None if w is None else w[~coarse] for w in (own, weight))
             X, labels, coarse = X[~coarse], labels[~coarse], coarse[~coarse]
-        mean = 1.0 if self.class_weight is None else class_weights.mean_class_weight(weight, own)
+        mean = 1.0 if self.class_weight is None else reading.mean_class_weight(weight, own)
         if not coarse.any():
             self.loss_ = self._build_loss("leaves")
             return X, labels, weight, self._trial(self.loss_), mean
         self.loss_ = taught = self._build_loss("nodes")
         if self.coarse_labels == "balanced":
-            taught = coarse_loss(self.loss_, HiddenClasses(nodes, self.hierarchy_, weight))
-            weight = balanced_weights(nodes, self.hierarchy_, weight)
+            taught = reading.coarse_loss(self.loss_, reading.HiddenClasses(nodes, self.hierarchy_, weight))
+            weight = reading.balanced_weights(nodes, self.hierarchy_, weight)
         return X, nodes, weight, self._trial(taught), mean
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
@@ -345,6 +367,190 @@ class HACEClassifier(SavedClassifier, Answers, ClassifierMixin, BaseEstimator):
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             return float(super().score(X, y, sample_weight))
         check_consistent_length(X, y, sample_weight)
-        leaves = self._reading(self.predict(X))
-        right = class_labels.at_or_below(leaves, self._reading(y), self.hierarchy_)
+        right = is_above(self.hierarchy_, self._reading(y), self._reading(self.predict(X)))
         return float(np.average(right, weights=sample_weight))
+
+    def _outputs(self, X: Any) -> Tensor:
+        """(samples, outputs) outputs of the head, in double precision."""
+        check_is_fitted(self)
+        return self._linear(validate_data(self, X, dtype=_FLOATS, accept_sparse="csr", reset=False))
+
+    def _linear(self, X: Any) -> Tensor:
+        """The same for features that were checked."""
+        return torch.from_numpy(X @ self.coef_.T + self.intercept_)
+
+    def _scores(self, z: Tensor, temperature: float = 1.0) -> Scores:
+        """Logits over nodes or leaves whose softmax gives the probabilities."""
+        over = self.loss_.score_outputs
+        logits = z if over == "nodes" else self.loss_.leaf_logits(z)
+        return Scores(logits / temperature, self.hierarchy_, outputs=over)
+
+    def _kept(self) -> np.ndarray | None:
+        return None if self.subset is None else subset_mask(self.hierarchy_, self.subset)
+
+    def _leaf_logits(self, X: Any) -> Tensor:
+        """(samples, classes) logits in the order of ``classes_``: -inf outside the subset."""
+        z = self._outputs(X)
+        logits, kept = self.loss_.leaf_logits(z) / self.temperature_, self._kept()
+        if kept is not None:
+            logits = logits.masked_fill(torch.from_numpy(~kept[self.hierarchy_.leaf_nodes]), -torch.inf)
+        chosen = logits[:, torch.from_numpy(self._reading.order)]
+        if kept is not None and bool((chosen == -torch.inf).all()):
+            raise ConfigError("subset must name at least one of the classes in labels. Got none of them.")
+        return chosen
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits of the classes (samples, classes); with two classes, second minus first (samples,)."""
+        logits = self._leaf_logits(X)
+        return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each sample."""
+        best = self._leaf_logits(X).argmax(dim=1).numpy()
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """(samples, classes) probabilities of the classes, in the order of ``classes_``."""
+        return self._leaf_logits(X).softmax(dim=1).numpy()
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of :meth:`predict_proba`."""
+        return self._leaf_logits(X).log_softmax(dim=1).numpy()
+
+    def predict_node_log_proba(self, X: Any) -> np.ndarray:
+        """(samples, N) log q* of all nodes, in the order of ``hierarchy_.nodes``.
+
+        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` takes any rule.
+        """
+        return self._scores(self._outputs(X), self.temperature_).restricted(self._kept()).log_q().numpy()
+
+    def predict_node(
+        self,
+        X: Any,
+        threshold: float | Sequence[float] | None = None,
+        *,
+        level: int | str | None = None,
+        accuracy: float | None = None,
+        of: str = "samples",
+        confidence: float | None = None,
+    ) -> np.ndarray:
+        """An answer at the level the model is sure of, at a given level, or with a promised accuracy.
+
+        Args:
+            X: (samples, features).
+            threshold: answer with the deepest node of at least this probability on the way down from the root; or one
+                threshold per level. Default without a level or an accuracy: 0.5.
+            level: answer with the most probable node of this level, a depth or a level's name.
+            accuracy: answer as deep as this promise allows, after :meth:`calibrate`; see :meth:`guarantee`.
+            of: "samples" or "answers", of the promise.
+            confidence: of the promise.
+
+        Returns:
+            Ids of nodes, an array of objects; None if not even a top node of a forest passes.
+        """
+        given = [
+            name
+            for name, value in (("threshold", threshold), ("level", level), ("accuracy", accuracy))
+            if value is not None
+        ]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
+        sure = None if accuracy is None else self.guarantee(accuracy, of=of, confidence=confidence)
+        scores = Scores(self.predict_node_log_proba(X), self.hierarchy_, "node_log_probs")
+        if sure is not None:
+            decided = sure.predict(scores.data, self.hierarchy_, kind=scores.kind)
+        elif level is not None:
+            decided = at_level(scores.log_q(), self.hierarchy_, level)
+        else:
+            decided = decide(scores, "threshold", threshold=0.5 if threshold is None else threshold)
+        ids = np.empty(len(decided), dtype=object)
+        ids[:] = decided.ids
+        return ids
+
+    def calibrate(self, X: Any, y: Any) -> HACEClassifier:
+        """Make confidences real, from samples that the training did not see.
+
+        A random half of them fits ``temperature_``, by which scores are divided from now on: classes stay the same,
+        probabilities change. The other half is kept for the promises of :meth:`guarantee`. Training again forgets both.
+
+        Args:
+            X: (samples, features) of held-out samples: not those of training, and not the test set.
+            y: their labels, as in training.
+
+        Raises:
+            DataError: the samples determine no temperature: too few, all answered truly, or scores that say nothing.
+        """
+        check_is_fitted(self)
+        X, y = self._validated(X, y, reset=False)
+        if len(y) < 2:
+            raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
+        nodes = self._reading(y)
+        mixed = np.random.default_rng(0).permutation(len(y))
+        fits, keeps = np.sort(mixed[: len(y) // 2]), np.sort(mixed[len(y) // 2 :])
+        held = self._scores(self._linear(X[fits]))
+        self.temperature_ = fit_temperature(
+            held.data, nodes[fits], self.hierarchy_, labels="nodes", outputs=held.outputs
+        )
+        sure = self._scores(self._linear(X[keeps]), self.temperature_).log_q()
+        self._promised_on = sure.numpy(), nodes[keeps]
+        return self
+
+    def guarantee(
+        self, accuracy: float = 0.95, *, of: str = "samples", confidence: float | None = None
+    ) -> GuaranteedThreshold:
+        """The threshold that keeps a promise on new samples: :func:`hace.guaranteed_threshold` on samples of :meth:`calibrate`.
+
+        Args:
+            accuracy: the promised share, above 0 and below 1.
+            of: "samples": at most 1 - accuracy of all samples get a false answer. "answers": of the answers below the root,
+                at least this share is true; needs ``confidence``.
+            confidence: the probability with which the promise holds; None: it holds on average.
+
+        Returns:
+            The record: ``threshold``, ``promise``, ``assumptions``.
+
+        Raises:
+            ConfigError: the classifier is not calibrated, or restricted to a subset.
+        """
+        check_is_fitted(self)
+        if self._promised_on is None:
+            raise ConfigError(
+                "accuracy needs a calibrated classifier. Call calibrate(X, y) with samples that fit did not see, or give a "
+                "threshold."
+            )
+        if self.subset is not None:
+            raise ConfigError(
+                "accuracy must come without a subset: the calibration samples are of all classes."
+            )
+        sure, nodes = self._promised_on
+        return guaranteed_threshold(
+            torch.from_numpy(sure),
+            nodes,
+            self.hierarchy_,
+            accuracy,
+            confidence,
+            of,
+            labels="nodes",
+            kind="node_log_probs",
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it.
+
+        Args:
+            path: the file.
+        """
+        check_is_fitted(self)
+        save_classifier(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> HACEClassifier:
+        """A classifier from a file of :meth:`save`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            FormatError: the file is missing or damaged, or holds something else.
+        """
+        return load_classifier(cls, path)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hace.linear.features import LabelledFeatures
 from hace.linear.heads import LARGE, sample_shares
-from hace.linear.labelled_features import LabelledFeatures
 from hace.linear.trials import FittedHead, Optimization
 from hace.losses.base import HierarchicalLoss
 from hace.losses.head import Head
-from hace.losses.path_sums import PathSums
 
 _ENTRIES = 1 << 22  # logits held at once
 _SAMPLES = 4096  # samples at once where the logits of a batch are never held whole
@@ -99,8 +97,8 @@ class _Objective:
         self, rows: LabelledFeatures, loss: HierarchicalLoss, weight_decay: float, bias: bool
     ) -> None:
         self._rows, self._decay, self._bias = rows, weight_decay, bias
-        self._sums = None if loss.head.path_sums is None else _path_sums(loss.head.path_sums)
-        self._loss = loss if self._sums is None else _behind_path_sums(loss)
+        self._summed = loss.head if loss.head.path_sums is not None else None
+        self._loss = loss if self._summed is None else _over_classes(loss)
         self._columns, self._width = rows.shape_of(loss)
         share = sample_shares(loss, rows.target, rows.weight)
         self._mass = float(len(rows)) if share is None else share.mass
@@ -112,15 +110,17 @@ class _Objective:
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         head = torch.from_numpy(flat).view(self._width + 1, self._columns)
-        layer = head if self._sums is None else _times(head, self._sums.T)  # (d + 1, C)
-        used = layer.to(self._rows.like)
-        value, slope = 0.0, torch.zeros_like(layer)
+        with torch.enable_grad():
+            outputs = head.detach().requires_grad_(self._summed is not None)
+            layer = outputs if self._summed is None else self._summed.leaf_logits(outputs)  # (d + 1, C)
+        used = layer.detach().to(self._rows.like)
+        value, slope = 0.0, torch.zeros_like(layer, requires_grad=False)
         for part in self._parts:
             each, weight_slope, bias_slope = self._part(used, part)
             value += each
             slope[:-1] += weight_slope
             slope[-1] += bias_slope if self._bias else 0.0
-        gradient = slope if self._sums is None else _times(slope, self._sums)
+        gradient = slope if self._summed is None else torch.autograd.grad(layer, outputs, slope)[0]
         gradient[:-1] += self._decay * head[:-1]
         penalty = self._decay / 2 * float((head[:-1] * head[:-1]).sum())
         return value + penalty, gradient.numpy().ravel()
@@ -145,26 +145,10 @@ class _Objective:
         return each if self._weight is None else each * self._weight[part]
 
 
-def _path_sums(sums: PathSums) -> Any:
-    """(n, N) sparse: each class's logit from the outputs of all nodes."""
-    from scipy.sparse import csr_matrix
-
-    h = sums.hierarchy
-    ancestor, descendant = h.reachability()  # each node with itself among them
-    ends = h.labels[descendant] >= 0
-    share = sums.factor.numpy()[ancestor[ends]]
-    return csr_matrix((share, (h.labels[descendant[ends]], ancestor[ends])), (h.num_leaves, h.num_nodes))
-
-
-def _times(dense: Tensor, sparse: Any) -> Tensor:
-    """The product of a dense and a sparse matrix, as a tensor."""
-    return torch.from_numpy(np.ascontiguousarray((sparse.T @ dense.numpy().T).T))
-
-
-def _behind_path_sums(loss: HierarchicalLoss) -> HierarchicalLoss:
-    """The same loss as a function of the classes' logits."""
+def _over_classes(loss: HierarchicalLoss) -> HierarchicalLoss:
+    """A loss of path sums as a function of the classes' logits."""
     other = copy.copy(loss)
-    other._modules = {**loss._modules, "head": Head(loss.hierarchy, "leaves")}
+    other.head = Head(loss.hierarchy, "leaves")
     return other
 
 

@@ -19,10 +19,9 @@ import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from hace.errors import ConfigError, FormatError
 from hace.files.documents import parse_json
@@ -30,50 +29,20 @@ from hace.files.weights import first_line, read_safetensors_arrays, write_safete
 from hace.files.writing import json_bytes, without_nan
 from hace.formats import parse_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.linear.class_labels import LabelReading, read_classes, reading_of
+from hace.linear.labels import LabelReading, read_classes, reading_of
 
 if TYPE_CHECKING:
     from hace.linear.estimator import HACEClassifier
 
 _FORMAT = "hace.classifier.1"
 _DOCUMENT = "hace"  # the key of the document in the metadata
-_TYPES = {
-    "U": str,
-    "O": object,
-    "i": int,
-    "u": int,
-    "f": float,
-    "b": bool,
-}  # of labels, by the kind of their dtype
+# Types of labels, by the kind of their dtype.
+_TYPES = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}
 _PAIRS = "pairs"
 
 
-class SavedClassifier:
-    """The part of an estimator that writes and reads files."""
-
-    def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it.
-
-        Args:
-            path: the file.
-        """
-        check_is_fitted(self)
-        _save(cast("HACEClassifier", self), path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> HACEClassifier:
-        """A classifier from a file of :meth:`save`.
-
-        Args:
-            path: the file.
-
-        Raises:
-            FormatError: the file is missing or damaged, or holds something else.
-        """
-        return _load(cast("type[HACEClassifier]", cls), path)
-
-
-def _save(clf: HACEClassifier, path: str | Path) -> None:
+def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
+    """See :meth:`hace.HACEClassifier.save`."""
     from hace import __version__
 
     kind = clf.classes_.dtype.kind
@@ -112,7 +81,8 @@ def _save(clf: HACEClassifier, path: str | Path) -> None:
     write_safetensors(path, arrays, {_DOCUMENT: json.dumps(document, allow_nan=False)})
 
 
-def _load(kind: type[HACEClassifier], path: str | Path) -> HACEClassifier:
+def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassifier:
+    """See :meth:`hace.HACEClassifier.load`."""
     arrays, metadata = read_safetensors_arrays(path)
     document = parse_json(metadata.get(_DOCUMENT, "null"), str(path))
     if not isinstance(document, dict) or document.get("format") != _FORMAT:

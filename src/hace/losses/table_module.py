@@ -48,8 +48,8 @@ class TableModule(nn.Module):
         return self._kept[name]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: nothing that is kept."""
-        return {**self.__dict__, "_kept": {}}
+        """What is copied or pickled: nothing that is kept. A copy may exchange its parts: its list of them is its own."""
+        return {**self.__dict__, "_kept": {}, "_modules": dict(self._modules)}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
         # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.

@@ -1,9 +1,9 @@
-"""Training data of a linear head, checked once: features, targets and sample weights."""
+"""Training data of a linear head, checked once: features, dense or sparse, targets and sample weights."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError
-from hace.linear.sparse_features import SparseFeatures, is_sparse
+from hace.hierarchy.index import is_above
 from hace.losses.base import HierarchicalLoss
 
 _CHUNK = 8192  # rows checked or scored at once
+_NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelledFeatures:
@@ -38,10 +39,9 @@ class LabelledFeatures:
         what: str = "",
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        sparse = hasattr(x, "tocsr") and hasattr(x, "nnz")
         self.x: Tensor | SparseFeatures
-        self.x = (
-            SparseFeatures.of(x, what + "x", dtype) if is_sparse(x) else as_features(x, what + "x", dtype)
-        )
+        self.x = SparseFeatures.of(x, what + "x", dtype) if sparse else as_features(x, what + "x", dtype)
         # The type and device of this training's tensors, for `.to`: sparse features are no tensor.
         self.like = torch.empty(0, dtype=self.x.dtype, device=self.x.device)
         if len(self.x) == 0:
@@ -113,9 +113,8 @@ def _refuse_not_finite(tensor: Tensor, what: str) -> None:
 def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
-    width = np.float64 if dtype is torch.float64 else np.float32
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        return torch.from_numpy(np.array(array, dtype=width))  # a copy: a memory map is read-only
+        return torch.from_numpy(np.array(array, dtype=_NUMPY[dtype]))  # a copy: a memory map is read-only
 
 
 def _targets(target: Any, x: Tensor | SparseFeatures, loss: HierarchicalLoss, what: str) -> Tensor:
@@ -153,34 +152,82 @@ def as_weights(weight: Any, rows: int) -> Tensor:
 
 
 class HeldOut:
-    """Validation data, and the share a head answers right: with the label itself, or a leaf below it.
-
-    Args:
-        rows: the data.
-    """
+    """Validation data, and the share a head answers right: with the label itself, or a leaf below it."""
 
     def __init__(self, rows: LabelledFeatures) -> None:
         self.rows = rows
-        self._pairs: dict[int, Tensor] = {}
 
-    def top1(self, scores: Any, loss: HierarchicalLoss) -> float:
+    def top1(self, scores: Callable[[Tensor], Tensor], loss: HierarchicalLoss) -> float:
         """Share of rows whose best leaf is right; ``scores(x)`` gives logits (B, C)."""
-        right = 0
+        right, h = 0, loss.hierarchy
         for x, target in self.rows.chunks():
             label = loss.leaf_logits(scores(x)).argmax(dim=1)
             if loss.labels == "nodes":
-                right += int(self._below(label, target, loss).sum())
+                right += int(is_above(h, target.cpu().numpy(), h.leaf_nodes[label.cpu().numpy()]).sum())
             else:
                 right += int((label == target).sum())
         return right / len(self.rows)
 
-    def _below(self, label: Tensor, node: Tensor, loss: HierarchicalLoss) -> Tensor:
-        """Whether each leaf is the node or below it."""
-        count = loss.hierarchy.num_nodes
-        if id(loss) not in self._pairs:
-            ancestor, descendant = loss.hierarchy.reachability()
-            self._pairs[id(loss)] = torch.from_numpy(ancestor * count + descendant).to(node.device)
-        pairs = self._pairs[id(loss)]
-        wanted = node * count + loss.head.leaf_nodes[label]
-        place = torch.searchsorted(pairs, wanted).clamp(max=len(pairs) - 1)
-        return pairs[place] == wanted
+
+class SparseFeatures:
+    """A CSR matrix (M, d) with the few methods of a tensor that training uses.
+
+    Args:
+        matrix: the matrix, in CSR form, of float32 or float64.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix = matrix
+
+    @classmethod
+    def of(cls, x: Any, what: str, dtype: torch.dtype) -> SparseFeatures:
+        """Features from any sparse matrix, checked: real, finite and at least one column."""
+        if x.dtype.kind not in "biuf":
+            raise DataError(f"{what} must hold real numbers. Got {x.dtype}.")
+        if x.ndim != 2 or x.shape[1] == 0:
+            raise DataError(f"{what} must be (M, d) features, with at least one column. Got shape {x.shape}.")
+        matrix = x.tocsr().astype(_NUMPY[dtype], copy=False)
+        if not np.isfinite(matrix.data).all():
+            raise DataError(
+                f"{what} must be finite. Some entries are NaN or infinite. Drop or recompute them."
+            )
+        return cls(matrix)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the entries."""
+        return torch.float64 if self._matrix.dtype == np.float64 else torch.float32
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, d)."""
+        return self._matrix.shape
+
+    def __len__(self) -> int:
+        return self._matrix.shape[0]
+
+    def __getitem__(self, part: slice) -> SparseFeatures:
+        whole = part.indices(len(self)) == (0, len(self), 1)
+        return self if whole else SparseFeatures(self._matrix[part])
+
+    @property
+    def T(self) -> SparseFeatures:
+        """The transpose."""
+        return SparseFeatures(self._matrix.T)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(self._matrix @ other.numpy()))
+
+    def index_select(self, _: int, rows: Tensor) -> Tensor:
+        """Some rows as a dense tensor."""
+        return SparseFeatures(self._matrix[rows.numpy()]).dense()
+
+    def dense(self) -> Tensor:
+        """The same features as a tensor."""
+        return torch.from_numpy(self._matrix.toarray())
+
+    def to(self, dtype: torch.dtype) -> SparseFeatures:
+        """The same features in another precision."""
+        return SparseFeatures(self._matrix.astype(_NUMPY[dtype], copy=False))

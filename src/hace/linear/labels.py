@@ -1,0 +1,468 @@
+"""What the labels of an estimator mean, and how much each sample counts.
+
+Labels are ids of nodes, or positions in a list of leaves (:class:`LabelReading`). Class weights are those of scikit-learn, for
+labels that may be coarse (:func:`class_weighted`).
+
+A coarse label, that of an inner node, says that the class is one of those below it. Two things go wrong where such labels are
+many and fine ones few:
+
+1. In the mean over all samples the fine ones, which alone tell the classes of a group apart, are a small share, so the decay
+   of the weights outweighs them.
+2. Coarse labels at several levels of one branch compare one side only. Where half of a group's samples are known to a
+   subgroup, and those of a class directly below the group to the group alone, the subgroup's many samples argue against that
+   class, and nothing argues for it: its samples might be the subgroup's.
+
+So coarse labels count no more in all than fine ones (:func:`balanced_weights`), and are not compared with classes whose samples
+they could hide (:class:`HiddenClasses`).
+"""
+
+from __future__ import annotations
+
+import copy
+import reprlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.checks import is_number
+from hace.errors import ConfigError, DataError, nearest
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.losses.base import HierarchicalLoss
+
+INTEGER_LABELS = ("auto", "ids", "positions")
+_SAY = (
+    "Say which: labels='ids'; labels='positions' for positions in hierarchy.leaves; or labels=np.unique(y), with y as it was "
+    "before scikit-learn encoded it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelReading:
+    """The classes of an estimator, and what each label means.
+
+    Attributes:
+        hierarchy: the hierarchy.
+        classes: (C,) the classes as scikit-learn sees them, sorted.
+        order: (C,) the label of each class: its position in ``hierarchy.leaves``.
+        nodes: the node index of every label known, by label.
+        what: what a label must be, for messages.
+    """
+
+    hierarchy: Hierarchy
+    classes: np.ndarray
+    order: IntArray
+    nodes: dict[Any, int]
+    what: str
+
+    def __call__(self, y: np.ndarray) -> IntArray:
+        """Node indices of labels.
+
+        Raises:
+            DataError: labels that are not known: how many, the first, and what is close to it.
+        """
+        text = all(isinstance(label, str) for label in self.nodes)
+        values, inverse = np.unique(y, return_inverse=True)
+        keys = [str(value) if text else value for value in values.tolist()]
+        found = np.array([self.nodes.get(key, -1) for key in keys], dtype=np.int64)[inverse]
+        bad = np.flatnonzero(found < 0)
+        if len(bad):
+            label = y[bad[0]].item() if isinstance(y[bad[0]], np.generic) else y[bad[0]]
+            hint = nearest(str(label), [str(known) for known in self.nodes]) if text else ""
+            raise DataError(
+                f"y must hold {self.what}. {len(bad):,} of {len(y):,} are not; the first is {label!r} in row {bad[0]}.{hint}"
+            )
+        return found
+
+
+def read_classes(classes: np.ndarray) -> LabelReading:
+    """Labels without a hierarchy: the classes themselves, and nothing above them.
+
+    Args:
+        classes: sorted labels.
+
+    Example:
+        >>> read_classes(np.array([1.0, 2.0])).hierarchy.leaves
+        ('1.0', '2.0')
+    """
+    known = {label: position for position, label in enumerate(classes.tolist())}
+    flat = Hierarchy.flat([str(label) for label in known])
+    return LabelReading(flat, classes, np.arange(len(classes)), known, "labels in classes")
+
+
+def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any] = "auto") -> LabelReading:
+    """What labels mean. Strings are ids; ``labels`` says what integers are.
+
+    Args:
+        y: labels: strings or integers.
+        hierarchy: the hierarchy.
+        labels: ``"ids"``; ``"positions"``, in ``hierarchy.leaves``; ``"auto"``, whichever fits, if only one does; or a list of
+            leaves, the classes, of which integers are positions or ids.
+
+    Raises:
+        ConfigError: ``labels`` is something else.
+        DataError: y holds something else, or integers that could be ids or positions.
+
+    Example:
+        >>> pets = Hierarchy.from_paths([("pet", "cat"), ("pet", "dog")])
+        >>> read_labels(np.array(["dog"]), pets).classes.tolist(), read_labels(np.array([0, 1]), pets).classes.tolist()
+        (['cat', 'dog'], [0, 1])
+    """
+    if isinstance(labels, str):
+        if labels not in INTEGER_LABELS:
+            choices = ", ".join(map(repr, INTEGER_LABELS))
+            raise ConfigError(f"labels must be one of {choices}, or a list of leaves. Got {labels!r}.")
+        chosen, mode = np.arange(hierarchy.num_leaves), labels
+    else:
+        chosen, mode = _listed(labels, hierarchy), "list"
+    if not _holds_integers(y):
+        return reading_of(hierarchy, chosen, object if y.dtype == object else str)
+    values = np.unique(y).tolist()
+    if mode == "auto":
+        mode = "ids" if _are_ids(values, hierarchy) else "positions"
+    elif mode == "list":
+        mode = "ids" if _are_listed_ids(values, hierarchy, chosen) else "list"
+    if mode == "ids":
+        return reading_of(hierarchy, chosen, int)
+    if mode == "positions" and not _sorted_either_way(hierarchy):
+        raise DataError(
+            "y must not hold positions if hierarchy.leaves is not sorted: they could follow label order, or the sorted "
+            "order in which scikit-learn encodes labels. Pass labels=hierarchy.leaves for the first; labels=np.unique(y), "
+            "with y as it was before, for the second."
+        )
+    return reading_of(hierarchy, chosen, int, positions=True)
+
+
+def reading_of(
+    hierarchy: Hierarchy, chosen: IntArray, type_: type, *, positions: bool = False
+) -> LabelReading:
+    """Positions, or ids of a type, as labels.
+
+    The classes are sorted: scikit-learn's scores (log loss, ROC) take the columns of ``predict_proba`` to be in sorted order,
+    whatever ``classes_`` says.
+
+    Args:
+        hierarchy: the hierarchy.
+        chosen: (C,) the classes' labels.
+        type_: type of ids: str, int or object.
+        positions: labels are positions in ``chosen``.
+    """
+    if positions:
+        nodes = dict(enumerate(hierarchy.leaf_nodes[chosen].tolist()))
+        what = f"positions from 0 to {len(chosen) - 1} among the leaves"
+        return LabelReading(hierarchy, np.arange(len(chosen)), chosen, nodes, what)
+    leaves: list[Any] = [hierarchy.leaves[label] for label in chosen.tolist()]
+    if type_ is int:
+        words = [leaf for leaf in leaves if not _is_integer(leaf)]
+        if words:
+            raise DataError(
+                f"y must hold strings if not every leaf is an integer. Got integers, and the leaf {words[0]!r}. Give y as ids, "
+                f"such as {leaves[0]!r}, or say labels='positions'."
+            )
+        leaves = list(map(int, leaves))
+    classes = np.array(leaves, dtype=object if type_ is object else None)
+    order = np.argsort(classes, kind="stable")
+    index = {node: i for i, node in enumerate(hierarchy.nodes)}
+    return LabelReading(
+        hierarchy, classes[order], chosen[order], index, f"ids of the hierarchy, {hierarchy!r}"
+    )
+
+
+def _are_ids(values: list[int], hierarchy: Hierarchy) -> bool:
+    """Whether integers are ids rather than positions; refuses those that could be either."""
+    if values[0] < 0 or values[-1] >= hierarchy.num_leaves:
+        return True  # not positions
+    index = {node: i for i, node in enumerate(hierarchy.nodes)}
+    known = [index.get(str(value), -1) for value in values]
+    if _sorted_either_way(hierarchy) and known == hierarchy.leaf_nodes[values].tolist():
+        return True  # each id is its own position
+    both = [value for value, node in zip(values, known, strict=True) if node >= 0]
+    if both:
+        raise DataError(
+            f"y must hold integers that are clearly ids or positions. Got {both[0]}, which could be both. {_SAY}"
+        )
+    if values[-1] < hierarchy.num_leaves - 1:
+        raise DataError(
+            f"y must hold positions up to {hierarchy.num_leaves - 1}, one for each leaf. Got {values[-1]} as the largest: they "
+            f"could be positions among fewer classes. {_SAY}"
+        )
+    return False
+
+
+def _are_listed_ids(values: list[int], hierarchy: Hierarchy, chosen: IntArray) -> bool:
+    """Whether integers are ids of listed leaves rather than positions in the list."""
+    position = {hierarchy.leaves[label]: place for place, label in enumerate(chosen.tolist())}
+    as_ids = [position.get(str(value), -1) for value in values]
+    if values[0] < 0 or values[-1] >= len(chosen):
+        return True
+    if all(place >= 0 for place in as_ids) and as_ids != values:
+        raise DataError(
+            f"y must hold integers that are clearly ids or positions. Got {values[0]}, which could be both. Give y as strings."
+        )
+    return False
+
+
+def _listed(labels: Sequence[Any], hierarchy: Hierarchy) -> IntArray:
+    """The labels of a list of leaves."""
+    words = [str(label) for label in np.asarray(labels).tolist()]
+    known = set(hierarchy.leaves)
+    strange = [word for word in words if word not in known]
+    if strange:
+        hint = nearest(strange[0], hierarchy.leaves)
+        raise ConfigError(
+            f"labels must list leaves of the hierarchy. Got {strange[0]!r}, which is not one.{hint}"
+        )
+    if not words or len(set(words)) < len(words):
+        raise ConfigError(
+            f"labels must list each leaf once. Got {len(words):,} of them, {len(set(words)):,} different."
+        )
+    return np.array([hierarchy.label(word) for word in words], dtype=np.int64)
+
+
+def _sorted_either_way(hierarchy: Hierarchy) -> bool:
+    """Whether label order is sorted order, by text and, if all leaves are integers, by number too."""
+    leaves = list(hierarchy.leaves)
+    numbers = [int(leaf) for leaf in leaves] if all(map(_is_integer, leaves)) else []
+    return leaves == sorted(leaves) and numbers == sorted(numbers)
+
+
+def _holds_integers(y: np.ndarray) -> bool:
+    """Whether y holds integers; False for strings, an error for anything else."""
+    values = y.tolist() if y.dtype == object else []
+    if y.dtype.kind in "iu" or (values and all(_is_int(value) for value in values)):
+        return True
+    if y.dtype.kind == "U" or (values and all(isinstance(value, str) for value in values)):
+        return False
+    raise DataError(
+        f"y must hold ids of the hierarchy, as strings or as integers. Got {y.dtype}, such as {y.tolist()[0]!r}."
+    )
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_integer(word: str) -> bool:
+    """Whether an id is an integer in its usual form, so that the integer leads back to it."""
+    try:
+        return str(int(word)) == word
+    except ValueError:
+        return False
+
+
+def class_weighted(
+    class_weight: Mapping[Any, float] | str | None,
+    labels: Mapping[Any, int],
+    nodes: IntArray,
+    hierarchy: Hierarchy,
+    weight: np.ndarray | None,
+) -> np.ndarray | None:
+    """Sample weights times the weights of their classes.
+
+    Args:
+        class_weight: a weight for each label, 1 for those not named; "balanced": inversely proportional to how often a class
+            occurs; or None. A coarse label that is not named has the mean weight of the classes below it, with "balanced" of
+            those that occur.
+        labels: the node index of every label.
+        nodes: (M,) labels as node indices.
+        hierarchy: the hierarchy.
+        weight: (M,) weights of the samples, or None.
+
+    Raises:
+        ConfigError: ``class_weight`` is something else, or too large for sums of it.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
+        >>> index = {node: i for i, node in enumerate(h.nodes)}
+        >>> nodes = np.array([index[node] for node in ("husky", "husky", "husky", "beagle", "dog")])
+        >>> class_weighted({"beagle": 3}, index, nodes, h, None)
+        array([1., 1., 1., 3., 2.])
+        >>> class_weighted("balanced", index, nodes, h, None)
+        array([0.66666667, 0.66666667, 0.66666667, 2.        , 1.33333333])
+    """
+    if class_weight is None:
+        return weight
+    leaf, given = hierarchy.labels >= 0, np.full(hierarchy.num_nodes, np.nan)
+    if isinstance(class_weight, Mapping):
+        given[leaf] = 1.0
+        for label, value in class_weight.items():
+            given[_node(label, labels)] = _checked(label, value)
+    elif isinstance(class_weight, str) and class_weight == "balanced":
+        count = np.bincount(nodes, weights=weight, minlength=hierarchy.num_nodes)
+        seen = leaf & (count > 0)
+        given[seen] = count[seen].sum() / (seen.sum() * count[seen])
+    else:
+        raise ConfigError(
+            "class_weight must be a dict of labels and weights, 'balanced' or None. Got "
+            f"{reprlib.repr(class_weight)}."
+        )
+    means = _means_below(given, hierarchy)
+    each = np.where(np.isnan(given), means, given)[nodes]
+    each = each if weight is None else each * weight
+    if not np.isfinite(each).all():
+        raise ConfigError(
+            "class_weight must give every sample a finite weight. Got "
+            f"{reprlib.repr(class_weight)}, which makes some infinite. Only proportions matter to fit: use smaller weights."
+        )
+    return each
+
+
+def mean_class_weight(total: np.ndarray | None, weight: np.ndarray | None) -> float:
+    """The mean class weight of samples, each counted with its own weight.
+
+    Args:
+        total: (M,) weights of the samples times those of their classes, or None.
+        weight: (M,) weights of the samples, or None.
+
+    Example:
+        >>> mean_class_weight(np.array([3.0, 1.0]), None), mean_class_weight(np.array([6.0, 1.0]), np.array([2.0, 1.0]))
+        (2.0, 2.3333333333333335)
+    """
+    if total is None or (weight is not None and not weight.any()):
+        return 1.0
+    largest = float(total.max()) or 1.0  # sums of large weights overflow
+    return largest * float((total / largest).sum() / (len(total) if weight is None else weight.sum()))
+
+
+def _node(label: Any, labels: Mapping[Any, int]) -> int:
+    key = label.item() if isinstance(label, np.generic) else label
+    node = labels.get(key, labels.get(str(key)))
+    if node is None:
+        known = [str(name) for name in labels]
+        raise ConfigError(
+            f"class_weight must name labels of y. Got {key!r}, which is not one.{nearest(str(key), known)}"
+        )
+    return node
+
+
+def _checked(label: Any, value: Any) -> float:
+    if not is_number(value) or value < 0:
+        large = isinstance(value, int) and abs(value) > sys.float_info.max  # repr() may refuse it
+        shown = f"an integer beyond {sys.float_info.max:.1e}" if large else reprlib.repr(value)
+        raise ConfigError(f"class_weight must hold finite weights >= 0. Got {shown} for {label!r}.")
+    return float(value)
+
+
+def _means_below(given: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
+    """(N,) mean of what the leaves at or below each node are given; 1 where nothing is."""
+    ancestor, descendant = hierarchy.reachability()
+    known = (hierarchy.labels[descendant] >= 0) & ~np.isnan(given[descendant])
+    ancestor, values = ancestor[known], given[descendant[known]]
+    count = np.bincount(ancestor, minlength=hierarchy.num_nodes)
+    total = np.bincount(ancestor, weights=values, minlength=hierarchy.num_nodes)
+    return np.where(count > 0, total / np.maximum(count, 1), 1.0)
+
+
+def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None) -> np.ndarray | None:
+    """Sample weights with which coarse labels count no more in all than fine ones.
+
+    Args:
+        nodes: (M,) labels as node indices.
+        hierarchy: the hierarchy.
+        weight: (M,) weights of the samples, or None.
+
+    Returns:
+        (M,) weights: those given, coarse ones times min(1, fine / coarse). Unchanged where all labels are of one kind.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
+        >>> dog, husky = h.index("dog"), h.index("husky")
+        >>> balanced_weights(np.array([husky, dog, dog, dog, dog]), h, None)
+        array([1.  , 0.25, 0.25, 0.25, 0.25])
+    """
+    coarse = hierarchy.labels[nodes] < 0
+    each = np.ones(len(nodes)) if weight is None else np.asarray(weight, dtype=np.float64)
+    mass, fine = float(each[coarse].sum()), float(each[~coarse].sum())
+    if not 0 < fine < mass:
+        return weight
+    return np.where(coarse, each * (fine / mass), each)
+
+
+class HiddenClasses:
+    """For each coarse label the classes it is not compared with; a forward pre-hook of a loss that takes labels of nodes.
+
+    With the samples of a coarse label spread evenly over the classes below it, a class outside a label q has some samples that
+    q's samples can be told from, and some that they cannot: those of labels above both. Where the latter are more, the class
+    is ruled out for samples of q: its logit is -inf there.
+
+    Args:
+        nodes: (M,) labels as node indices.
+        hierarchy: the hierarchy.
+        weight: (M,) weights of the samples, or None.
+
+    Attributes:
+        start: (N + 1,) where the classes of each label begin.
+        label: the classes, positions in ``hierarchy.leaves``, label by label.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "hound", "beagle"), ("dog", "hound", "basset"), ("dog", "husky")])
+        >>> names = ["husky", "beagle", "basset", *["dog"] * 9, *["hound"] * 9]
+        >>> hidden = HiddenClasses(np.array([h.index(name) for name in names]), h, None)
+        >>> {name: [h.leaves[c] for c in hidden.of(h.index(name))] for name in ("dog", "hound")}
+        {'dog': [], 'hound': ['husky']}
+    """
+
+    def __init__(self, nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None) -> None:
+        h = hierarchy
+        count = np.bincount(nodes, weights=weight, minlength=h.num_nodes)
+        coarse = (count > 0) & (h.labels < 0)
+        ancestor, descendant = h.reachability()
+        ends = h.labels[descendant] >= 0
+        leaf, first = h.labels[descendant[ends]], np.searchsorted(ancestor[ends], np.arange(h.num_nodes + 1))
+        share = count / np.diff(first)  # expected samples of each class below a label
+        expected = np.bincount(leaf, weights=share[ancestor[ends]], minlength=h.num_leaves)
+        nested = coarse[ancestor] & coarse[descendant] & (ancestor != descendant)
+        above: dict[int, list[int]] = {}
+        for u, q in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
+            above.setdefault(q, []).append(u)
+        found: dict[int, IntArray] = {}
+        for q, labels in above.items():
+            hidden = np.zeros(h.num_leaves)
+            for u in labels:
+                hidden[leaf[first[u] : first[u + 1]]] += share[u]
+            hidden[leaf[first[q] : first[q + 1]]] = 0.0
+            found[q] = np.flatnonzero(2 * hidden > expected)
+        sizes = np.zeros(h.num_nodes, dtype=np.int64)
+        sizes[list(found)] = [len(classes) for classes in found.values()]
+        self.start = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
+        in_order = [found[q] for q in sorted(found)]
+        self.label = torch.from_numpy(np.concatenate(in_order) if in_order else np.zeros(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def of(self, node: int) -> list[int]:
+        """The classes that a label is not compared with."""
+        return self.label[self.start[node] : self.start[node + 1]].tolist()
+
+    def __call__(self, loss: HierarchicalLoss, arguments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits (B, C) with -inf at the ruled-out classes of each sample, and the labels (B,)."""
+        z, target = arguments
+        sizes = self.start[target + 1] - self.start[target]
+        row = torch.repeat_interleave(torch.arange(len(target)), sizes)
+        place = torch.arange(len(row)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
+        label = self.label[self.start[target][row] + place]
+        column = label if loss.head.outputs == "leaves" else loss.head.leaf_nodes[label]
+        return z.index_put((row, column), z.new_tensor(-torch.inf)), target
+
+
+def coarse_loss(loss: HierarchicalLoss, hidden: HiddenClasses) -> HierarchicalLoss:
+    """The loss with classes ruled out, for training; the loss itself where its targets ask for all classes, as smoothing does.
+
+    Args:
+        loss: a loss with ``labels="nodes"``, which stays as it is.
+        hidden: the classes.
+    """
+    labels = (hidden.start.diff() > 0).nonzero().flatten()
+    if not len(labels):
+        return loss
+    limited = copy.deepcopy(loss)
+    limited.reduction = "none"
+    limited.register_forward_pre_hook(hidden)
+    finite = limited(torch.zeros(len(labels), loss.num_outputs, dtype=torch.float64), labels).isfinite().all()
+    return limited if bool(finite) else loss
