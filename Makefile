@@ -11,12 +11,13 @@ TRYING := $(or $(wildcard $(READY)),$(VENV)/.ready-all)
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-lowest check fuzz sanitize lint bench docs results clean help
+.PHONY: demo test test-long test-lowest check fuzz sanitize lint bench docs results clean help
 
 help:
 	@echo "make demo       does the hierarchy help? two questions, five seeds, a page in hace-demo/, in two minutes"
-	@echo "make check      formatting, style, spelling, types and the fast tests, in about two minutes"
-	@echo "make test       all tests, slow ones and the examples in docstrings included"
+	@echo "make check      formatting, style, spelling, types and the fast tests with their coverage, in two minutes"
+	@echo "make test       all that guards a promise, slow tests and the examples in docstrings included, in eight minutes"
+	@echo "make test-long  for nights: the full demo, real data, every kill and corruption, and the fuzzers at length"
 	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
 	@echo "make lint       formatting, style, spelling and types"
 	@echo "make docs       build the documentation into site/"
@@ -42,6 +43,10 @@ demo: $(TRYING)
 test: $(READY)
 	$(BIN)/python -m pytest
 
+test-long: fuzz
+	$(BIN)/python -m pytest -m long
+	$(BIN)/python tests/torture.py --kills 100
+
 # Old torch wheels come with CUDA: the environment takes several GB. Tests of what needs no experiment run there.
 LOWEST := .venv-lowest
 test-lowest: pyproject.toml constraints-lowest.txt
@@ -52,7 +57,8 @@ test-lowest: pyproject.toml constraints-lowest.txt
 	$(LOWEST)/bin/python -m pytest -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
 
 check: lint
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report=
+	@echo "coverage of the fast tests: $$($(BIN)/coverage report --format=total) % (coverage report --show-missing lists the gaps)"
 
 # New inputs every time; a failure names its seed.
 fuzz: $(READY)
@@ -87,6 +93,6 @@ results: $(READY)
 	$(BIN)/python evidence/draw.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) $(LOWEST) hace-demo site build src/hace.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .coverage
 	find src -name '*.so' -delete
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -20,6 +20,14 @@ hypothesis.settings.register_profile("hace", deadline=None)  # the machine may b
 hypothesis.settings.load_profile("hace")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is for nights is slow, too: `-m "not slow"` leaves it out."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Callable[[str], Path]:
     """Give the path of a real data set, `real_data("nabirds")`, or skip the test."""
