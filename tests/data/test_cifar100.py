@@ -148,7 +148,7 @@ def test_files_that_are_cut_off(small: dict, tmp_path: Path) -> None:
         hace.load_dataset("cifar100", tmp_path / "p")
     archive = packed(cifar_binary(tmp_path / "c", small), "cifar-100-binary")
     archive.write_bytes(archive.read_bytes()[:-1000])
-    with pytest.raises(FormatError, match=r"cifar-100-binary.tar.gz: damaged or cut off"):
+    with pytest.raises(FormatError, match=r"cifar-100-binary.tar.gz: .*Got a damaged one"):
         hace.load_dataset("cifar100", archive)
 
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from hace.errors import DataError
-from hace.files.images import read_image
+from hace.files.reading import read_image
 
 
 def png_of(width: int, height: int) -> bytes:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hace.errors import FormatError
-from hace.files import pickles
-from hace.files.cifar_pickles import read_cifar_pickle
-from hace.files.pickles import read_pickle
+from hace.files import weights
+from hace.files.weights import read_cifar_pickle, read_pickle
 from tests.data_layouts import python2_pickle
 
 # Each of these crashed or exhausted the interpreter when it was unpickled.
@@ -55,10 +54,7 @@ def test_names_stand_for_what_the_reader_says() -> None:
         (b"\x80\x02h\x07.", "its opcodes do not fit together"),
         (b"\x80\x02K\x01K\x02a.", "it appends to a int"),
         (b"\x80\x02]q\x00.", "a list instead of a dictionary"),
-        (b"\x80\x02}q\x00K\x01K\x02s.", "a key must be text, got a int"),
         (b"\x80\x02}K\x01\x85K\x02s.", "a key must be text or a number, got a tuple"),
-        (b"(S'a'\ncnumpy\ndtype\nd.", "it holds a type"),
-        (pickle.dumps({"a": {"b": 1}}, 2), "it holds a dict"),
         (b"\x80\x02]q\x00h\x00a.", "it refers to itself"),
         (b"\x80\x02]q\x00h\x00\x85a.", "it refers to itself"),
         (DEEP_KEY, "it nests more than 64 levels deep"),
@@ -84,7 +80,7 @@ def test_a_pickle_of_something_else_is_refused(data: bytes, words: str) -> None:
 
 
 def test_the_number_of_opcodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickles, "MAX_OPCODES", 100)
+    monkeypatch.setattr(weights, "MAX_OPCODES", 100)
     assert len(read_pickle(pickle.dumps(list(range(90)), 2), {})) == 90
     with pytest.raises(FormatError, match="more than 100 opcodes"):
         read_pickle(pickle.dumps(list(range(110)), 2), {})

@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from hace.errors import FormatError
-from hace.files.torch_files import read_torch
-from hace.files.weights import read_safetensors, read_state_dict
+from hace.files.weights import read_safetensors, read_state_dict, read_torch
 from tests.files.test_pickles import DEEP_KEY, DEEP_LIST
 
 

@@ -21,12 +21,12 @@ READERS = [name for name, kind in FORMATS.items() if kind.parse]
     [
         (b"", "tree: the file must hold a hierarchy. Got an empty file"),
         (b"\xef\xbb\xbf \r\n\t \n", "Got an empty file"),
-        (b"\x89PNG", "tree, line 1: the text must be UTF-8. Got byte 0x89 at position 0"),
+        (b"\x89PNG", "tree, line 1: the text must be UTF-8. Got byte 0x89"),
         (b"\x93NUMPY\x01\0", "Got a binary file, with a zero at character 7"),
         (b"a\0b", "Got a binary file, with a zero at character 1"),
         (
             "Vögel\nEulen".encode("latin-1"),
-            "Got byte 0xf6 at position 1. If it is Latin-1, convert it: iconv",
+            "Got byte 0xf6. If it is Latin-1, convert it: iconv",
         ),
     ],
 )

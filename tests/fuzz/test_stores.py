@@ -21,12 +21,9 @@ from safetensors.torch import save
 
 import hace
 from hace.files.archives import unpack
-from hace.files.cifar_pickles import read_cifar_pickle
 from hace.files.documents import parse_yaml, read_mapping
-from hace.files.images import read_image
-from hace.files.pickles import read_pickle
-from hace.files.torch_files import read_torch
-from hace.files.weights import read_state_dict
+from hace.files.reading import read_image
+from hace.files.weights import read_cifar_pickle, read_pickle, read_state_dict, read_torch
 from hace.files.writing import array_bytes, json_bytes
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.run import read_run

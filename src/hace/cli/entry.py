@@ -18,8 +18,7 @@ from typing import NamedTuple
 from hace import __version__
 from hace.cli.options_styles import Parser, both_styles
 from hace.errors import ConfigError, HaceError, printable, shorten
-from hace.files.limits import out_of_memory
-from hace.files.reading import reason
+from hace.files.reading import out_of_memory, reason
 
 DESCRIPTION = """\
 Cross-entropy that knows your taxonomy: hierarchies, losses, decisions and metrics.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.errors import ConfigError
-from hace.files.tables import write_table
+from hace.files.documents import write_table
 from hace.files.writing import atomic_folder
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from hace.cli.options_answers import (
     threshold_of,
 )
 from hace.errors import ConfigError, DataError, printable
-from hace.files.tables import safe_cell
+from hace.files.documents import safe_cell
 from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:

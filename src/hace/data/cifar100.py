@@ -13,9 +13,9 @@ from hace.data.dataset import Dataset
 from hace.data.listings import HierarchyLike, chosen_hierarchy, nodes_of
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError
-from hace.files.archives import Archive, fetch, members, understood, unpack
-from hace.files.cifar_pickles import read_cifar_pickle
+from hace.files.archives import Archive, fetch, read_members, unpack
 from hace.files.reading import read_bytes
+from hace.files.weights import read_cifar_pickle
 from hace.formats import cifar100_hierarchy
 
 CIFAR100_ARCHIVE = Archive(
@@ -95,9 +95,7 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
     for archive in archives:
         if archive.is_file():
             wanted = {name for parts in VERSIONS.values() for name in parts.values()}
-            with understood(archive):
-                found = ((Path(member.name).name, member) for member in members(archive))
-                files = {name: member.read(MAX_FILE) for name, member in found if name in wanted}
+            files = read_members(archive, wanted, MAX_FILE)
             for version, parts in VERSIONS.items():
                 if all(parts[split] in files for split in COUNTS):
                     return version, files

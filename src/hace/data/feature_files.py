@@ -12,9 +12,8 @@ from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
 from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
 from hace.data.samples import Features
 from hace.errors import DataError, FormatError, listed
-from hace.files.arrays import Arrays, native
-from hace.files.limits import check_memory
-from hace.files.parquet import Parquet
+from hace.files.arrays import Arrays, Parquet, native
+from hace.files.reading import check_memory
 from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import natural_key

@@ -17,7 +17,7 @@ from torch.utils import data as torch_data
 from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, EpochOrder, MemoryBatches, share_of, targets_of
 from hace.data.samples import Samples
 from hace.errors import ConfigError, DataError
-from hace.files.optional import optional
+from hace.files.reading import optional
 
 
 class LoaderBatches:

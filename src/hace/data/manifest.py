@@ -12,8 +12,8 @@ from hace.data.folders import check_links
 from hace.data.listings import LABEL_OPTION, HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.samples import Samples
 from hace.errors import DataError, FormatError, listed, nearest
+from hace.files.documents import csv_rows, ragged
 from hace.files.reading import read_text
-from hace.files.tables import csv_rows, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names, label_nodes
 

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from hace.errors import DataError
-from hace.files.images import read_image
-from hace.files.optional import optional
+from hace.files.reading import optional, read_image
 from hace.hierarchy import Hierarchy
 
 if TYPE_CHECKING:

@@ -1,30 +1,26 @@
-"""Archives from outside: fetched whole or not at all, unpacked whole or not at all, and never outside their folder."""
+"""Published archives: fetched whole or not at all, known by their checksum, and unpacked whole or not at all."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import os
-import shutil
 import sys
 import tarfile
 import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from hace.errors import DataError, FormatError, HaceError
-from hace.files.optional import optional
-from hace.files.reading import open_regular
+from hace.errors import DataError, FormatError
+from hace.files.reading import damaged, open_regular, optional
 from hace.files.writing import TEMPORARY
 
+_KIND, _AGAIN = "a .tar or .tar.gz archive", "Fetch it again."
 EXPANSION = 20  # an archive of images unpacks to little more than its size
 ALWAYS_ALLOWED = 1 << 26
 _MAX_HEADER = 1 << 20
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,18 +45,15 @@ def fetch(archive: Archive, folder: Path) -> Path:
         archive: What to fetch.
         folder: Where to; made if it does not exist.
 
-    Returns:
-        The path of the file.
-
     Raises:
-        DataError: If it cannot be reached or is damaged.
+        DataError: It cannot be reached or is damaged.
     """
     place = folder / archive.name
     if os.path.lexists(place) and not place.is_file():
         raise DataError(f"{place}: must be a file. Move away what is there.")
     pooch = optional("pooch", "Downloading data sets")
     pooch.get_logger().setLevel(logging.WARNING)
-    make_folder(folder)
+    _make_folder(folder)
     shown = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
     try:
         downloader = pooch.HTTPDownloader(progressbar=shown, timeout=60)
@@ -79,10 +72,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack a .tar, .tar.gz or .zip into a folder, whole or not at all.
-
-    Names that lead out of the folder, links and devices are refused. The archive is unpacked to a temporary folder beside
-    the target and moved only when all of it, checksums included, was read.
+    """Unpack a .tar or .tar.gz into a folder, whole or not at all, with tarfile's filter for data.
 
     Args:
         archive: The file.
@@ -92,21 +82,15 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         The paths of what is at the archive's top.
 
     Raises:
-        FormatError: It is not an archive, is damaged, or unpacks to far more than its size.
-        DataError: It holds what it must not, or would replace something.
+        FormatError: It is not an archive, is damaged, or holds what leads out of the folder.
+        DataError: It would replace something, or the folder cannot be written.
     """
-    make_folder(folder)
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary, understood(archive):
-        for member in members(archive):
-            target = Path(temporary, *safe_parts(member.name, archive))
-            if target.exists():
-                raise DataError(
-                    f"{archive}: the file {member.name!r} is in it twice. Is this the official archive?"
-                )
+    _make_folder(folder)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
+        with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN):
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("xb") as file:
-                    shutil.copyfileobj(member.content, file, _BLOCK)
+                with _opened(file) as packed:
+                    packed.extractall(temporary, filter="data")
             except OSError as error:
                 if error.errno is None:  # of gzip, about the archive
                     raise
@@ -120,154 +104,55 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     return [folder / top.name for top in tops]
 
 
-class Member(NamedTuple):
-    """A file in an archive."""
+def read_members(archive: Path, wanted: Collection[str], limit: int) -> dict[str, bytes]:
+    """The contents of some files of a .tar or .tar.gz, by their names without folders.
 
-    name: str
-    size: int  # as declared; reading `content` never gives more
-    content: IO[bytes]
-
-    def read(self, limit: int) -> bytes:
-        """Its bytes.
-
-        Raises:
-            FormatError: It declares more than `limit`.
-        """
-        if self.size > limit:
-            raise FormatError(f"{self.name} must have at most {limit:,} bytes. Got {self.size:,}.")
-        return self.content.read()
-
-
-def members(archive: Path) -> Iterator[Member]:
-    """Every file of an archive, in its order; the whole archive is read, checksums included.
-
-    Use it within `understood`: a damaged archive shows while its contents are read.
+    Args:
+        archive: The file.
+        wanted: The names.
+        limit: The most bytes of one of them.
 
     Raises:
-        DataError: It holds links or devices.
-        FormatError: It declares more than `EXPANSION` times its size.
+        FormatError: It is damaged, a file is larger than `limit`, or all of it is out of proportion to its size.
     """
-    with open_regular(archive) as file:
+    found: dict[str, bytes] = {}
+    with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN), _opened(file) as packed:
         allowed = EXPANSION * os.fstat(file.fileno()).st_size + ALWAYS_ALLOWED
-        zipped = zipfile.is_zipfile(file)
-        file.seek(0)
-        yield from _budgeted(
-            _zip_members(file, archive) if zipped else _tar_members(file, archive), allowed, archive
-        )
-
-
-def _budgeted(found: Iterator[Member | int], allowed: int, archive: Path) -> Iterator[Member]:
-    """The members, as long as what they and the gaps between them unpack to is not out of proportion."""
-    for member in found:
-        allowed -= member if isinstance(member, int) else member.size + tarfile.BLOCKSIZE
-        if allowed < 0:
-            raise FormatError(
-                f"{archive}: an archive must unpack to at most {EXPANSION} times its size. Got more. "
-                "Is this the official archive?"
-            )
-        if not isinstance(member, int):
-            yield member
-
-
-def _zip_members(file: IO[bytes], archive: Path) -> Iterator[Member]:
-    with zipfile.ZipFile(file) as packed:
-        for info in packed.infolist():
-            mode = info.external_attr >> 28  # of Unix: 0 not given, 4 folder, 8 file, 10 link
-            if mode not in (0, 4, 8):
-                raise DataError(f"{archive}: {info.filename!r} is a link or device, which is not unpacked.")
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise FormatError(f"{archive}: {info.filename!r} is compressed in a way that is not read.")
-            if info.flag_bits & 1:
-                raise FormatError(
-                    f"{archive}: {info.filename!r} is encrypted. Give an archive without a password."
-                )
-            if not info.is_dir():
-                with packed.open(info) as content:
-                    yield Member(info.filename, info.file_size, content)
-
-
-def _tar_members(file: IO[bytes], archive: Path) -> Iterator[Member | int]:
-    """The files of a tar, and the sizes of blocks behind its end."""
-    gzipped = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    with tarfile.open(fileobj=file, mode="r:gz" if gzipped else "r:", tarinfo=_BoundedInfo) as packed:
         for member in packed:
             packed.members = []  # it would keep them all  # pyright: ignore[reportAttributeAccessIssue]
-            if member.isdir():
-                safe_parts(member.name, archive)
-                yield tarfile.BLOCKSIZE
+            name = PurePosixPath(member.name).name
+            allowed -= member.size + tarfile.BLOCKSIZE
+            if allowed < 0:
+                raise FormatError(
+                    f"{archive}: an archive must unpack to at most {EXPANSION} times its size. Got more. {_AGAIN}"
+                )
+            if name not in wanted or not member.isreg():
                 continue
-            content = packed.extractfile(member) if member.isreg() else None
-            if content is None:
-                raise DataError(f"{archive}: {member.name!r} is a link or device, which is not unpacked.")
-            yield Member(member.name, member.size, content)
-        while packed.fileobj is not None and (block := packed.fileobj.read(_BLOCK)):
-            yield len(block)  # only at its very end does gzip compare the checksum
+            if member.size > limit:
+                raise FormatError(f"{member.name} must have at most {limit:,} bytes. Got {member.size:,}.")
+            content = packed.extractfile(member)
+            assert content is not None
+            found[name] = content.read()
+    return found
+
+
+def _opened(file: IO[bytes]) -> tarfile.TarFile:
+    gzipped = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return tarfile.open(fileobj=file, mode="r:gz" if gzipped else "r:", tarinfo=_BoundedInfo)
 
 
 class _BoundedInfo(tarfile.TarInfo):
     """A header of a tar whose extended part, which tarfile reads into memory, is bounded."""
 
     def _proc_member(self, tarfile_: tarfile.TarFile) -> Any:
-        extended = (
-            tarfile.XHDTYPE,
-            tarfile.XGLTYPE,
-            tarfile.SOLARIS_XHDTYPE,
-            tarfile.GNUTYPE_LONGNAME,
-            tarfile.GNUTYPE_LONGLINK,
-        )
-        if self.type in extended and self.size > _MAX_HEADER:
-            raise FormatError(f"a header must have at most {_MAX_HEADER:,} bytes. Got {self.size:,}")
+        if self.type in b"xgXLK" and self.size > _MAX_HEADER:
+            raise FormatError(f"a header must have at most {_MAX_HEADER:,} bytes. Got {self.size:,}.")
         return super()._proc_member(tarfile_)  # type: ignore[misc]
 
 
-def safe_parts(name: str, archive: Path) -> tuple[str, ...]:
-    """The parts of a member's name, if they stay within the folder.
-
-    Example:
-        >>> safe_parts("./cifar-100-python/train", Path("a.tar"))
-        ('cifar-100-python', 'train')
-        >>> safe_parts("../train", Path("a.tar"))
-        Traceback (most recent call last):
-        hace.errors.DataError: a.tar: the name '../train' leads out of the folder. Nothing was unpacked.
-    """
-    path = PurePosixPath(name)
-    if (
-        path.is_absolute()
-        or ".." in path.parts
-        or "\\" in name
-        or ":" in name
-        or "\0" in name
-        or not path.parts
-    ):
-        raise DataError(f"{archive}: the name {name!r} leads out of the folder. Nothing was unpacked.")
-    return path.parts
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it.
-
-    Raises:
-        DataError: If that is not possible.
-    """
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: the folder cannot be made: {error.strerror}.") from error
-
-
-@contextmanager
-def understood(archive: Path) -> Iterator[None]:
-    """Turns what reading a damaged archive raises into a FormatError."""
-    try:
-        yield
-    except HaceError:
-        raise
-    except OSError as error:
-        words = error.strerror or str(error)  # gzip words its checksum errors as OSErrors without a number
-        raise FormatError(f"{archive}: cannot be read: {words}. Fetch it again.") from error
-    except Exception as error:  # the libraries raise many kinds about damaged headers
-        words = str(error).partition("\n")[0].rstrip(":")[:200]
-        raise FormatError(
-            f"{archive}: damaged or cut off, or not an archive ({words}). Fetch it again."
-        ) from error

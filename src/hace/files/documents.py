@@ -1,21 +1,27 @@
-"""JSON and YAML from outside: plain values only, no key twice, bounded in size, depth and expansion."""
+"""JSON, YAML and CSV: plain values only, no key twice, bounded in size, depth and expansion.
+
+Tables that are written have no cell that a spreadsheet would run as a formula.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TextIO
 
-from hace.errors import FormatError
-from hace.files.limits import check_memory
-from hace.files.optional import optional
-from hace.files.reading import decode, read_bytes
+from hace.errors import FormatError, printable
+from hace.files.reading import check_memory, decode, optional, read_bytes
 
 MAX_YAML = 1 << 20  # bytes; the parser takes seconds for a megabyte
 MAX_VALUES = 100_000  # of a YAML document, aliases written out
 _SHOWN = 200
 
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -34,11 +40,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """The value of a JSON text.
-
-    Args:
-        text: The text.
-        name: What messages call it.
+    """The value of a JSON text; messages call it `name`.
 
     Raises:
         FormatError: It is not JSON, or has a key twice in one object.
@@ -58,10 +60,6 @@ def parse_json(text: str, name: str) -> Any:
 
 def parse_yaml(text: str, name: str) -> Any:
     r"""The value of a YAML text: null, booleans, numbers, text, lists and mappings. Dates stay text.
-
-    Args:
-        text: The text.
-        name: What messages call it.
 
     Raises:
         FormatError: It is not YAML, holds other types, has a key twice in one mapping, or aliases that expand without end.
@@ -172,3 +170,77 @@ def _end(error: Exception) -> str:
     """The end of a message: one line, bounded, as a sentence."""
     words = " ".join(str(error).split())[:_SHOWN] or type(error).__name__
     return words if words.endswith(".") else f"{words}."
+
+
+def csv_rows(text: str, name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """(line where it starts, cells) of each row that is not blank.
+
+    Raises:
+        FormatError: A quote that never ends, text after a closing quote, or a cell of more than 131,072 characters.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            if any(cells):
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise FormatError(
+            f"{name}, line {start}: every row must be valid CSV. Got an error: {error}."
+        ) from error
+
+
+def ragged(name: str, line: int, found: int, wanted: int) -> FormatError:
+    """The error about a row with another number of cells than the header."""
+    remedy = "Quote cells that hold the delimiter."
+    if found == wanted + 1:
+        remedy = (
+            "Files of R's write.table look like this: row names without a name in the header. Write the file with "
+            "write.csv(x, FILE, row.names = FALSE)."
+        )
+    return FormatError(
+        f"{name}, line {line}: every row must have {wanted} cells, as the header has. Got {found}. {remedy}"
+    )
+
+
+def safe_cell(value: Any) -> Any:
+    r"""A cell that a spreadsheet shows as text: formulas get an apostrophe in front, control characters become escapes.
+
+    Numbers stay as they are, as does text that reads as a number.
+
+    Example:
+        >>> [safe_cell(v) for v in ("dog", "=1+1", "-3.5", -3.5, "a\tb")]
+        ['dog', "'=1+1", '-3.5', -3.5, 'a\\tb']
+    """
+    if not isinstance(value, str):
+        return value
+    if _FORMULA.match(value) and not is_numeric(value):
+        value = "'" + value
+    return printable(value)
+
+
+def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
+    """Write a CSV table.
+
+    Args:
+        file: Where to, opened with `newline=""`.
+        columns: The columns by name, all of one length.
+        raw: Whether to write text unchanged rather than by `safe_cell`.
+    """
+    write_rows(file, [list(columns), *zip(*columns.values(), strict=True)], raw=raw)
+
+
+def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False) -> None:
+    """Write rows of a CSV table, as `write_table` does."""
+    writer = csv.writer(file)
+    writer.writerows(rows if raw else ([safe_cell(cell) for cell in row] for row in rows))
+
+
+def is_numeric(text: str) -> bool:
+    """Whether a cell reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -16,6 +16,7 @@ from hace.errors import ConfigError, HaceError
 from hace.files.writing import writing
 
 LOCK = ".lock"
+_TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 _held: set[int] = set()  # descriptors of the locks of this process
 
 if sys.platform == "win32":
@@ -49,39 +50,28 @@ else:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process, without waiting.
-
-    Args:
-        folder: An existing folder.
+    """Hold an existing folder for this process, without waiting.
 
     Raises:
         ConfigError: Another process, or another part of this one, holds it.
         HaceError: The folder cannot be written, or its file system has no locks.
     """
-    with writing(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _lock(descriptor)
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
-            raise ConfigError(
-                f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
-            ) from None
-        raise HaceError(
-            f"{folder} must be on a file system with locks. Got: {error.strerror}. Give a folder on another one."
-        ) from error
-    _held.add(descriptor)
-    try:
+    with _lock_file(folder) as descriptor:
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise ConfigError(
+                    f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
+                ) from None
+            raise HaceError(
+                f"{folder} must be on a file system with locks. Got: {error.strerror}. Give a folder on another one."
+            ) from error
         yield
-    finally:
-        if descriptor in _held:  # a forked child has closed its copy already
-            _held.discard(descriptor)
-            os.close(descriptor)
 
 
 @contextmanager
-def beside_others(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
+def shared_lock(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
     """Work in a folder beside other processes that do the same.
 
     Args:
@@ -91,23 +81,15 @@ def beside_others(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
     Raises:
         HaceError: The folder cannot be written.
     """
-    with writing(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _lock(descriptor)
-        alone = True
-    except OSError:  # others are at work, or the file system has no locks: leave what is there
-        alone = False
-    _held.add(descriptor)
-    try:
-        if alone:
+    with _lock_file(folder) as descriptor:
+        try:
+            _lock(descriptor)
+        except OSError:  # others are at work, or the file system has no locks: leave what is there
+            pass
+        else:
             clean()
         _share(descriptor)
         yield
-    finally:
-        if descriptor in _held:
-            _held.discard(descriptor)
-            os.close(descriptor)
 
 
 def is_held(folder: Path) -> bool:
@@ -121,3 +103,17 @@ def is_held(folder: Path) -> bool:
         return True
     except HaceError:  # read-only or without locks: no process works there
         return False
+
+
+@contextmanager
+def _lock_file(folder: Path) -> Iterator[int]:
+    """The descriptor of a folder's lock, open for this process alone."""
+    with writing(folder):
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    _held.add(descriptor)
+    try:
+        yield descriptor
+    finally:
+        if descriptor in _held:  # a forked child has closed its copy already
+            _held.discard(descriptor)
+            os.close(descriptor)

@@ -1,19 +1,40 @@
-"""Bytes and text from outside: only regular files, only so many bytes, one error for whatever goes wrong."""
+"""Bytes, text and images from outside: only regular files, only so much memory, one error for whatever goes wrong.
+
+A few kilobytes can declare terabytes: a compressed array, a manifest that counts 10**12 rows, an image of 10**6 by 10**6
+pixels. Readers add up what a file declares and call `check_memory` before they allocate anything. The limit is 1 GiB; set
+the environment variable HACE_MAX_MEMORY to raise it, in bytes or as 4G (K, M, G and T are powers of 1024).
+"""
 
 from __future__ import annotations
 
 import codecs
+import importlib
 import io
 import os
+import re
 import shlex
 import stat
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hace.errors import ConfigError, FormatError
-from hace.files.limits import check_memory
+from hace.errors import ConfigError, DataError, FormatError, HaceError, shorten
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+VARIABLE = "HACE_MAX_MEMORY"
+DEFAULT = 1 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+)
 # Byte order marks and their encodings; the mark of UTF-16-LE begins that of UTF-32-LE, so the longer ones come first.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -22,15 +43,99 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_BLOCK = 1 << 20
 _MAX_LINE = 1 << 26  # characters
+_PACKAGES = {"PIL": "pillow", "yaml": "PyYAML"}  # where the package has another name than its module
+# What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as stored and as RGB
+
+
+def max_memory() -> int:
+    """The limit in bytes: HACE_MAX_MEMORY, or 1 GiB.
+
+    Raises:
+        ConfigError: HACE_MAX_MEMORY is not a size.
+    """
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return DEFAULT
+    size = re.fullmatch(r"(\d{1,18})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE)
+    if not size:
+        raise ConfigError(
+            f"{VARIABLE} must be a number of bytes such as 4294967296 or 4G. Got {text[:40]!r}."
+        )
+    return int(size[1]) * _UNITS[size[2].upper()]
+
+
+def check_memory(path: object, claimed: int, what: str = "its content", *, stored: int = 0) -> None:
+    """Refuse a file that declares more memory than it may take.
+
+    Args:
+        path: The file, for the message.
+        claimed: The bytes it declares.
+        what: What would take them, for the message.
+        stored: The bytes this takes on disk. A file may always claim as much as it really holds.
+
+    Raises:
+        FormatError: The claim is above the limit.
+
+    Example:
+        >>> check_memory("a.npz", 10**12, "the array 'scores'")
+        Traceback (most recent call last):
+        hace.errors.FormatError: a.npz: the array 'scores' must take at most 1.0 GiB of memory. Got 931.3 GiB. If the file is
+        what you think it is, set HACE_MAX_MEMORY=932G.
+    """
+    if claimed > max(max_memory(), stored):
+        gib = 1 << 30
+        raise FormatError(
+            f"{path}: {what} must take at most {max_memory() / gib:.1f} GiB of memory. Got {claimed / gib:,.1f} GiB. "
+            f"If the file is what you think it is, set {VARIABLE}={-(-claimed // gib)}G."
+        )
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that memory ran out: Python's, numpy's, torch's, on any device.
+
+    Example:
+        >>> out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000 bytes"))
+        True
+    """
+    while error is not None:
+        text = str(error).lower()
+        said = isinstance(error, RuntimeError | OSError) and any(words in text for words in _OUT_OF_MEMORY)
+        if said or isinstance(error, MemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def optional(module: str, purpose: str, extra: str = "data") -> Any:
+    """A module that not every installation has.
+
+    Args:
+        module: Its dotted name.
+        purpose: What needs it, as the start of a sentence.
+        extra: The extra of hace that brings it.
+
+    Raises:
+        ConfigError: It is not installed.
+
+    Example:
+        >>> optional("no_such_package", "Reading old tapes")
+        Traceback (most recent call last):
+        hace.errors.ConfigError: Reading old tapes needs the package no_such_package. Install it with: pip install "hace[data]".
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        top = module.split(".")[0]
+        raise ConfigError(
+            f'{purpose} needs the package {_PACKAGES.get(top, top)}. Install it with: pip install "hace[{extra}]".'
+        ) from error
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading bytes. A folder, a pipe or a device is an error at once, never a wait.
-
-    Args:
-        path: The file.
 
     Raises:
         FormatError: It does not exist, may not be read, or is not a regular file.
@@ -42,7 +147,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     except (OSError, ValueError) as error:  # ValueError: a path with a zero character
         if isinstance(error, IsADirectoryError) or os.path.isdir(path):
             raise _not_regular(path, "a folder") from error
-        raise FormatError(f"{_shown(path)}: cannot be read: {reason(error)}.") from error
+        raise FormatError(f"{os.fsdecode(path)}: cannot be read: {reason(error)}.") from error
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -58,23 +163,24 @@ def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
 
     Args:
         path: The file.
-        limit: The most bytes that make sense for it; by default what `limits.max_memory` allows.
+        limit: The most bytes that make sense for it; by default what `max_memory` allows.
 
     Raises:
         FormatError: It cannot be read, is not a regular file, or is too large.
     """
+    name = os.fsdecode(path)
     with open_regular(path) as file:
         try:
             size = os.fstat(file.fileno()).st_size
             if limit is None:
-                check_memory(_shown(path), size)
+                check_memory(name, size)
             elif size > limit:
                 raise FormatError(
-                    f"{_shown(path)}: the file must have at most {limit:,} bytes. Got {size:,}. Is it the right one?"
+                    f"{name}: the file must have at most {limit:,} bytes. Got {size:,}. Is it the right one?"
                 )
             return file.read(size)  # a file that grows meanwhile is read as it was
         except OSError as error:
-            raise FormatError(f"{_shown(path)}: cannot be read: {reason(error)}.") from error
+            raise FormatError(f"{name}: cannot be read: {reason(error)}.") from error
 
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:
@@ -94,8 +200,8 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
         'wörter'
         >>> decode(b"w\xf6rter", "a.txt")
         Traceback (most recent call last):
-        hace.errors.FormatError: a.txt, line 1: the text must be UTF-8. Got byte 0xf6 at position 1. If it is Latin-1,
-        convert it: iconv -f LATIN1 -t UTF-8 a.txt > utf8-a.txt
+        hace.errors.FormatError: a.txt, line 1: the text must be UTF-8. Got byte 0xf6. If it is Latin-1, convert it:
+        iconv -f LATIN1 -t UTF-8 a.txt > utf8-a.txt
     """
     used = _encoding_of(data, encoding)
     try:
@@ -103,10 +209,8 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     except UnicodeDecodeError as error:
         if "16" not in used and "32" not in used:
             _refuse_zeros(data.decode("latin-1"), name)  # an image or an array, whatever its first byte
-        raise _undecodable(
-            name, data.count(b"\n", 0, error.start) + 1, error.object[error.start], error.start, used
-        ) from error
-    except (LookupError, ValueError) as error:  # ValueError: codecs such as base64, which are not of text
+        raise _undecodable(name, 1, error, used) from error
+    except (LookupError, ValueError) as error:  # ValueError: a zero character in the name
         raise _unknown_encoding(encoding) from error
     _refuse_zeros(text, name)
     return text.removeprefix("\ufeff")
@@ -115,49 +219,94 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
 def text_lines(path: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
     """The lines of a text file of any size, without their ends, read as `decode` reads; one line is in memory at a time.
 
-    Args:
-        path: The file.
-        encoding: As in `decode`.
-
     Raises:
         FormatError: As in `decode` and `open_regular`, or a line that does not fit into memory.
     """
-    name = _shown(path)
+    name, number = os.fsdecode(path), 1
     with open_regular(path) as file:
-        block = file.read(_BLOCK)
-        used = _encoding_of(block, encoding)
-        decoder = io.IncrementalNewlineDecoder(_incremental(used, encoding), translate=True)
-        line, position, held = 1, 0, ""
-        while True:
-            try:
-                text = decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                place = position - (len(error.object) - len(block)) + error.start
-                line += error.object.count(b"\n", 0, error.start)
-                raise _undecodable(name, line, error.object[error.start], place, used) from error
-            _refuse_zeros(text, name)
-            *whole, rest = (held + text).split("\n") if "\n" in text else (held + text,)
-            if len(rest) > _MAX_LINE:
-                raise FormatError(
-                    f"{name}, line {line + len(whole)}: a line must have at most {_MAX_LINE:,} characters."
-                )
-            yield from (one.removeprefix("\ufeff") for one in whole)
-            line, position, held = line + len(whole), position + len(block), rest
-            if not block:
-                break
-            block = file.read(_BLOCK)
-    if held:
-        yield held.removeprefix("\ufeff")
+        used = _encoding_of(file.read(4), encoding)
+        file.seek(0)
+        try:
+            text = io.TextIOWrapper(file, used)
+        except (LookupError, ValueError) as error:
+            raise _unknown_encoding(encoding) from error
+        try:
+            while line := text.readline(_MAX_LINE + 1):
+                if len(line) > _MAX_LINE:
+                    raise FormatError(
+                        f"{name}, line {number}: a line must have at most {_MAX_LINE:,} characters."
+                    )
+                _refuse_zeros(line, name)
+                yield line.removesuffix("\n").removeprefix("\ufeff")
+                number += 1
+        except UnicodeDecodeError as error:
+            raise _undecodable(name, number, error, used) from error
 
 
-def _incremental(used: str, encoding: str | None) -> codecs.IncrementalDecoder:
+def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
+    """The text of a regular file, as `decode` reads it."""
+    return decode(read_bytes(path), os.fsdecode(path), encoding)
+
+
+def read_image(path: str | os.PathLike[str]) -> Image:
+    """A whole image file as RGB, measured before it is decoded.
+
+    Raises:
+        DataError: It is missing, truncated, too large for the memory limit, or not an image; with its path.
+    """
+    pillow = optional("PIL.Image", "Reading images")
+    name = os.fsdecode(path)
+    if not os.path.lexists(path):
+        raise DataError(f"{name}: the image does not exist. Is the data set complete?")
     try:
-        decoder = codecs.getincrementaldecoder(used)()
-        if isinstance(decoder.decode(b""), str):
-            return decoder
-    except (LookupError, ValueError):
-        pass
-    raise _unknown_encoding(encoding)
+        with open_regular(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about odd metadata, and sizes that are checked here
+            with pillow.open(file, formats=IMAGE_FORMATS) as opened:
+                width, height = opened.size
+                what = f"an image of {width:,} x {height:,} pixels"
+                check_memory(name, width * height * BYTES_PER_PIXEL, what)
+                return opened.convert("RGB")  # decodes all of it, so that a truncated file shows here
+    except FormatError as error:
+        raise DataError(str(error)) from error
+    except Exception as error:  # decoders raise whatever they like about broken bytes
+        unknown = type(error).__name__ == "UnidentifiedImageError"
+        words = "not an image of a known format" if unknown else str(error)[:200]
+        raise DataError(
+            f"{name}: the image cannot be read ({words}). If it is truncated, fetch it again, or remove it."
+        ) from error
+
+
+@contextmanager
+def damaged(path: str | os.PathLike[str], kind: str, remedy: str = "Copy it again.") -> Iterator[None]:
+    """Libraries raise whatever damaged bytes run into: one error for all of it.
+
+    Args:
+        path: The file.
+        kind: What it must be, with an article.
+        remedy: What to do.
+    """
+    try:
+        yield
+    except (HaceError, MemoryError):
+        raise
+    except Exception as error:
+        words = shorten(str(error).strip().partition("\n")[0].rstrip(".: ") or type(error).__name__, 200)
+        raise FormatError(
+            f"{os.fsdecode(path)}: must be {kind}. Got a damaged one: {words}. {remedy}"
+        ) from error
+
+
+def is_file(text: str) -> bool:
+    """Whether a text that may be anything is the path of a file."""
+    try:
+        return os.path.isfile(text)
+    except (OSError, ValueError):  # longer than a path may be, or with a zero character
+        return False
+
+
+def reason(error: Exception) -> str:
+    """The words of an operating system error, without its number and path."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _encoding_of(data: bytes, encoding: str | None) -> str:
@@ -165,16 +314,13 @@ def _encoding_of(data: bytes, encoding: str | None) -> str:
     return marked or encoding or "utf-8"
 
 
-def _undecodable(name: str, line: int, byte: int, place: int, used: str) -> FormatError:
+def _undecodable(name: str, line: int, error: UnicodeDecodeError, used: str) -> FormatError:
+    line += error.object.count(b"\n", 0, error.start)
     rule = f"{name}, line {line}: the text must be {used.removesuffix('-sig').upper()}."
     # The new name keeps its ending: readers go by it.
-    paths = shlex.quote(name), shlex.quote(f"utf8-{Path(name).name}")
-    remedy = (
-        f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {paths[0]} > {paths[1]}"
-        if "8" in used
-        else ""
-    )
-    return FormatError(f"{rule} Got byte 0x{byte:02x} at position {place}.{remedy}")
+    new = shlex.quote(f"utf8-{Path(name).name}")
+    remedy = f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(name)} > {new}"
+    return FormatError(f"{rule} Got byte 0x{error.object[error.start]:02x}.{remedy if '8' in used else ''}")
 
 
 def _unknown_encoding(encoding: str | None) -> ConfigError:
@@ -189,31 +335,5 @@ def _refuse_zeros(text: str, name: str) -> None:
         )
 
 
-def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
-    """The text of a regular file, as `decode` reads it."""
-    return decode(read_bytes(path), _shown(path), encoding)
-
-
-def is_file(text: str) -> bool:
-    """Whether a text that may be anything is the path of a file.
-
-    Args:
-        text: A path, or something else.
-    """
-    try:
-        return os.path.isfile(text)
-    except (OSError, ValueError):  # longer than a path may be, or with a zero character
-        return False
-
-
-def reason(error: Exception) -> str:
-    """The words of an operating system error, without its number and path."""
-    return getattr(error, "strerror", None) or str(error)
-
-
 def _not_regular(path: str | os.PathLike[str], found: str) -> FormatError:
-    return FormatError(f"{_shown(path)}: must be a file. Got {found}. Give the path of a file.")
-
-
-def _shown(path: str | os.PathLike[str]) -> str:
-    return os.fsdecode(path)
+    return FormatError(f"{os.fsdecode(path)}: must be a file. Got {found}. Give the path of a file.")

@@ -1,32 +1,474 @@
-"""Weights in files: read them without running a stranger's code, hash them, and fill a model with them.
+"""Weights and pickles from outside: read without running a stranger's code.
 
-A file from elsewhere is data, never a program: safetensors, or torch's format read by `hace.files.torch_files`. Weights
-that do not fill the model are an error, where timm leaves the rest random.
+A pickle is a program that may call anything, nest without limit and size the interpreter's tables. `pickle` is never
+imported here: a small machine runs the opcodes that published files use, calls nothing but what its reader names, bounds the
+number of opcodes, the depth of what they build and the memo, and takes only text and numbers for keys, so that no hash
+recurses. Two readers use it: CIFAR-100's files, and files of `torch.save`, since `torch.load(weights_only=True)` crashes on
+deep nesting, trusts the sizes that a file declares and unpacks compressed records of any size.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import math
+import pickletools
 import sys
-from collections.abc import Mapping
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, FormatError
-from hace.files.optional import optional
-from hace.files.reading import open_regular
-from hace.files.torch_files import read_torch
+from hace.files.reading import open_regular, optional
 from hace.files.writing import write_whole
 
-SHOWN_KEYS = 3
-_MAX_HEADER = (
-    1 << 24
-)  # bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors
+MAX_OPCODES = 4_000_000  # CIFAR-100 has 0.3 million, a checkpoint with optimiser state about 50 per tensor
+MAX_DEPTH = 64
+MAX_RECORDS = 200_000
 MAX_LINE = 300
+SHOWN_KEYS = 3
+# Bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors.
+_MAX_HEADER = 1 << 24
+LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_PROTOCOL = 1001
+
+_CONSTANTS = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES "
+    "SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8".split()
+)
+_SINGLES: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_KEYS = (str, bytes, int, float, bool, type(None))
+_MARK = object()
+
+
+class Name(NamedTuple):
+    """A name that a pickle may mention but not call."""
+
+    value: Any
+
+
+class Buildable:
+    """The result of a call that may take a state (opcode BUILD) afterwards."""
+
+    state: Any = None
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+
+# What a pickle may name: (module, name) to a function, whose result is the object, or to a `Name`.
+Vocabulary = Mapping[tuple[str, str], "Callable[..., Any] | Name"]
+
+
+def read_pickle(
+    data: bytes | BinaryIO, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None = None
+) -> Any:
+    r"""The value that a pickle describes: numbers, text, bytes, lists, tuples, dictionaries, and what the vocabulary makes.
+
+    Args:
+        data: The pickle, or a file positioned at its start, which is left at its end. What follows is ignored.
+        vocabulary: What it may name. Everything else is refused before anything is built from it.
+        persistent: Turns a persistent id into a value. Without it, such ids are refused.
+
+    Raises:
+        FormatError: A damaged pickle, or one that names something else, refers to itself or exceeds the limits. The text
+            is the end of a sentence, without the file's name.
+
+    Example:
+        >>> read_pickle(b"\x80\x02}U\x01aK\x07s.", {})
+        {'a': 7}
+        >>> read_pickle(b"cos\nsystem\n(U\x04truetR.", {})
+        Traceback (most recent call last):
+        hace.errors.FormatError: it wants to call os.system
+    """
+    machine = _Machine(vocabulary, persistent)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes in text that is not to be trusted anyway
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+                if count >= MAX_OPCODES:
+                    raise FormatError(f"it has more than {MAX_OPCODES:,} opcodes")
+                if opcode.name == "STOP":
+                    return machine.pop()
+                machine.step(opcode.name, argument)
+    except FormatError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+        words = str(error)[:200] if isinstance(error, ValueError) else "its opcodes do not fit together"
+        raise FormatError(words or "it is damaged") from error
+    raise FormatError("it has no end")
+
+
+class _Machine:
+    """The stack, the marks and the memo of a pickle that is being read.
+
+    A container is complete once another one holds it: changing it later would make a cycle or hide depth.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None) -> None:
+        self.vocabulary, self.persistent = vocabulary, persistent
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.depth: dict[int, int] = {}  # by id, of containers
+        self.complete: set[int] = set()
+        self.alive: list[Any] = []  # so that no id is used twice
+
+    def step(self, opcode: str, argument: Any) -> None:
+        if opcode in _CONSTANTS:
+            self.stack.append(argument)
+        elif opcode in _SINGLES:
+            self.stack.append(_SINGLES[opcode])
+        elif opcode in _EMPTY:
+            self.push(_EMPTY[opcode](), ())
+        elif opcode in _TUPLES or opcode == "TUPLE":
+            many = opcode == "TUPLE"
+            items = self.pop_marked() if many else [self.pop() for _ in range(_TUPLES[opcode])][::-1]
+            self.push(tuple(items), items)
+        elif opcode == "MARK":
+            self.stack.append(_MARK)
+        elif opcode == "LIST":
+            items = self.pop_marked()
+            self.push(items, items)
+        elif opcode == "DICT":
+            items = self.pop_marked()
+            self.push({}, ())
+            self.set_items(items)
+        elif opcode in ("APPEND", "APPENDS"):
+            self.extend([self.pop()] if opcode == "APPEND" else self.pop_marked())
+        elif opcode in ("SETITEM", "SETITEMS"):
+            self.set_items([self.pop(), self.pop()][::-1] if opcode == "SETITEM" else self.pop_marked())
+        elif opcode in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if argument is None else argument] = self.top()
+        elif opcode in ("GET", "BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif opcode in ("GLOBAL", "STACK_GLOBAL"):
+            self.name(argument)
+        elif opcode == "REDUCE":
+            self.call()
+        elif opcode == "BUILD":
+            self.build()
+        elif opcode == "BINPERSID" and self.persistent is not None:
+            self.push(self.persistent(self.pop()), ())
+        elif opcode not in ("PROTO", "FRAME"):
+            raise FormatError(f"it uses the opcode {opcode}")
+
+    def top(self) -> Any:
+        if self.stack[-1] is _MARK:
+            raise FormatError("its opcodes do not fit together")
+        return self.stack[-1]
+
+    def pop(self) -> Any:
+        value = self.top()
+        self.stack.pop()
+        return value
+
+    def pop_marked(self) -> list[Any]:
+        items = []
+        while (value := self.stack.pop()) is not _MARK:
+            items.append(value)
+        return items[::-1]
+
+    def push(self, value: Any, items: Any) -> None:
+        self.alive.append(value)
+        self.depth[id(value)] = 1
+        self.stack.append(value)
+        self.hold(value, items)
+
+    def hold(self, container: Any, items: Any) -> None:
+        """Note that a container holds items."""
+        if id(container) in self.complete and items:
+            raise FormatError("it refers to itself")
+        deepest = max((self.depth.get(id(item), 0) for item in items), default=0) + 1
+        if deepest > MAX_DEPTH:
+            raise FormatError(f"it nests more than {MAX_DEPTH} levels deep")
+        self.depth[id(container)] = max(self.depth[id(container)], deepest)
+        for item in items:
+            if item is container:
+                raise FormatError("it refers to itself")
+            if id(item) in self.depth:
+                self.complete.add(id(item))
+
+    def extend(self, items: list[Any]) -> None:
+        target = self.top()
+        if type(target) is not list:
+            raise FormatError(f"it appends to a {_noun(target)}")
+        self.hold(target, items)
+        target.extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.top()
+        if type(target) is not dict or len(items) % 2:
+            raise FormatError(f"it sets items of a {_noun(target)}")
+        for key in items[::2]:
+            if type(key) not in _KEYS:
+                raise FormatError(f"a key must be text or a number, got a {_noun(key)}")
+        self.hold(target, items)
+        target.update(zip(items[::2], items[1::2], strict=True))
+
+    def name(self, argument: str | None) -> None:
+        if argument is None:
+            name, module = self.pop(), self.pop()
+        else:
+            module, _, name = argument.partition(" ")
+        if type(module) is not str or type(name) is not str or (module, name) not in self.vocabulary:
+            raise FormatError(f"it wants to call {str(module)[:60]}.{str(name)[:60]}")
+        self.stack.append(self.vocabulary[module, name])
+
+    def call(self) -> None:
+        arguments, function = self.pop(), self.pop()
+        known = any(function is value for value in self.vocabulary.values())
+        if type(arguments) is not tuple or not known or isinstance(function, Name):
+            raise FormatError(f"it wants to call a {_noun(function)}")
+        result = function(*arguments)
+        if id(result) in self.depth:  # one of the arguments
+            self.stack.append(result)
+        else:
+            self.push(result, arguments)
+
+    def build(self) -> None:
+        state, target = self.pop(), self.top()
+        if isinstance(target, Buildable):
+            self.hold(target, (state,))
+            target.state = state
+        elif type(target) is not dict:  # the attributes of an OrderedDict do not matter
+            raise FormatError(f"it changes a {_noun(target)}")
+
+
+def _noun(value: Any) -> str:
+    return type(value).__name__.strip("_")
+
+
+class _Array(Buildable):
+    """Stands for an array; its state is (version, shape, dtype, column order, bytes)."""
+
+
+class _Type(Buildable):
+    """Stands for a dtype, whose name decides; its state is byte order and alignment, which bytes do not have."""
+
+
+# What the published files of CIFAR-100 name.
+_CIFAR: Vocabulary = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): Name("array"),
+    ("numpy", "dtype"): _Type,
+}
+
+
+def read_cifar_pickle(data: bytes, source: str) -> dict[str, Any]:
+    """The dictionary of a file `train`, `test` or `meta` of CIFAR-100: text, lists, and uint8 arrays by text keys.
+
+    Args:
+        data: The file.
+        source: What messages call it.
+
+    Raises:
+        FormatError: It is damaged, is no dictionary, holds another array, or wants to call anything.
+    """
+    try:
+        found = read_pickle(data, _CIFAR)
+        if type(found) is not dict:
+            raise FormatError(f"it holds a {_noun(found)} instead of a dictionary")
+        return {str(_plain(key)): _plain(value) for key, value in found.items()}
+    except FormatError as error:
+        raise FormatError(
+            f"{source}: not a pickle of CIFAR-100: {error}. Nothing in it was run. Fetch it again from the official page."
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Array):
+        return _byte_array(value.state)
+    if type(value) is list:
+        return [item.decode("latin-1") if type(item) is bytes else item for item in value]
+    return value.decode("latin-1") if type(value) is bytes else value
+
+
+def _byte_array(state: Any) -> np.ndarray:
+    if type(state) is not tuple or len(state) != 5:
+        raise FormatError("an array is not complete")
+    _, shape, dtype, columns_first, content = state
+    if type(content) is str:  # Python 2 has one kind of string
+        content = content.encode("latin-1", "replace")
+    name = dtype.arguments[:1] if isinstance(dtype, _Type) else ()
+    if name not in (("u1",), (b"u1",)) or columns_first or type(content) is not bytes:
+        raise FormatError("an array is not of bytes")
+    if type(shape) is not tuple or not all(type(size) is int and 0 <= size <= len(content) for size in shape):
+        raise FormatError("an array has no shape")
+    if math.prod(shape) != len(content):
+        raise FormatError(f"an array of shape {shape} has {len(content):,} bytes"[:200])
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
+
+
+_DTYPES = {
+    "DoubleStorage": torch.float64,
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+    "ComplexFloatStorage": torch.complex64,
+    "ComplexDoubleStorage": torch.complex128,
+}
+
+
+class _Storage(NamedTuple):
+    """The bytes of one or several tensors."""
+
+    content: Tensor  # uint8
+    dtype: torch.dtype
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Tensor:
+    if not isinstance(storage, _Storage):
+        raise FormatError("a tensor has no storage")
+    if type(size) is not tuple or type(stride) is not tuple or len(size) != len(stride):
+        raise FormatError("a tensor has no shape")
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in (offset, *size, *stride)):
+        raise FormatError("a tensor has no shape")
+    if not all(size):
+        return torch.empty(size, dtype=storage.dtype)
+    values = storage.content.view(storage.dtype)
+    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    # Strides of 0 would let a few bytes claim any number of values.
+    if max(last + 1, math.prod(size)) > len(values):
+        raise FormatError(f"a tensor of shape {size} does not fit its {len(values):,} values"[:200])
+    return values.as_strided(size, stride, offset)
+
+
+def _dictionary(*arguments: Any) -> dict[Any, Any]:
+    if arguments and not (len(arguments) == 1 and type(arguments[0]) is dict):
+        raise FormatError("it makes a dictionary of something else")
+    return dict(*arguments)
+
+
+# What torch itself names for tensors and the dictionaries around them.
+_TORCH: Vocabulary = {
+    ("collections", "OrderedDict"): _dictionary,
+    ("collections", "Counter"): _dictionary,
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): lambda data, *_: data,
+    ("torch", "Size"): lambda sizes: sizes,
+    ("torch", "device"): lambda *words: words,
+    **{("torch", name): Name(dtype) for name, dtype in _DTYPES.items()},
+    **{("torch", str(dtype)[6:]): Name(dtype) for dtype in _DTYPES.values()},
+}
+
+
+def read_torch(file: BinaryIO) -> Any:
+    """What `torch.save` wrote: tensors on the CPU, numbers, text, lists and dictionaries. Parameters are tensors.
+
+    Two layouts exist: a zip archive of stored records (since torch 1.6), and before it five pickles followed by raw bytes.
+
+    Args:
+        file: An open file, positioned at its start.
+
+    Raises:
+        FormatError: Another or a damaged file, or one that holds more than that. The text is the end of a sentence, without
+            the file's name.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    try:
+        zipped = file.read(4) == b"PK\x03\x04"
+        file.seek(0)
+        return _read_zip(file, size) if zipped else _read_legacy(file, size)
+    except FormatError:
+        raise
+    except KeyError:
+        raise FormatError("a record is missing") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
+        raise FormatError(f"it is damaged ({str(error)[:100]})") from error
+
+
+def _read_zip(file: BinaryIO, size: int) -> Any:
+    with zipfile.ZipFile(file) as packed:
+        infos = packed.infolist()
+        if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+            raise FormatError("its records are compressed, which torch.save never does")
+        if len(infos) > MAX_RECORDS or sum(info.file_size for info in infos) > size:
+            raise FormatError("its records declare more bytes than it has")
+        names = {info.filename for info in infos}
+        pickles = [name for name in names if name.endswith("/data.pkl")]
+        top = pickles[0].removesuffix("data.pkl") if len(pickles) == 1 else ""
+        if f"{top}byteorder" in names and packed.read(f"{top}byteorder") != b"little":
+            raise FormatError("it is from a big-endian machine")
+        storage = _storages(lambda key: packed.read(f"{top}data/{key}"))
+        return read_pickle(packed.read(f"{top}data.pkl"), _TORCH, storage)
+
+
+def _read_legacy(file: BinaryIO, size: int) -> Any:
+    """Magic number, protocol and system; the object; the storages' keys; then for each its count and its bytes."""
+    magic, protocol, system = (read_pickle(file, {}) for _ in range(3))
+    if magic != LEGACY_MAGIC or protocol != LEGACY_PROTOCOL or type(system) is not dict:
+        raise FormatError("it is not a file that torch.save wrote")
+    if system.get("little_endian") is not True:
+        raise FormatError("it is from a big-endian machine")
+    start = file.tell()
+    itemsizes: dict[str, int] = {}
+
+    def note(description: Any) -> Buildable:
+        key, dtype, _ = _described(description)
+        itemsizes[key] = dtype.itemsize
+        return Buildable()
+
+    without_tensors = {name: Buildable if value is _tensor else value for name, value in _TORCH.items()}
+    read_pickle(file, without_tensors, note)
+    keys = read_pickle(file, {})
+    if type(keys) is not list or set(map(str, keys)) != set(itemsizes):
+        raise FormatError("it does not list its storages")
+    found: dict[str, bytes] = {}
+    for key in keys:
+        length = int.from_bytes(file.read(8), "little") * itemsizes[key]
+        if length > size:
+            raise FormatError("a storage is cut off")
+        found[key] = file.read(length)
+    file.seek(start)
+    return read_pickle(file, _TORCH, _storages(found.__getitem__))
+
+
+def _storages(content: Callable[[str], bytes]) -> Callable[[Any], _Storage]:
+    """Turns the description of a storage into its bytes, each read once."""
+    read: dict[str, _Storage] = {}
+
+    def storage(description: Any) -> _Storage:
+        key, dtype, count = _described(description)
+        if key not in read:
+            try:
+                found = content(key)
+            except KeyError:
+                raise FormatError("a record is missing") from None
+            if len(found) != count * dtype.itemsize:
+                raise FormatError(f"a storage declares {count:,} values and has {len(found):,} bytes"[:200])
+            empty = torch.empty(0, dtype=torch.uint8)  # torch takes no empty buffer
+            values = torch.frombuffer(bytearray(found), dtype=torch.uint8) if found else empty
+            read[key] = _Storage(values, dtype)
+        if read[key].dtype != dtype:
+            raise FormatError("a storage has two types")
+        return read[key]
+
+    return storage
+
+
+def _described(description: Any) -> tuple[str, torch.dtype, int]:
+    """Key, type and count of ("storage", type, key, device, count)."""
+    if type(description) is tuple and len(description) >= 5 and description[0] == "storage":
+        _, kind, key, _, count = description[:5]
+        if isinstance(kind, Name) and type(key) is str and type(count) is int and count >= 0:
+            return key, kind.value, count
+    raise FormatError("a storage has no description")
 
 
 def weights_hash(state: Mapping[str, Tensor]) -> str:
@@ -74,10 +516,9 @@ def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], di
         FormatError: The file is missing or damaged, or has a type that numpy does not know.
     """
     tensors, metadata = read_safetensors(path)
+    numbers = {key: t.float() if t.dtype == torch.bfloat16 else t for key, t in tensors.items()}
     try:
-        return {
-            k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()
-        }, metadata
+        return {key: t.numpy() for key, t in numbers.items()}, metadata
     except TypeError as error:
         raise FormatError(f"{path} must hold arrays of numbers: {first_line(error)}") from error
 
@@ -86,8 +527,8 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metada
     """Write arrays and metadata as a .safetensors file, whole or not at all.
 
     Raises:
-        ConfigError: the metadata are longer than is ever read, or safetensors is not installed.
-        HaceError: the file cannot be written.
+        ConfigError: The metadata are longer than is ever read, or safetensors is not installed.
+        HaceError: The file cannot be written.
     """
     save = optional("safetensors.numpy", "Writing .safetensors").save
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
@@ -133,17 +574,21 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
-    """Copy weights into a model. Every tensor of the model must be there; only a classifier may be left over.
+    """Copy weights into a timm model. Every tensor of the model must be there; only a classifier may be left over.
+
+    timm itself would leave the rest random.
 
     Args:
-        model: A timm model.
+        model: The model.
         state: The weights by name.
         path: What messages call them.
 
     Raises:
         FormatError: Weights are missing, too many, or of another shape or type.
     """
-    if not _fits(model, state):  # names of the authors', or positions for another image size: timm translates
+    own = model.state_dict()
+    if any(key not in state or state[key].shape != value.shape for key, value in own.items()):
+        # Names of the authors', or positions for another image size: timm translates.
         translate = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
         try:
             state = translate(state, model) if translate else state
@@ -151,25 +596,17 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
             raise FormatError(
                 f"{path} does not hold weights of a {type(model).__name__}: {first_line(error)}"
             ) from error
-    own = model.state_dict()
     problems = [f"{key!r} is missing" for key in own if key not in state]
-    problems += [
-        f"{key!r} has shape {tuple(state[key].shape)}, the model {tuple(own[key].shape)}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
-    ]
-    problems += [
-        f"{key!r} is {state[key].dtype}, the model {own[key].dtype}"
-        for key in own
-        if key in state and state[key].is_floating_point() != own[key].is_floating_point()
-    ]
+    for key, value in own.items():
+        found = state.get(key, value)
+        if found.shape != value.shape:
+            problems.append(f"{key!r} has shape {tuple(found.shape)}, the model {tuple(value.shape)}")
+        elif found.is_floating_point() != value.is_floating_point():
+            problems.append(f"{key!r} is {found.dtype}, the model {value.dtype}")
     heads = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
-    heads = (heads,) if isinstance(heads, str) else tuple(heads)
-    problems += [
-        f"{key!r} is not in the model"
-        for key in state
-        if key not in own and not key.startswith(tuple(f"{head}." for head in heads))
-    ]
+    heads = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
+    left = [key for key in state if key not in own and not key.startswith(heads)]
+    problems += [f"{key!r} is not in the model" for key in left]
     if problems:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
         raise FormatError(
@@ -177,10 +614,6 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
             "Give weights of this architecture, or the architecture of these weights with --model."
         )
     model.load_state_dict({key: state[key] for key in own})
-
-
-def _fits(model: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    return all(key in state and state[key].shape == value.shape for key, value in model.state_dict().items())
 
 
 def first_line(error: Exception) -> str:

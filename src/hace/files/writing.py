@@ -19,9 +19,8 @@ import numpy as np
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import open_regular, reason
 
-TEMPORARY = (
-    ".hace-"  # how the folder of an unfinished file begins; one that remains was left by a killed process
-)
+# How the folder of an unfinished file begins; one that remains was left by a killed process.
+TEMPORARY = ".hace-"
 
 
 @contextmanager
@@ -30,12 +29,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     A reader never sees half a file, and a writer that fails, or is stopped, leaves the old file as it was. The
     temporary file is in the same folder and keeps the suffix, from which writers tell the format.
-
-    Args:
-        path: The file to make or to replace.
-
-    Yields:
-        The path to write to.
 
     Raises:
         ConfigError: The folder does not exist, or `path` is not a file.
@@ -62,13 +55,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
     """A folder to write several files to; they move into `folder` at the end, all of them or none.
 
-    Other files in `folder` stay as they are. A full disk or a folder that cannot be written to is one message.
-
-    Args:
-        folder: Where the files go; made if it does not exist.
-
-    Yields:
-        The folder to write to.
+    Other files in `folder`, which is made if it does not exist, stay as they are.
 
     Raises:
         HaceError: The files cannot be written.

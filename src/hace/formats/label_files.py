@@ -9,8 +9,8 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import native
+from hace.files.documents import csv_rows, ragged
 from hace.files.reading import is_file, read_text
-from hace.files.tables import csv_rows, ragged
 from hace.formats.score_files import pick_array
 
 _LABELS = ("label", "labels")

@@ -13,10 +13,9 @@ from typing import BinaryIO, Literal
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
-from hace.files.arrays import Arrays, native
-from hace.files.parquet import Parquet
+from hace.files.arrays import Arrays, Parquet, native
+from hace.files.documents import is_numeric, ragged
 from hace.files.reading import open_regular, text_lines
-from hace.files.tables import is_numeric, ragged
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import column_places, score_columns
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from hace.errors import ConfigError, FormatError, listed
-from hace.files.tables import csv_rows
+from hace.files.documents import csv_rows
 from hace.formats.pairs import draft_of_pairs, take_edge
 from hace.formats.rows import Rows, draft_of_nodes, draft_of_paths
 from hace.formats.source import Draft, SourceText, quoted, similar

@@ -11,7 +11,7 @@ import torch
 
 from hace.decisions.scores import as_nodes, holds_ids
 from hace.errors import ConfigError, nearest
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
 from hace.metrics import functional

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, HaceError, nearest
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
 
 POOLS = ("auto", "token", "avg")

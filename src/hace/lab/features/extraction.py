@@ -22,7 +22,7 @@ from torch import Tensor
 from hace.data import Dataset, Samples
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
-from hace.files.locks import beside_others
+from hace.files.locks import shared_lock
 from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features.backbones import Backbone
@@ -128,7 +128,7 @@ def extract(
     refuse_other_folders(out)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    with beside_others(out, clean=lambda: remove_unfinished(out)):
+    with shared_lock(out, clean=lambda: remove_unfinished(out)):
         plan = claim(out, plan)
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]

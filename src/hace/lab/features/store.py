@@ -12,7 +12,7 @@ from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.arrays import read_array
 from hace.files.documents import read_json
-from hace.files.limits import check_memory
+from hace.files.reading import check_memory
 from hace.files.writing import sha256
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hace.files.tables import write_rows
+from hace.files.documents import write_rows
 
 Mark = Literal["", "best", "second"]
 HOME = "https://github.com/hace-taxonomy/hace"

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from hace.files.tables import write_rows
+from hace.files.documents import write_rows
 from hace.lab.report.arenas import (
     BEST_NODE_BY_LEVEL,
     BY_LEVEL,

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hace.checks import check_choice
 from hace.errors import ConfigError
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
 from hace.formats import render_hierarchy
 from hace.hierarchy.names import node_titles

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from hace.checks import is_number
 from hace.errors import ConfigError, FormatError, HaceError, shorten
 from hace.files.documents import parse_json
-from hace.files.optional import optional
-from hace.files.reading import open_regular
+from hace.files.reading import open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import json_bytes
 from hace.formats import parse_hierarchy

@@ -20,10 +20,8 @@ from hace.data.feature_files import read_feature_arrays
 from hace.data.listings import image_files
 from hace.errors import ConfigError, DataError, FormatError, listed, nearest
 from hace.files.arrays import read_array
-from hace.files.images import read_image
-from hace.files.optional import optional
-from hace.files.reading import read_text
-from hace.files.tables import csv_rows
+from hace.files.documents import csv_rows
+from hace.files.reading import optional, read_image, read_text
 from hace.lab.features.plan import MANIFEST
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.run import RUN

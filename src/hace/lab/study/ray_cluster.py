@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hace.errors import ConfigError, HaceError
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.lab.runs.stopping import WORDS
 from hace.lab.study.jobs import (
     STOP_SECONDS,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hace.errors import HaceError
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.stopping import WORDS, Stopped, ending
 from hace.lab.runs.train_config import TrainConfig

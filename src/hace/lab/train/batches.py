@@ -13,7 +13,7 @@ from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, MemoryBatches, channe
 from hace.data.loader import LoaderBatches, image_transform
 from hace.data.parts import places_of_each
 from hace.errors import ConfigError
-from hace.files.optional import optional
+from hace.files.reading import optional
 from hace.lab.runs.devices import choose_workers
 from hace.lab.runs.samples import Task
 from hace.lab.runs.train_config import TrainConfig

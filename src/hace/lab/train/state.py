@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hace.errors import FormatError
-from hace.files.torch_files import read_torch
+from hace.files.weights import read_torch
 from hace.files.writing import write_whole, writing
 from hace.lab.runs.run import CHECKPOINTS
 

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from hace.errors import FormatError
-from hace.files.tables import csv_rows, write_table
+from hace.files.documents import csv_rows, write_table
 
 
 def test_rows_know_the_line_they_begin_on() -> None:
