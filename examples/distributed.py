@@ -33,4 +33,6 @@ with torch.no_grad():
 found = accuracy.compute()  # of the samples of all processes
 if rank == 0:
     print({name: round(float(value), 3) for name, value in found.items()})
+dist.barrier()  # nobody leaves while another still talks to it: gloo would abort the one that is left
+del model  # before the group it talks to
 dist.destroy_process_group()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.tutorial import in_process
 
 FOLDER = Path(__file__).parents[1] / "examples"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -20,16 +21,20 @@ NEEDS = {
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of the libraries they use
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_the_example_runs(path: Path, tmp_path: Path) -> None:
+def test_the_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(NEEDS.get(path.stem, "torch"))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MPLBACKEND": "agg"}
-    started = TORCHRUN if path.stem == "distributed" else []
-    done = subprocess.run(
-        [sys.executable, *started, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip()
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"GLOO_SOCKET_IFNAME": "lo", "MPLBACKEND": "agg"}.items():
+        monkeypatch.setenv(name, value)
+    if path.stem == "distributed":
+        done = subprocess.run([sys.executable, *TORCHRUN, str(path)], capture_output=True, text=True)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        code, out, err = in_process(["python", str(path)])
+    assert code == 0, err[-2000:]
+    assert out.strip()
     assert list(tmp_path.iterdir()) == [], "an example cleans up"
 
 

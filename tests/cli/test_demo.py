@@ -19,7 +19,7 @@ def demo(folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo(tmp_path: Path) -> None:
     said = demo(tmp_path)
     study = tmp_path / "hace-demo"

@@ -86,7 +86,9 @@ def test_compiled_soft_targets_and_dags(case: str, form: Form) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
-@pytest.mark.parametrize("case", ["hace", "hace_smooth", "hxe"])
+@pytest.mark.parametrize(
+    "case", ["hace", *(pytest.param(case, marks=pytest.mark.long) for case in ("hace_smooth", "hxe"))]
+)
 def test_compiled_to_machine_code(case: str, form: Form) -> None:
     loss = CASES[case].build(NAMED["ragged"].build())
     compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), torch.arange(7), "inductor")

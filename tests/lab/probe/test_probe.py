@@ -415,14 +415,16 @@ def test_configurations_run_again_as_they_are(tmp_path: Path) -> None:
             "cub200_hierarchy/cub_flat.parent-child.txt",
             0.715,
         ),
-        ("cifar100_features_lite0/cifar100_lite0_128px_pca256_fp16.npz", None, 0.672),
+        pytest.param(
+            *("cifar100_features_lite0/cifar100_lite0_128px_pca256_fp16.npz", None, 0.672),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["cub200", "cifar100"],
 )
 def test_real_features(
     real_data: Any, tmp_path: Path, features: str, hierarchy: str | None, expected: float
 ) -> None:
-    """Two seeds, each with its rate chosen on held-out samples."""
     if hierarchy is None:
         h = tmp_path / "cifar100.json"
         hace.write_hierarchy(hace.cifar100_hierarchy(), h)
@@ -430,9 +432,9 @@ def test_real_features(
         h = real_data(hierarchy)
     base = ProbeConfig(data=DataConfig("features", str(real_data(features)), str(h)))
     losses = {"cross_entropy": LossConfig("cross_entropy"), "hace": LossConfig("hace")}
-    records = run_plan(probe_plan(base, losses, range(2), rates=[8.0, 16.0]), tmp_path / "runs")
+    records = run_plan(probe_plan(base, losses, range(1), rates=[16.0]), tmp_path / "runs")
     top1 = {m: [r.top1 for r in records if r.stage == "final" and r.key.method == m] for m in losses}
-    assert [len(values) for values in top1.values()] == [2, 2]
+    assert [len(values) for values in top1.values()] == [1, 1]
     assert np.mean(top1["cross_entropy"]) >= expected
     assert np.mean(top1["hace"]) >= expected - 0.01
 

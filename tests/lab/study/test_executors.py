@@ -21,14 +21,14 @@ from hace.lab.report.text import report_text
 from hace.lab.runs.stopping import Stopped, ending
 from hace.lab.study.executors import Processes
 from hace.lab.study.jobs import Job, JobResult, Resources
+from hace.lab.study.methods import METHODS
 from hace.lab.study.ray_cluster import RayCluster
 from hace.lab.study.study import read_study
 from tests.data_layouts import write_image
 from tests.lab.study.fake_slurm import FakeSlurm
-from tests.study_files import outcomes, study_options
+from tests.study_files import outcomes, plants_study, study_options
 from tests.train_cases import tiny
 
-RUNS = 57
 SECONDS = 600  # the machine may be busy
 
 OPTIONS = {
@@ -105,7 +105,32 @@ def results(out: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", OPTIONS)
+def test_every_method_trains(tmp_path: Path) -> None:
+    methods = ["--methods", ",".join(METHODS), "--only", "dilution=0.5,None"]
+    options = [
+        *plants_study(tmp_path),
+        *methods,
+        "--rates",
+        "4",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "study"),
+    ]
+    assert main(options) == 0
+    records = read_study(tmp_path / "study").records()
+    assert {record.status for record in records if record.stage == "final"} == {"finished"}
+    assert {record.key.method for record in records} == {
+        name
+        for name in METHODS
+        if not name.endswith("_drop")  # which need coarse labels
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "executor", ["local", *(pytest.param(name, marks=pytest.mark.long) for name in ("ray", "slurm"))]
+)
 def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     executor: str, reference: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -116,7 +141,7 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
     wait_for(lambda: results(out) or first.poll() is not None, "a first result")
     first.kill()
     first.communicate()
-    assert 0 < len(results(out)) < RUNS
+    assert 0 < len(results(out)) < len(results(reference / "study"))
 
     # Something that is not a run occupies the place of one: that run fails until it is cleared away.
     finals = [r.run.id for r in read_study(reference / "study").records() if r.stage == "final" and r.run]
@@ -144,7 +169,8 @@ def test_killed_and_obstructed_a_study_ends_with_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("executor", "number", "code"), [("local", signal.SIGINT, 130), ("ray", signal.SIGTERM, 143)]
+    ("executor", "number", "code"),
+    [("local", signal.SIGINT, 130), pytest.param("ray", signal.SIGTERM, 143, marks=pytest.mark.long)],
 )
 def test_a_signal_ends_a_study_and_its_trainings_save(
     executor: str, number: int, code: int, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]

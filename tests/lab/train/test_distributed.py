@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from hace.cli import main
 from hace.data.batches import MemoryBatches, share_of
 from hace.data.loader import LoaderBatches
 from hace.data.synthetic import synthetic_images
@@ -85,8 +86,7 @@ def job(folder: Path, settings: list[str]) -> list[str]:
 @pytest.mark.slow
 def test_two_processes_train_the_same_model_as_one(tmp_path: Path) -> None:
     settings = [*ODD, "accumulate=2", "clip_norm=1.0"]
-    one = [sys.executable, "-m", "hace", "train", *settings, "--out", str(tmp_path / "one")]
-    subprocess.run(one, check=True, env=ENVIRONMENT, capture_output=True)
+    assert main(["train", *settings, "--out", str(tmp_path / "one")]) == 0
     done = subprocess.run(
         job(tmp_path / "two", settings), check=True, env=ENVIRONMENT, capture_output=True, text=True
     )
@@ -110,7 +110,7 @@ def workers(parent: int) -> list[int]:
     return sorted(int(pid) for pid in children.read_text().split())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the processes in /proc")
 def test_a_lost_process_ends_the_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
     settings = [*arguments(model="test_resnet", epochs=20, checkpoint_steps=2, validation=0.2), "timeout=300"]

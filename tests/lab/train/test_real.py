@@ -14,7 +14,7 @@ from hace.paper import train_preset
 from tests.data_layouts import cifar_binary
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_resnet18_learns_real_images(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     from PIL import Image
 
