@@ -28,8 +28,8 @@ def tiny(**changes: Any) -> TrainConfig:
 def arguments(**changes: Any) -> list[str]:
     """The same for the command line."""
     values = {"model": "test_vit", "epochs": 2, "batch_size": 16, "lr": 0.05, "device": "cpu", **changes}
-    given = [f"data.options.{name}={value}" for name, value in OPTIONS.items()]
-    return ["data.name=synthetic", *given, *(f"{name}={value}" for name, value in values.items())]
+    given = {"data.name": "synthetic"} | {f"data.options.{name}": value for name, value in OPTIONS.items()}
+    return [f"--{name}={value}" for name, value in {**given, **values}.items()]
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:

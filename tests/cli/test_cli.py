@@ -84,10 +84,8 @@ def test_nothing_asked_shows_the_help_and_fails(capsys: pytest.CaptureFixture[st
 
 
 def test_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["hirarchy"])
-    assert exit.value.code == 2
-    assert "hierarchy" in capsys.readouterr().err
+    assert cli.main(["cluster"]) == 2
+    assert "Known: hierarchy, data," in capsys.readouterr().err
 
 
 def test_an_error_of_the_package_is_its_message_and_exit_code_2(
@@ -399,8 +397,5 @@ def test_a_full_disk_leaves_the_old_file(
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["evalute"])
-    assert exit.value.code == 2
-    assert "invalid choice: 'evalute'" in (said := capsys.readouterr().err)
-    assert said.rstrip().endswith(". Did you mean 'evaluate'?")
+    assert cli.main(["evalute"]) == 2
+    assert "'evalute' is not a command. Did you mean 'evaluate'?" in capsys.readouterr().err

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hace import __version__
-from hace.cli.options_styles import Parser, both_styles
-from hace.errors import ConfigError, HaceError, printable, shorten
+from hace.cli.options import ConfigParser, Parser
+from hace.errors import ConfigError, HaceError, nearest, printable, shorten
 from hace.files.reading import out_of_memory, reason
 
 DESCRIPTION = """\
@@ -32,8 +32,6 @@ examples:
                                                  all metrics of any model
   hace COMMAND --help                            what a command does, with examples
 
-Options have two styles, which mean the same in every command: --epochs 2 and epochs=2.
-
 exit codes: 0 success, 1 a training diverged or a run failed, 2 bad input or options, disk full or out of memory,
 70 a bug in hace, 130 stopped by Ctrl-C, 143 by SIGTERM
 
@@ -47,7 +45,7 @@ class Command(NamedTuple):
     Attributes:
         name: Its name.
         help: One line about it.
-        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run.
+        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run; PARSER where its options are a configuration's.
         memory: What to lower when memory runs out.
     """
 
@@ -55,6 +53,14 @@ class Command(NamedTuple):
     help: str
     module: str
     memory: str
+
+    def parser(self) -> Parser | ConfigParser:
+        """The parser of its options."""
+        module = importlib.import_module(self.module)
+        make = getattr(module, "PARSER", Parser)
+        parser = make(prog=f"hace {self.name}", description=module.DESCRIPTION, epilog=module.EXAMPLES)
+        module.add_arguments(parser)
+        return parser
 
 
 # To add a command, add a line.
@@ -72,7 +78,7 @@ COMMANDS = (
         "hace.cli.probe",
         "--batch-size, or fewer --lr and --loss at once",
     ),
-    Command("train", "train a model end to end on images", "hace.cli.train", "batch_size=N or workers=N"),
+    Command("train", "train a model end to end on images", "hace.cli.train", "--batch-size or --workers"),
     Command(
         "study",
         "run a whole comparison, on a laptop or a cluster",
@@ -118,17 +124,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     memory = ""
     try:
-        parser = build_parser(argv[0] if argv else None)
-        if not argv:
-            parser.print_help(sys.stderr)
-            return 2
-        if argv[0] in parser.commands:
-            argv = [argv[0], *both_styles(argv[1:], parser.commands[argv[0]])]
-        args = parser.parse_args(argv)
-        memory = args.to_lower
+        command = next((command for command in COMMANDS if argv and command.name == argv[0]), None)
+        if command is None:
+            return without_command(argv)
+        memory = command.memory
+        args = command.parser().parse_args(argv[1:])
         if getattr(args, "out", None) == "":
             raise ConfigError("--out must be a path. Got ''.")
-        args.run(args)
+        importlib.import_module(command.module).run(args)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
     except KeyboardInterrupt:
         return interrupted()
@@ -185,34 +188,24 @@ def from_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def build_parser(only: str | None = None) -> Parser:
-    """The parser of the command and its subcommands.
-
-    Args:
-        only: The subcommand that is called: the modules of the others are not imported. None imports all.
-    """
+def without_command(argv: Sequence[str]) -> int:
+    """Answer --help, --version, no words at all, or words that begin with none of the commands."""
     parser = Parser(
         prog="hace",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.commands, parser.names = {}, tuple(command.name for command in COMMANDS)
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
-        if only is not None and command.name != only:
-            subparsers.add_parser(command.name, help=command.help)
-            continue
-        module = importlib.import_module(command.module)
-        subparser = subparsers.add_parser(
-            command.name,
-            help=command.help,
-            description=module.DESCRIPTION,
-            epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(subparser)
-        subparser.set_defaults(run=module.run, to_lower=command.memory)
-        parser.commands[command.name] = subparser
-    return parser
+        subparsers.add_parser(command.name, help=command.help)
+    if not argv:
+        parser.print_help(sys.stderr)
+        return 2
+    if not argv[0].startswith("-"):
+        names = [command.name for command in COMMANDS]
+        likely = nearest(argv[0], names) or f" Known: {', '.join(names)}."
+        raise ConfigError(f"{argv[0]!r} is not a command.{likely} hace --help describes them.")
+    parser.parse_args(argv)
+    return 0

@@ -1,4 +1,4 @@
-"""Options that several commands share: options of readers and data sets, the device, loader processes.
+"""Options that several commands share, and options made from a configuration.
 
 Commands import nothing from each other; what two of them need is here or in another `options_*` module.
 """
@@ -7,10 +7,28 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, get_args
 
-from hace.errors import ConfigError
+from hace.errors import ConfigError, nearest
+from hace.files.documents import read_mapping
+from hace.files.reading import optional
+from hace.lab.runs.settings import Config, from_dict, in_words, merged
 
+C = TypeVar("C", bound=Config)
+
+# Short names of nested settings of a run.
+SHORT = {
+    "loss": "loss.name",
+    "head": "head.name",
+    "data": "data.name",
+    "root": "data.root",
+    "hierarchy": "data.hierarchy",
+    "root_node": "data.root_node",
+    "shuffle": "data.shuffle",
+    "induce": "data.induce",
+}
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
@@ -20,6 +38,13 @@ def add_raw_cells(parser: argparse.ArgumentParser) -> None:
         "--raw-cells",
         action="store_true",
         help="write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)",
+    )
+
+
+def add_data_option(parser: Any) -> None:
+    """Declare -o, for commands that load a data set."""
+    parser.add_argument(
+        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set"
     )
 
 
@@ -115,3 +140,193 @@ def pick_workers(asked: int | None, device: str) -> int:
     if asked is not None and asked < 0:
         raise ConfigError(f"--workers must be 0 or more. Got {asked}.")
     return choose_workers(asked, torch.device(device))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose error about an unknown option names the nearest one; descriptions and examples stay as written."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **about})
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, and exit with 2."""
+        found = re.match(r"unrecognized arguments: (\S+)", message)
+        if found:
+            message = _unknown(found[1], self, self.prog)
+        super().error(message)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Descriptions and examples as they are written; short names of settings before the long ones."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        return ", ".join([*getattr(action, "short", ()), super()._format_action_invocation(action)])
+
+
+class ConfigParser:
+    """Options made from a configuration: `--epochs 2`, `--loss.options.alpha 0.2`, with the help of its docstring.
+
+    jsonargparse makes the options and reads their values. What it cannot read goes on as text, so that the configuration
+    refuses it in the words it has for every wrong value, together with all its other problems. Files come through
+    `files.documents`, which bounds them and refuses a key given twice.
+
+    Args:
+        about: As of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, **about: Any) -> None:
+        jsonargparse = optional("jsonargparse", "This command", "train")
+
+        about |= {
+            "usage": f"{about['prog']} [--OPTION VALUE ...]",
+            "formatter_class": _Help,
+        }
+        self.parser: Any = jsonargparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, **about)
+        self.add_argument, self.add_argument_group = self.parser.add_argument, self.parser.add_argument_group
+        self._settings: set[str] = set()
+
+    def add_config(self, config: type[Config], *, skip: Iterable[str] = (), also: Mapping[str, str]) -> None:
+        """Declare an option for every setting of a configuration; options of the command itself come first.
+
+        Args:
+            config: The configuration.
+            skip: Settings without an option.
+            also: Short names of nested settings: {"loss": "loss.name"}.
+        """
+        own = set(map(id, self.parser._actions))
+        self.parser.add_class_arguments(config, None, skip=set(skip))
+        names = self.parser._option_string_actions
+        for action in [action for action in self.parser._actions if id(action) not in own]:
+            names.pop(f"--{action.dest}")
+            if any(other.dest.startswith(f"{action.dest}.") for other in self.parser._actions):
+                action.help = argparse.SUPPRESS  # a part as a whole, such as --loss
+                continue
+            hint = getattr(action, "_typehint", action.type)
+            action.metavar = action.metavar or action.dest.split(".")[-1].upper()
+            if bool in (hint, *get_args(hint)):
+                action.nargs, action.const = "?", True
+            action.option_strings = [f"--{action.dest}".replace("_", "-")]
+            # jsonargparse takes the options of an action for prefixes of nested ones: it must not see --loss.
+            action.short = [
+                f"--{name}".replace("_", "-") for name, place in also.items() if place == action.dest
+            ]
+            names |= dict.fromkeys([*action.short, *action.option_strings, f"--{action.dest}"], action)
+            if action.default not in (None, {}):
+                action.help = f"{action.help} (default: {str(action.default).replace('%', '%%')})"
+            self._settings.add(action.dest)
+
+    def parse_args(self, words: Sequence[str]) -> argparse.Namespace:
+        """The options of the command, and those of the configuration as a document `given`, for :func:`resolved`."""
+        words = [self._no(word) for word in words]
+        problems: list[str] = []
+        try:
+            found = self._read(words)
+        except argparse.ArgumentError:  # the first problem: look at the options one by one
+            found = {}
+            for option in _options(words):
+                found = merged(found, self._read_one(option, problems))
+        parts = {name.split(".")[0] for name in self._settings}
+        own = {action.dest: action.default for action in self.parser._actions if action.dest not in parts}
+        own |= {name: value for name, value in found.items() if name not in parts}
+        given = {name: value for name, value in found.items() if name in parts}
+        return argparse.Namespace(**own, given=given, problems=problems)
+
+    def format_help(self) -> str:
+        """The text of --help."""
+        return self.parser.format_help()
+
+    def _read(self, words: Sequence[str]) -> dict[str, Any]:
+        return self.parser.parse_args(words, defaults=False).as_dict()
+
+    def _read_one(self, words: Sequence[str], problems: list[str]) -> dict[str, Any]:
+        """One option and its values; what it is not is added to the problems."""
+        try:
+            return self._read(words)
+        except argparse.ArgumentError as error:
+            name, equals, value = words[0].partition("=")
+            action = self.parser._option_string_actions.get(name)
+            stray = re.match(r"unrecognized arguments: (.*)", str(error), re.IGNORECASE)
+            if stray:
+                unknown = stray[1].split()
+                options = [word for word in unknown if word.startswith("-")]  # the others are their values
+                problems += [_unknown(word, self.parser, self.parser.prog) for word in options or unknown]
+                rest = [word for word in words if word not in unknown]
+                return self._read_one(rest, problems) if action is not None and len(rest) > 1 else {}
+            if not (equals or words[1:]):
+                problems.append(f"{name} must have a value.")
+                return {}
+            found: Any = value if equals else words[1]
+            if action.dest not in self._settings:
+                hint = getattr(action, "_typehint", action.type)
+                rule = f"{name} must be {in_words(hint)}. Got {found!r}." if hint else f"{error}."
+                problems.append(rule)
+                return {}
+            for part in reversed(action.dest.split(".")):
+                found = {part: found}
+            return found
+
+    def _no(self, word: str) -> str:
+        """--no-bias as --bias=false."""
+        yes = f"--{word[5:]}"
+        known = self.parser._option_string_actions
+        return f"{yes}=false" if word.startswith("--no-") and word not in known and yes in known else word
+
+
+def resolved(config: type[C], args: argparse.Namespace, *layers: Mapping[str, Any]) -> C:
+    """A configuration from layers of plain values and the command line, each over the one before.
+
+    Args:
+        config: The configuration.
+        args: From :class:`ConfigParser`.
+        layers: Documents, such as a preset and a file.
+
+    Raises:
+        ConfigError: All problems at once.
+    """
+    document: Mapping[str, Any] = {}
+    for layer in (*layers, args.given):
+        document = merged(document, layer)
+    problems = list(args.problems)
+    try:
+        made = from_dict(config, document)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    return made
+
+
+def config_layers(args: argparse.Namespace) -> list[Mapping[str, Any]]:
+    """The file of --config and the data options of -o, as layers of :func:`resolved`."""
+    layers: list[Mapping[str, Any]] = [] if args.config is None else [read_mapping(args.config)]
+    options = numbers(reader_options(args.option))
+    if options:
+        args.given = merged(args.given, {"data": {"options": options}})
+    return layers
+
+
+def print_config(config: Config) -> None:
+    """Print a whole configuration as YAML, which --config reads back."""
+    import yaml
+
+    print(yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True), end="")
+
+
+def _options(words: Sequence[str]) -> list[list[str]]:
+    """Each option with its values."""
+    found: list[list[str]] = []
+    for word in words:
+        if not found or re.match(r"-(?!\.?\d)", word):
+            found.append([])
+        found[-1].append(word)
+    return found
+
+
+def _unknown(word: str, parser: argparse.ArgumentParser, command: str) -> str:
+    """What to say about a word that is not an option."""
+    name, equals, value = word.partition("=")
+    known = [option for option in parser._option_string_actions if "_" not in option]
+    likely = nearest(f"--{name.lstrip('-').replace('_', '-')}", known)
+    if equals and not word.startswith("-") and not likely:
+        likely = f" Options are written as --{name} {value}."
+    return f"{word!r} is not an option of {command}.{likely} {command} --help lists them."

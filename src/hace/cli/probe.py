@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hace.cli.options import numbers, reader_options
+from hace.cli.options import (
+    SHORT,
+    ConfigParser,
+    add_data_option,
+    config_layers,
+    numbers,
+    print_config,
+    reader_options,
+    resolved,
+)
 from hace.errors import ConfigError
 from hace.files.writing import without_nan
 
@@ -35,7 +44,7 @@ examples:
   hace probe --features F --loss cross_entropy hace hxe --dilution 0.2 0.5 --protocol fair
   hace probe --features F --loss cross_entropy hace --protocol paper --lr 8
   hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
-  hace probe --config runs/4cd033b43672ca23/config.json epochs=60    epochs=60 is --epochs 60, in every command
+  hace probe --config runs/4cd033b43672ca23/config.json --epochs 60
 
 F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
 classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored.
@@ -64,101 +73,56 @@ PARAMETERS = {
     "alpha": "decay of HXE",
 }
 
-SETTINGS = (
-    "normalize",
-    "optimizer",
-    "schedule",
-    "epochs",
-    "batch_size",
-    "momentum",
-    "weight_decay",
-    "bias",
-    "seed",
-    "validation",
-    "evaluate",
-    "patience",
-)
+PARSER = ConfigParser
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ConfigParser) -> None:
     """Declare the command's arguments."""
-    data = parser.add_argument_group("data")
-    data.add_argument("--features", metavar="F", help="a folder of `hace features`, or a file of features")
-    data.add_argument("--data", metavar="NAME", help="a data set of features, such as synthetic-features")
-    data.add_argument("--hierarchy", metavar="H", help="the hierarchy of the classes, if F is a file")
-    data.add_argument("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
-    data.add_argument(
-        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set"
-    )
-    data.add_argument(
-        "--normalize", choices=("unit", "standard", "none"), help="how to scale features (default: unit)"
-    )
-    data.add_argument("--shuffle", metavar="SEED", type=int, help="the control: train on a shuffled tree")
-    data.add_argument(
-        "--induce",
-        metavar="LEVELS",
-        type=int,
-        help="train on a tree made from the training samples; evaluate on the given one",
-    )
+    from hace.lab.runs.config import ProbeConfig
 
-    loss = parser.add_argument_group("losses; several values make a grid")
+    loss = parser.add_argument_group("losses, rates and seeds; several values make a grid")
     loss.add_argument("--loss", metavar="NAME", nargs="+", help="losses (default: hace)")
     for name, help in PARAMETERS.items():
         option = f"--{name.replace('_', '-')}"
         loss.add_argument(option, metavar="X", nargs="+", type=float, help=help)
     loss.add_argument(
-        "--head",
-        choices=("linear", "poincare"),
-        help="the last layer; poincare: hyperbolic (default: linear)",
-    )
-    loss.add_argument(
         "--loss-option", metavar="NAME=VALUE", action="append", default=[], help="any other parameter"
     )
-
-    fit = parser.add_argument_group("training")
-    fit.add_argument(
-        "--protocol", choices=("single", "fair", "paper"), default="single", help="default: single"
-    )
-    fit.add_argument(
+    loss.add_argument(
         "--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8; fair: 0.25 ... 32)"
     )
-    fit.add_argument(
+    loss.add_argument(
+        "--protocol", choices=("single", "fair", "paper"), default="single", help="default: single"
+    )
+    loss.add_argument(
         "--widen",
         metavar="N",
         type=int,
         default=2,
         help="fair: rates to add on each side, for all losses, while any of them picks the edge (default: 2)",
     )
-    fit.add_argument("--seed", metavar="S", type=int, help="the first seed (default: 0)")
-    fit.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
-    fit.add_argument("--optimizer", choices=("sgd", "adamw", "lbfgs"), help="default: sgd")
-    fit.add_argument("--schedule", choices=("cosine", "constant"), help="default: cosine")
-    fit.add_argument("--epochs", metavar="N", type=int, help="default: 30")
-    fit.add_argument("--batch-size", metavar="N", type=int, help="default: 256")
-    fit.add_argument("--momentum", metavar="M", type=float, help="momentum of SGD (default: 0.9)")
-    fit.add_argument("--weight-decay", metavar="W", type=float, help="default: 0")
-    fit.add_argument("--bias", action=argparse.BooleanOptionalAction, help="a bias (default: yes)")
-    fit.add_argument(
-        "--validation",
-        metavar="SHARE",
-        help="hold out this share of the training samples, or 'split': the data's own validation split",
-    )
-    fit.add_argument("--evaluate", choices=("test", "val"), help="samples to evaluate on (default: test)")
-    fit.add_argument(
-        "--patience", metavar="N", type=int, help="stop after N epochs without a better validation accuracy"
-    )
-    fit.add_argument(
-        "--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)"
-    )
-    fit.add_argument(
-        "--config", metavar="FILE", help="start from the configuration of a run; options override it"
-    )
+    loss.add_argument("--seeds", metavar="K", type=int, help="how many seeds (default: 1; fair: 5)")
 
-    out = parser.add_argument_group("results")
-    out.add_argument(
+    command = parser.add_argument_group("the command")
+    command.add_argument(
         "--out", metavar="FOLDER", default="runs", help="folder of run directories (default: runs)"
     )
-    out.add_argument("--json", action="store_true", help="print the table as JSON")
+    command.add_argument(
+        "--config", metavar="FILE", help="start from the configuration of a run; options override it"
+    )
+    add_data_option(command)
+    command.add_argument(
+        "--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)"
+    )
+    command.add_argument("--json", action="store_true", help="print the table as JSON")
+    command.add_argument(
+        "--print-config", action="store_true", help="print the configuration that the runs share and stop"
+    )
+    also = {
+        "features": "data.root",
+        **{name: place for name, place in SHORT.items() if name not in ("root", "loss")},
+    }
+    parser.add_config(ProbeConfig, skip=("loss", "lr", "keep", "temperature"), also=also)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -174,6 +138,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--threads must be at least 1. Got {args.threads}.")
     torch.set_num_threads(args.threads)
     base = base_config(args)
+    if args.print_config:
+        return print_config(base)
     count = args.seeds if args.seeds is not None else FAIR_SEEDS if args.protocol == "fair" else 1
     if count < 1:
         raise ConfigError(f"--seeds must be at least 1. Got {count}.")
@@ -270,40 +236,25 @@ def reference_of(arrays: ArenaScores) -> str:
 
 def base_config(args: argparse.Namespace) -> ProbeConfig:
     """The configuration that all runs of a command share: a file's, overridden by the options."""
-    from hace.files.documents import read_mapping
+    from hace.data import DATASETS
     from hace.lab.runs.config import ProbeConfig
-    from hace.lab.runs.config_files import merged
-    from hace.lab.runs.settings import from_dict
 
-    document: dict[str, Any] = {"lr": 8.0, **(read_mapping(args.config) if args.config else {})}
-    data: dict[str, Any] = {}
-    if args.features and args.data:
+    layers = config_layers(args)
+    data = args.given.get("data", {})
+    name = data.get("name")
+    if name not in (None, "features") and "root" in data:
         raise ConfigError("--features and --data both name the data: give one.")
-    if args.features:
-        data = {"name": "features", "root": args.features}
-    if args.data:
-        from hace.data import DATASETS
-
-        if args.data in DATASETS and DATASETS[args.data].takes("root"):
-            raise ConfigError(
-                f"--data {args.data} has images, not features: compute them with `hace features --data {args.data} --out F`, "
-                "then give --features F."
-            )
-        data = {"name": args.data}
-    options = numbers(reader_options(args.option))
-    if options:
-        data["options"] = options
-    for name in ("hierarchy", "root_node", "shuffle", "induce"):
-        if getattr(args, name) is not None:
-            data[name] = getattr(args, name)
-    if data:
-        document = merged(document, {"data": data})
-    if not document.get("data"):
+    if name in DATASETS and DATASETS[name].takes("root") and name != "features":
+        raise ConfigError(
+            f"--data {name} has images, not features: compute them with `hace features --data {name} --out F`, "
+            "then give --features F."
+        )
+    if "root" in data:
+        data["name"] = "features"
+    if not data and not any("data" in layer for layer in layers):
         raise ConfigError("Name the features: --features F, or --data synthetic-features for a first try.")
-    if args.head is not None:
-        document = merged(document, {"head": {"name": args.head}})
-    document |= {name: value for name in SETTINGS if (value := getattr(args, name)) is not None}
-    return replace(from_dict(ProbeConfig, document), keep=True)  # the table is made of predictions
+    base = resolved(ProbeConfig, args, {"lr": 8.0}, *layers)
+    return replace(base, keep=True)  # the table is made of predictions
 
 
 def check_protocol(
@@ -314,7 +265,7 @@ def check_protocol(
         raise ConfigError(f"--lr must be one base rate with --protocol paper. Got {len(rates)}.")
     if args.protocol == "paper" and "dilution" in parameters:
         raise ConfigError("--dilution is set by --protocol paper: 0.2, 0.5 and 0.7. Omit it.")
-    if args.protocol != "single" and args.evaluate == "val":
+    if args.protocol != "single" and base.evaluate == "val":
         raise ConfigError(
             f"--evaluate must be test with --protocol {args.protocol}, which is judged on the test samples. Got val."
         )

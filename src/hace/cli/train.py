@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hace.cli.options import SHORT, ConfigParser, add_data_option, config_layers, print_config, resolved
 from hace.errors import ConfigError, HaceError
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from hace.lab.runs.train_config import TrainConfig
 
 DESCRIPTION = """\
-Train a model end to end on images. Settings come from a preset, then a file, then the command line; later ones win. If it is
+Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win. If it is
 killed, the same command resumes from its last checkpoint and ends with the same bits.
 """
 
 EXAMPLES = """\
 examples:
-  hace train model=test_vit epochs=2 --out runs/first             a tiny model on synthetic images: seconds
-  hace train --model test_vit --epochs 2 --out runs/first         the same: both styles work in every command
-  hace train --preset cifar100/resnet18/hace data.root=data --out runs/hace
-  hace train --preset cifar100/resnet18/sce data.root=data seed=1 --out runs/sce
-  hace train --config mine.yaml lr=0.05 loss.options.dilution=0.2 --out runs/mine
+  hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
+  hace train --preset cifar100/resnet18/hace --root data --out runs/hace
+  hace train --preset cifar100/resnet18/sce --root data --seed 1 --out runs/sce
+  hace train --data folders --root photos --hierarchy tree.csv --loss hxe --out runs/photos
+  hace train --config mine.yaml --lr 0.05 --loss.options.dilution 0.2 --out runs/mine
   hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
   hace train --preset aircraft/swin_tiny --print-config > mine.yaml
   torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
@@ -37,24 +37,22 @@ examples:
 Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 """
 
-SETTINGS_TITLE = (
-    "\nsettings, as NAME=VALUE, as --NAME VALUE, or in the file of --config (dots separate levels):\n"
-)
+PARSER = ConfigParser
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: ConfigParser) -> None:
     """Declare the command's arguments."""
+    from hace.lab.runs.train_config import TrainConfig
+
     add = parser.add_argument
-    add("settings", metavar="NAME=VALUE", nargs="*", help="settings, over those of --config and --preset")
     add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
-    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set")
+    add_data_option(parser)
     add("--presets", action="store_true", help="list the presets and stop")
     add("--print-config", action="store_true", help="print the whole configuration as YAML and stop")
     add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
-    # argparse has no hook for slow text: only this help waits for torch.
-    parser.format_help = lambda: _plain_help(parser) + settings_help()  # pyright: ignore[reportAttributeAccessIssue]
+    parser.add_config(TrainConfig, skip=("init_hash",), also=SHORT)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,11 +61,9 @@ def run(args: argparse.Namespace) -> None:
         print(preset_list())
         return
     try:
-        options = [f"data.options.{option}" for option in args.option]
-        config = build_config(args.preset, args.config, [*args.settings, *options])
+        config = build_config(args)
         if args.print_config:
-            print(as_yaml(config), end="")
-            return
+            return print_config(config)
         if args.out is None:
             raise ConfigError("--out must be given: the folder for the run.")
         run = _train(config, Path(args.out), resume=not args.restart)
@@ -79,30 +75,19 @@ def run(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def build_config(preset_name: str | None, file: str | None, settings: list[str]) -> TrainConfig:
-    """The configuration: preset, file and settings, each over the one before.
+def build_config(args: argparse.Namespace) -> TrainConfig:
+    """The configuration: preset, file and options, each over the one before.
 
     Raises:
         ConfigError: All problems at once.
     """
-    from hace.files.documents import read_mapping
-    from hace.lab.runs.config_files import merged, overrides
-    from hace.lab.runs.settings import from_dict
     from hace.lab.runs.train_config import TrainConfig
     from hace.paper.train_presets import train_preset
 
-    default = {"data": {"name": TrainConfig().data.name}}  # settings of its parts leave it what it is
-    document: Mapping[str, Any] = train_preset(preset_name).to_dict() if preset_name else default
-    if file is not None:
-        document = merged(document, read_mapping(file))
-    over, problems = overrides(settings)
-    try:
-        config = from_dict(TrainConfig, merged(document, over))
-    except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
-    if problems:
-        raise ConfigError(problems)
-    return config
+    # The default data set is named, so that a file or an option with other settings of the data keeps it.
+    named = {"data": {"name": TrainConfig().data.name}}
+    preset = train_preset(args.preset).to_dict() if args.preset else named
+    return resolved(TrainConfig, args, preset, *config_layers(args))
 
 
 def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
@@ -138,27 +123,6 @@ def _print_epoch(entry: Mapping[str, Any]) -> None:
     print(", ".join(words), flush=True)
 
 
-def settings_help() -> str:
-    """All settings with their types, defaults and meaning."""
-    try:
-        import jsonargparse
-    except ImportError:
-        return "\nTo see all settings here: pip install 'hace[train]'.\n"
-    from hace.lab.runs.train_config import TrainConfig
-
-    parser = jsonargparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
-    parser.add_class_arguments(TrainConfig, None)
-    text = re.sub(r"(?m)^  --(data|loss) CONFIG.*\n", "", parser.format_help())  # a whole part cannot be set
-    return SETTINGS_TITLE + re.sub(r"(?m)^  --(\S+ \S+)", r"  \1  ", text)
-
-
-def as_yaml(config: TrainConfig) -> str:
-    """The whole configuration as YAML; `--config` reads it back."""
-    import yaml
-
-    return yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
-
-
 def preset_list() -> str:
     """The presets, with the words of their recipes."""
     from hace.lab.study.methods import METHODS
@@ -171,7 +135,3 @@ def preset_list() -> str:
         parts.append(f"{name}\n" + "\n".join(f"  {line}" for line in describe(model, dataset).splitlines()))
     parts.append("methods, as in cifar100/resnet18/sce: " + ", ".join(METHODS))
     return "\n\n".join(parts)
-
-
-def _plain_help(parser: argparse.ArgumentParser) -> str:
-    return argparse.ArgumentParser.format_help(parser)

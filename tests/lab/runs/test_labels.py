@@ -123,14 +123,6 @@ def test_dropping_leaves_the_samples_known_to_a_leaf(source) -> None:
         make_task(alone, config(LabelsConfig(drop=True)))
 
 
-def test_labels_as_they_are_keep_the_id_of_a_run() -> None:
-    before = {
-        "name": "synthetic-features",
-        "root_node": None,
-        "options": {},
-        "shuffle": None,
-    }  # as it was before labels could be taken away
-    assert DataConfig().deciding() == before
-    assert DataConfig(labels=LabelsConfig(0.5)).deciding() == {**before, "labels": {"coarse": 0.5}}
+def test_a_share_and_a_number_of_known_labels_do_not_go_together() -> None:
     with pytest.raises(ConfigError, match="coarse must be 0 where fine is given"):
         LabelsConfig(coarse=0.5, fine=1)

@@ -8,46 +8,51 @@ from pathlib import Path
 
 import pytest
 
-from hace.cli.train import as_yaml, build_config
+from hace.cli.entry import COMMANDS
+from hace.cli.options import print_config
+from hace.cli.train import build_config
 from hace.errors import ConfigError, FormatError
-from hace.lab.runs.config_files import merged, overrides
-from hace.lab.runs.settings import from_dict
+from hace.lab.runs.config import LossConfig
+from hace.lab.runs.settings import from_dict, merged
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.methods import METHODS
 from tests.train_cases import tiny
 
 
+def built(*words: str) -> TrainConfig:
+    """The configuration that `hace train` makes of options."""
+    (train,) = (command for command in COMMANDS if command.name == "train")
+    return build_config(train.parser().parse_args(words))  # pyright: ignore[reportArgumentType]
+
+
 def test_all_problems_come_in_one_message() -> None:
-    """Unknown keys with the nearest ones, wrong types, broken rules, unknown losses, and words that are not settings."""
-    settings = (
-        "modle=resnet18 data.nmae=x loss.name=hacee epochs=0 lr=fast precision=fp8 keep=3 drop_path=1.5 fast"
-    )
+    """Unknown options with the nearest ones, wrong types, broken rules, unknown losses, and words that are not options."""
+    options = "--modle resnet18 --data.nmae x --loss.name hacee --epochs 0 --lr fast --precision fp8 --keep 3"
     with pytest.raises(ConfigError) as error:
-        build_config(None, None, settings.split())
+        built(*options.split(), "--drop-path", "1.5", "fast")
     message = str(error.value)
     assert message.startswith("9 problems:\n")
     for part in (
-        "'fast' is not a setting. Use name=value",
-        "modle is not a setting. Known: data, loss, head, seed,",
-        "Did you mean 'model'",
-        "data.nmae is not a setting. Known: name, root, hierarchy, root_node, options, shuffle, labels, induce.",
+        "'fast' is not an option of hace train.",
+        "'--modle' is not an option of hace train. Did you mean '--model'",
+        "'--data.nmae' is not an option of hace train. Did you mean '--data.name'",
         "loss.name must be one of cross_entropy,",
         "epochs must be at least 1. Got 0.",
         "lr must be a number. Got 'fast'.",
         "precision must be one of 'fp32', 'bf16', 'fp16'. Got 'fp8'.",
-        "keep must be true or false. Got 3.",
+        "keep must be true or false. Got '3'.",
         "drop_path must be at least 0 and less than 1. Got 1.5.",
     ):
         assert part in message, part
 
 
 def test_settings_that_do_not_fit_each_other_come_together_too() -> None:
-    settings = (
-        "model=resnet19 warmup_epochs=5 epochs=3 evaluate=val batch_size=2 accumulate=4 init_from=nowhere.pt "
-        "data.name=synthetic-features"
+    options = (
+        "--model resnet19 --warmup-epochs 5 --epochs 3 --evaluate val --batch_size 2 --accumulate 4 --init-from nowhere.pt "
+        "--data synthetic-features"
     )
     with pytest.raises(ConfigError) as error:
-        build_config(None, None, settings.split())
+        built(*options.split())
     message = str(error.value)
     assert message.startswith("7 problems:")
     assert "evaluate='val' needs held-out samples. Got validation=0" in message
@@ -63,31 +68,35 @@ def test_a_configuration_cannot_name_code(tmp_path: Path) -> None:
     path = tmp_path / "evil.yaml"
     path.write_text("model: {class_path: os.system, init_args: {command: 'touch /tmp/x'}}\nlr: 0.1\n")
     with pytest.raises(ConfigError, match=r"model must be text. Got \{'class_path': 'os.system'"):
-        build_config(None, str(path), [])
+        built("--config", str(path))
     path.write_text("model: !!python/object/apply:os.system ['touch /tmp/x']\n")
     with pytest.raises(FormatError, match=r"evil\.yaml is not YAML of plain values"):
-        build_config(None, str(path), [])
+        built("--config", str(path))
 
 
 def test_layers_go_over_each_other(tmp_path: Path) -> None:
     """Preset, file, settings; and another loss takes none of the options of the one before."""
     file = tmp_path / "mine.yaml"
     file.write_text("lr: 5e-2\nloss: {options: {dilution: 0.2}}\nepochs: 7\n")
-    config = build_config("cifar100/resnet18/hace", str(file), ["epochs=9", "data.root=/data"])
+    config = built(
+        "--preset", "cifar100/resnet18/hace", "--config", str(file), "--epochs", "9", "--root", "/data"
+    )
     assert (config.lr, config.epochs, config.batch_size) == (0.05, 9, 128)
     assert (config.loss.options["dilution"], config.data.root, config.data.name) == (0.2, "/data", "cifar100")
-    other = build_config("cifar100/resnet18/hace", None, ["loss.name=hxe", "loss.options.alpha=0.2"])
-    assert dict(other.loss.options) == {"alpha": 0.2, "decay": "depth", "normalize": None}
-    assert overrides(["a.b=1", "a.c=[1, 2]", "d=null"])[0] == {"a": {"b": 1, "c": [1, 2]}, "d": None}
+    other = built("--preset", "cifar100/resnet18/hace", "--loss", "hxe", "--loss.options.alpha", "0.3")
+    assert other.loss == LossConfig("hxe", {"alpha": 0.3})
     assert merged({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
 
 
-def test_a_configuration_runs_again_as_it_was_saved(tmp_path: Path) -> None:
+def test_a_configuration_runs_again_as_it_was_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tiny(loss=METHODS["hace_smooth"].loss, clip_norm=0.5, per_class=2)
     assert from_dict(TrainConfig, json.loads(json.dumps(config.to_dict()))) == config
     path = tmp_path / "again.yaml"
-    path.write_text(as_yaml(config))
-    assert build_config(None, str(path), []) == config
+    print_config(config)
+    path.write_text(capsys.readouterr().out)
+    assert built("--config", str(path)) == config
 
 
 def test_what_decides_the_result_is_in_the_id_and_the_rest_is_not() -> None:

@@ -113,7 +113,10 @@ def workers(parent: int) -> list[int]:
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the processes in /proc")
 def test_a_lost_process_ends_the_job_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    settings = [*arguments(model="test_resnet", epochs=20, checkpoint_steps=2, validation=0.2), "timeout=300"]
+    settings = [
+        *arguments(model="test_resnet", epochs=20, checkpoint_steps=2, validation=0.2),
+        "--timeout=300",
+    ]
     subprocess.run(job(tmp_path / "whole", settings), check=True, env=ENVIRONMENT, capture_output=True)
     log = tmp_path / "parts" / "log.jsonl"
     child = subprocess.Popen(

@@ -26,11 +26,6 @@ Validation = float | Literal["split"]  # a share of the training samples, or the
 _VALIDATION = Rule("at least 0 and less than 1, or 'split'", lambda v: v == "split" or 0 <= v < 1)
 # Part of every run's id. Bump it when results change: old runs are then no longer reused.
 ALGORITHM = 1
-_LATER = {
-    "sharing": 1.0,
-    "level_weights": None,
-    "similarity": None,
-}  # parameters of losses, and their defaults
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,8 @@ class DataConfig(Config):
     root_node: bool | None = setting(None)
     options: Mapping[str, Any] = setting({})
     shuffle: int | None = setting(None, AT_LEAST_ZERO)
-    labels: LabelsConfig = setting(LabelsConfig, added=True)  # noqa: RUF009
-    induce: int | None = setting(None, AT_LEAST_ONE, added=True)
+    labels: LabelsConfig = setting(LabelsConfig)  # noqa: RUF009
+    induce: int | None = setting(None, AT_LEAST_ONE)
 
     def conflicts(self) -> list[str]:
         """An unknown data set or option, or two trees to train on."""
@@ -93,9 +88,6 @@ class LossConfig(Config):
         super().__post_init__()
         own = {k: v for k, v in loss_parameters(self.name).items() if k not in SHARED}
         options = {k: _one_kind(self.options.get(k, default)) for k, default in own.items()}
-        # Parameters that came later are left out at their defaults, so that a run keeps its id.
-        later = {**_LATER, "outputs": None if "dilution" in own else "leaves"}
-        options = {k: v for k, v in options.items() if k not in later or v != later[k]}
         object.__setattr__(self, "options", options)
 
     def conflicts(self) -> list[str]:
@@ -133,9 +125,9 @@ class HeadConfig(Config):
         clip: The longest feature vector that enters the ball.
     """
 
-    name: Literal["linear", "poincare"] = setting("linear", added=True)
-    curvature: float = setting(1.0, POSITIVE, added=True)
-    clip: float = setting(1.0, POSITIVE, added=True)
+    name: Literal["linear", "poincare"] = setting("linear")
+    curvature: float = setting(1.0, POSITIVE)
+    clip: float = setting(1.0, POSITIVE)
 
     def conflicts(self) -> list[str]:
         """Settings of the ball that it refuses, or that a linear layer has no use for."""
@@ -189,7 +181,7 @@ class RunConfig(Config):
 
     data: DataConfig = field(default_factory=DataConfig)
     loss: LossConfig = field(default_factory=LossConfig)
-    head: HeadConfig = setting(HeadConfig, added=True)  # noqa: RUF009
+    head: HeadConfig = setting(HeadConfig)  # noqa: RUF009
     seed: int = setting(0, AT_LEAST_ZERO)
     validation: float | Literal["split"] = setting(0.0, _VALIDATION)
     evaluate: Literal["test", "val"] = setting("test")
@@ -240,7 +232,7 @@ class ProbeConfig(RunConfig):
     optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
     schedule: Literal["cosine", "constant"] = setting("cosine")
     bias: bool = setting(True)
-    start: Literal["auto", "random", "zeros"] = setting("auto", added=True)
+    start: Literal["auto", "random", "zeros"] = setting("auto")
     patience: int | None = setting(None, AT_LEAST_ONE)
     tolerance: float = setting(1e-6, POSITIVE)
     max_iter: int = setting(1000, AT_LEAST_ONE)

@@ -33,12 +33,12 @@ class LabelsConfig(Config):
         drop: Whether to train only on samples known to a leaf.
     """
 
-    coarse: float = setting(0.0, SHARE, added=True)
-    fine: int | None = setting(None, AT_LEAST_ONE, added=True)
-    to: int | str = setting("parent", added=True)
-    wrong: float = setting(0.0, SHARE, added=True)
-    within: Literal["parent", "anywhere"] = setting("parent", added=True)
-    drop: bool = setting(False, added=True)
+    coarse: float = setting(0.0, SHARE)
+    fine: int | None = setting(None, AT_LEAST_ONE)
+    to: int | str = setting("parent")
+    wrong: float = setting(0.0, SHARE)
+    within: Literal["parent", "anywhere"] = setting("parent")
+    drop: bool = setting(False)
 
     def conflicts(self) -> list[str]:
         """A share and a number of known labels at once."""

@@ -32,18 +32,15 @@ RATE = Rule("more than 0 and below 1e30", lambda v: 0 < v < 1e30)  # beyond, flo
 SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
 
 
-def setting(
-    default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True, added: bool = False
-) -> Any:
+def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
     """A field of a configuration.
 
     Args:
         default: Its default; a dictionary is copied, a class (another configuration) called.
         rule: The rule for its value; None, where the type allows it, always passes.
         decides: Whether it decides the result of a run, and so its id.
-        added: Whether it came later: at its default it is not part of the id, so that earlier runs keep theirs.
     """
-    metadata = {"rule": rule, "decides": decides, "added": added}
+    metadata = {"rule": rule, "decides": decides}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     if isinstance(default, type):
@@ -78,7 +75,7 @@ class Config:
         out = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not field.metadata.get("decides", True) or _as_before(field, value):
+            if not field.metadata.get("decides", True):
                 continue
             out[field.name] = value.deciding() if isinstance(value, Config) else _plain(value)
         return out
@@ -138,14 +135,6 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(hint), get_args(hint)
 
 
-def _as_before(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether a setting that came later has its default, as in all runs made before it."""
-    if not field.metadata.get("added", False):
-        return False
-    made = field.default_factory
-    return value == (field.default if made is dataclasses.MISSING else made())
-
-
 def _needed(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
@@ -160,6 +149,35 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
         elif a != b:
             found.append(f"{where}{key}: {a!r} -> {b!r}")
     return found
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A document overridden by a second one.
+
+    A part with a new name, such as another loss, drops the old one's options.
+
+    Args:
+        base: The document.
+        over: What overrides it.
+
+    Example:
+        >>> base = {"lr": 0.1, "loss": {"name": "hace", "options": {"dilution": 0.2}}}
+        >>> merged(base, {"loss": {"options": {"label_smoothing": 0.1}}})["loss"]["options"]
+        {'dilution': 0.2, 'label_smoothing': 0.1}
+        >>> merged(base, {"loss": {"name": "hxe"}})["loss"]
+        {'name': 'hxe'}
+        >>> merged({"data": {"labels": {"fine": 1}}}, {"data": {"name": "features"}})["data"]
+        {'labels': {'fine': 1}, 'name': 'features'}
+    """
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            another = "name" in value and "name" in old and value["name"] != old["name"]
+            out[key] = dict(value) if another else merged(old, value)
+        else:
+            out[key] = value
+    return out
 
 
 def _plain(value: Any) -> Any:
@@ -193,7 +211,7 @@ def _tidy(value: Any, hint: Any) -> Any:
 def _problem(config: Config, field: dataclasses.Field[Any], hint: Any) -> str | None:
     value = getattr(config, field.name)
     if not fits(value, hint):
-        return f"{field.name} must be {_words(hint)}. Got {value!r}."
+        return f"{field.name} must be {in_words(hint)}. Got {value!r}."
     rule = field.metadata.get("rule")
     if rule is not None and value is not None:
         values = value if isinstance(value, tuple) else (value,)
@@ -222,14 +240,15 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, type(None) if hint is None else hint)
 
 
-def _words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
+    """A type as messages say it: "an integer or nothing"."""
     origin, arguments = _parts(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(_words(choice) for choice in arguments)
+        return " or ".join(in_words(choice) for choice in arguments)
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
-        return f"a list of {_words(arguments[0])}s"
+        return f"a list of {in_words(arguments[0])}s"
     if origin is not None:
         return "a mapping"
     names = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}

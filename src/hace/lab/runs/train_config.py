@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from hace.data import DATASETS
 from hace.errors import ConfigError, HaceError
@@ -71,7 +71,7 @@ class TrainConfig(RunConfig):
     init_from: str | None = setting(None, decides=False)
     init_head: Literal["fit", "drop"] = setting("drop")
     init_hash: str | None = setting(None)
-    start: Literal["auto", "random", "zeros"] = setting("auto", added=True)
+    start: Literal["auto", "random", "zeros"] = setting("auto")
     per_class: int | None = setting(None, AT_LEAST_ONE)
     optimizer: Literal["sgd", "adamw"] = setting("sgd")
     schedule: Literal["cosine", "warmup_cosine", "constant"] = setting("cosine")
@@ -133,9 +133,3 @@ class TrainConfig(RunConfig):
         if self.init_from is not None and self.init_hash is None and not Path(self.init_from).is_file():
             problems.append(f"init_from must be a file of weights, and {self.init_from} is not one.")
         return problems
-
-    def deciding(self) -> dict[str, Any]:
-        """As for all runs, and `start` where labels are coarse: before there was one, those trainings began at random."""
-        found, labels = super().deciding(), self.data.labels
-        coarse = not labels.drop and (labels.coarse or labels.fine is not None)
-        return {**found, "start": self.start} if coarse else found

@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
-from hace.lab.runs.config_files import merged
 from hace.lab.runs.run import KINDS, Run
-from hace.lab.runs.settings import from_dict
+from hace.lab.runs.settings import from_dict, merged
 
 FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors the best are 8 to 20
 HELD_OUT = 0.1  # share of the training samples, where the data have no validation split
