@@ -120,7 +120,10 @@ class _Objective:
             value += each
             slope[:-1] += weight_slope
             slope[-1] += bias_slope if self._bias else 0.0
-        gradient = slope if self._summed is None else torch.autograd.grad(layer, outputs, slope)[0]
+        gradient = slope
+        if self._summed is not None:
+            with torch.enable_grad():  # a scalar: torch imports sympy to check the shape of anything else
+                (gradient,) = torch.autograd.grad((layer * slope).sum(), outputs)
         gradient[:-1] += self._decay * head[:-1]
         penalty = self._decay / 2 * float((head[:-1] * head[:-1]).sum())
         return value + penalty, gradient.numpy().ravel()
