@@ -66,21 +66,12 @@ def least_cost(
     distance: str = "lca_height",
     price: float = 0.5,
 ) -> Decisions:
-    """The answer of least expected cost under the leaf probabilities.
+    """The answer of least expected cost under the leaf probabilities, with ``costs``. A DAG takes O(n N) per sample.
 
     cost(c, v) for the true leaf c: the distance of c and v if v is wrong, ``price`` times their distance if v is an
-    ancestor of c (true but vague), 0 if v is c.
-
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree, a forest or a DAG; a DAG takes O(n N) per sample.
-        candidates: ``"leaves"``: a class, even if unsure; ``"nodes"``: a rank, too, at a price.
-        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        price: from 0 (vagueness is free: the root always wins) to 1 (plain distance). With ``lca_height``, a leaf beats its
-            parent when its share of the parent's mass is above 1 - price.
-
-    Returns:
-        Decisions with ``costs``; of equal costs the most probable answer, then the first.
+    ancestor of c (true but vague), 0 if v is c. At price 0 the root always wins, 1 is plain distance; with ``lca_height``,
+    a leaf beats its parent when its share of the parent's mass is above 1 - price. Of equal costs the most probable
+    answer, then the first.
     """
     check_distance(distance)
     check_choice("candidates", candidates, ("leaves", "nodes"))
@@ -170,18 +161,9 @@ def _dag_costs(
 def best_expected(
     log_q: Tensor, hierarchy: Hierarchy, metric: str, beta: float = 1.0, candidates: str = "nodes"
 ) -> Decisions:
-    """The answer of greatest expected metric under the leaf probabilities.
+    """The answer of greatest expected metric under the leaf probabilities, which should be calibrated. Trees and forests.
 
-    Args:
-        log_q: (B, N); calibrate it first, see :func:`hace.fit_temperature`.
-        hierarchy: a tree or a forest.
-        metric: one of :data:`ANSWER_METRICS`.
-        beta: the weight of recall in ``"hierarchical_f"``, above 0.
-        candidates: answer with ``"leaves"`` or any ``"nodes"``.
-
-    Returns:
-        Decisions with ``costs`` = 1 - expected metric, or the expected Hamming loss; of equal ones the most probable answer,
-        then the first.
+    ``costs`` are 1 - expected metric, or the expected Hamming loss. Of equal ones the most probable answer, then the first.
     """
     check_choice("metric", metric, ANSWER_METRICS)
     check_choice("candidates", candidates, ("leaves", "nodes"))
@@ -342,16 +324,9 @@ def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> answers.An
 def best_answers(
     log_q: Tensor, hierarchy: Hierarchy, measure: Worth, candidates: str
 ) -> tuple[Decisions, Tensor]:
-    """The answers of greatest expected value, and these values.
+    """The answers of greatest expected value on a tree, and these values (B,).
 
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree or a forest.
-        measure: what an answer is worth.
-        candidates: ``"leaves"`` or ``"nodes"``.
-
-    Returns:
-        Decisions and (B,) values; of equal ones the most probable, then the first in label order (leaves) or node order.
+    Of equal ones the most probable, then the first in label order (leaves) or node order.
     """
     if measure.inside.shape[1] == measure.weight.numel() == 1:
         table = _answer_table(hierarchy, measure, candidates == "leaves")

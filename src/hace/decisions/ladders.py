@@ -161,18 +161,11 @@ def best_by_information(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Te
 def deepest_above(
     log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float], constrained: bool = True
 ) -> Decisions:
-    """The most specific node whose probability is at least a threshold.
+    """The most specific node whose probability is at least a threshold, or that of its level. The root always passes.
 
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree, a forest or a DAG.
-        threshold: one for all nodes, or one for each level 1 to the deepest. The root always passes.
-        constrained: True: walk down from the root to the child of greatest mass while it passes. False: of all nodes that
-            pass, one with the fewest leaves under it; of these the most probable, then the deepest, then the first in node
-            order; from there down to only children that pass.
-
-    Returns:
-        Decisions; node -1 (no answer, level 0, probability 1) if nothing below a virtual root passes.
+    ``constrained``: walk down from the root to the child of greatest mass while it passes. Otherwise, of all nodes that
+    pass, one with the fewest leaves under it; of these the most probable, then the deepest, then the first in node order;
+    from there down to only children that pass. Node -1 (no answer, probability 1) if nothing below a virtual root passes.
     """
     limits = level_thresholds(threshold, hierarchy).to(log_q.device)  # by depth
     depths = layout(hierarchy, log_q.device).depths
@@ -191,16 +184,7 @@ def deepest_above(
 
 
 def climb(log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float]) -> Decisions:
-    """From the most probable leaf, up to the first ancestor whose probability is at least a threshold.
-
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree or a forest.
-        threshold: one for all nodes, or one for each level 1 to the deepest. The root always passes.
-
-    Returns:
-        Decisions; node -1 (no answer, level 0, probability 1) if nothing below a virtual root passes.
-    """
+    """From the most probable leaf, up to the first ancestor that passes, as in :func:`deepest_above`. Trees and forests."""
     limits = level_thresholds(threshold, hierarchy).to(log_q.device)
     nodes, masses = path_to_best_leaf(log_q, hierarchy)
     passing = masses.double().exp() >= limits[layout(hierarchy, log_q.device).depths[nodes]]
@@ -217,15 +201,9 @@ def informations(h: Hierarchy, device: torch.device) -> Tensor:
 
 
 def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
-    """The answer of greatest expected information, with a bonus for being true.
+    """The answer of greatest expected information with a bonus for truth, from 0 (none) to 1 (truth alone: the root).
 
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree, a forest or a DAG.
-        threshold: t, from 0 (information alone) to 1 (truth alone: the root).
-
-    Returns:
-        Decisions; of equal ones the root or no answer, then the first in node order.
+    Of equal ones the root or no answer, then the first in node order.
     """
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be one number from 0 to 1 for rule='hedge'. Got {threshold!r}.")
@@ -398,16 +376,7 @@ def outcomes_of(
     distance: str | None = None,
     labels: str = "leaves",
 ) -> Outcomes:
-    """The outcomes of a rule on samples.
-
-    Args:
-        scores: the scores of B samples.
-        target: (B,) truths.
-        rule: ``"threshold"``, ``"climb"`` or ``"hedge"``.
-        constrained: see :func:`hace.predict`.
-        distance: None: a false answer loses 1; otherwise its distance to the truth.
-        labels: what the targets are.
-    """
+    """The outcomes of a rule on samples with truths (B,). With ``distance``, a false answer loses its distance, not 1."""
     if (rule, constrained) not in LADDERS:
         raise ConfigError(
             "rule must be 'threshold', 'climb' or 'hedge', the rules with a threshold; constrained=False belongs to the "

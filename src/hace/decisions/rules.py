@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from hace.decisions.ladders import climb, deepest_above, hedge
 from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import derived, layout
+from hace.hierarchy.index import layout
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_of_levels
 
@@ -54,14 +53,9 @@ def node_masses(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Tenso
 
 
 def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = "all") -> Decisions:
-    """The most probable node of a level; a leaf above the level represents itself.
+    """The most probable node of a level, a depth or a name; a leaf above the level represents itself.
 
-    Args:
-        log_q: (B, N).
-        hierarchy: a tree or forest.
-        level: a depth or a level's name.
-        mass: ``"all"``: inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count. The same
-            for heads over leaves.
+    ``mass="all"``: inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
     """
     level_numbers(hierarchy)
     choices = layout(hierarchy, log_q.device).level_choices(hierarchy.level_index(level))
@@ -72,54 +66,18 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
     levels = level_numbers(hierarchy)
-    masses = node_masses(log_q, hierarchy, mass)
-    served = best_of_levels(masses, layout(hierarchy, log_q.device).short_depths, len(levels))
+    masses, place = node_masses(log_q, hierarchy, mass), layout(hierarchy, log_q.device)
+    served = best_of_levels(masses, place.short_depths, len(levels))
     if served is not None:
         return Decisions(hierarchy, served[0], served[1].exp())
-    order, sizes = _by_level(hierarchy, log_q.device)
-    parts = masses.index_select(1, order).split(sizes, dim=1)
-    nodes = order.split(sizes)
-    above, found = None, []  # the best leaf so far, and the best node of each level
-    for i in range(0, len(sizes), 2):
-        inner = _best_of(parts[i], nodes[i], None)
-        above = _best_of(parts[i + 1], nodes[i + 1], above)
-        found.append(_better(inner, above))
-    if not found:  # a hierarchy of a root alone has no level
+    best = [masses[:, choices].max(dim=1) for choices in map(place.level_choices, levels)]
+    if not best:  # a hierarchy of a root alone has no level
         empty = log_q.new_zeros(len(log_q), 0)
         return Decisions(hierarchy, torch.zeros_like(empty, dtype=torch.long), empty)
-    values, nodes = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
-    return Decisions(hierarchy, nodes, values.exp())
-
-
-@derived
-def _by_level(hierarchy: Hierarchy, device: torch.device) -> tuple[Tensor, list[int]]:
-    """The nodes below the root by level, inner nodes before leaves, and how many of each, for each level."""
-    leaf = hierarchy.labels >= 0
-    order = np.lexsort((leaf, hierarchy.depths))
-    order = order[hierarchy.depths[order] > 0]
-    sizes = np.bincount(2 * hierarchy.depths[order] + leaf[order] - 2, minlength=2 * hierarchy.max_depth)
-    return torch.from_numpy(order).to(device), sizes.tolist()
-
-
-_Best = tuple[Tensor, Tensor]  # (B,) masses and nodes
-
-
-def _best_of(masses: Tensor, nodes: Tensor, best: _Best | None) -> _Best | None:
-    """The best of these nodes, whose masses are (B, M), and what was best before."""
-    if len(nodes) == 0:
-        return best
-    part = masses.max(dim=1)
-    return _better((part.values, nodes[part.indices]), best)
-
-
-def _better(one: _Best | None, other: _Best | None) -> _Best:
-    """The better of both in each row; of equal ones the first node."""
-    if one is None or other is None:
-        kept = other if one is None else one
-        assert kept is not None
-        return kept
-    second = (other[0] > one[0]) | ((other[0] == one[0]) & (other[1] < one[1]))
-    return torch.where(second, other[0], one[0]), torch.where(second, other[1], one[1])
+    nodes = [place.level_choices(k)[found.indices] for k, found in zip(levels, best, strict=True)]
+    return Decisions(
+        hierarchy, torch.stack(nodes, dim=1), torch.stack([found.values.exp() for found in best], dim=1)
+    )
 
 
 # Each rule with the options it takes and those it needs.
@@ -135,12 +93,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
 
 
 def check_rule(rule: str | None, options: Iterable[str]) -> None:
-    """Refuse an unknown rule, options it does not take, and a missing option it needs.
-
-    Args:
-        rule: a key of :data:`RULES`.
-        options: names of the options given.
-    """
+    """Refuse an unknown rule, options it does not take, and a missing option it needs."""
     if rule is None or rule not in RULES:
         raise ConfigError(f"rule must be one of {', '.join(RULES)}. Got {rule!r}.")
     _, takes, needs = RULES[rule]

@@ -401,15 +401,7 @@ def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> Non
 
 
 def as_tensor(values: Any, what: str) -> Tensor:
-    """Numbers as a tensor.
-
-    Args:
-        values: a tensor, an array, or lists.
-        what: the name of the argument, for messages.
-
-    Raises:
-        DataError: they are something else, such as integers with None among them.
-    """
+    """Numbers, from a tensor, an array or lists, as a tensor; ``what``: the name of the argument, for messages."""
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()  # torch warns about read-only arrays
     try:

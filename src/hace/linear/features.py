@@ -21,13 +21,7 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 class LabelledFeatures:
     """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
 
-    Args:
-        x: features: a tensor, an array or a sparse matrix of scipy, which stays sparse.
-        target: labels as ``loss`` takes them.
-        loss: any loss of the heads.
-        weight: weight of each sample.
-        what: prefix of the names in messages.
-        dtype: type of features and weights.
+    A sparse matrix of scipy stays sparse. ``what`` is a prefix of the names in messages.
     """
 
     def __init__(
@@ -170,11 +164,7 @@ class HeldOut:
 
 
 class SparseFeatures:
-    """A CSR matrix (M, d) with the few methods of a tensor that training uses.
-
-    Args:
-        matrix: the matrix, in CSR form, of float32 or float64.
-    """
+    """A CSR matrix (M, d) with the few methods of a tensor that training uses. Rows become dense a batch at a time."""
 
     device = torch.device("cpu")
 

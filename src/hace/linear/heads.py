@@ -22,15 +22,9 @@ _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 
 
 class Heads:
-    """A stack of heads that train on the same batches.
+    """A stack of heads that train on the same batches, from the same weights (d, C) and bias (C,).
 
-    Args:
-        trials: all trials of the pass.
-        places: positions of these heads among the trials; trials that share a loss object are neighbours.
-        losses: the loss of each trial, with ``reduction="none"``.
-        weight: (d, C) initial weights of every head.
-        bias: (C,) initial bias.
-        optimization: what the heads share.
+    ``places`` are the positions of these heads among all trials of the pass; trials that share a loss object are neighbours.
     """
 
     def __init__(
@@ -90,14 +84,7 @@ class Heads:
         return lost
 
     def step(self, x: Tensor, target: Tensor, weight: Tensor | None, factor: float) -> list[int]:
-        """One step of every head on one batch; returns the places of heads removed for a non-finite loss.
-
-        Args:
-            x: (B, d) features.
-            target: (B,) labels.
-            weight: (B,) weights of the samples, or None.
-            factor: the factor of the schedule on every rate.
-        """
+        """One step of every head on one batch; returns the places of heads removed for a non-finite loss."""
         self._steps += 1
         if self._scratch.shape[1] > LARGE or self._options.ball is not None:
             return self._single_steps(x, target, weight, factor)

@@ -61,11 +61,7 @@ class LabelReading:
     what: str
 
     def __call__(self, y: np.ndarray) -> IntArray:
-        """Node indices of labels.
-
-        Raises:
-            DataError: labels that are not known: how many, the first, and what is close to it.
-        """
+        """Node indices of labels."""
         text = all(isinstance(label, str) for label in self.nodes)
         values, inverse = np.unique(y, return_inverse=True)
         keys = [str(value) if text else value for value in values.tolist()]
@@ -81,15 +77,7 @@ class LabelReading:
 
 
 def read_classes(classes: np.ndarray) -> LabelReading:
-    """Labels without a hierarchy: the classes themselves, and nothing above them.
-
-    Args:
-        classes: sorted labels.
-
-    Example:
-        >>> read_classes(np.array([1.0, 2.0])).hierarchy.leaves
-        ('1.0', '2.0')
-    """
+    """Labels without a hierarchy: the classes themselves, sorted, and nothing above them."""
     known = {label: position for position, label in enumerate(classes.tolist())}
     flat = Hierarchy.flat([str(label) for label in known])
     return LabelReading(flat, classes, np.arange(len(classes)), known, "labels in classes")
@@ -103,10 +91,6 @@ def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any]
         hierarchy: the hierarchy.
         labels: ``"ids"``; ``"positions"``, in ``hierarchy.leaves``; ``"auto"``, whichever fits, if only one does; or a list of
             leaves, the classes, of which integers are positions or ids.
-
-    Raises:
-        ConfigError: ``labels`` is something else.
-        DataError: y holds something else, or integers that could be ids or positions.
 
     Example:
         >>> pets = Hierarchy.from_paths([("pet", "cat"), ("pet", "dog")])
@@ -141,16 +125,10 @@ def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any]
 def reading_of(
     hierarchy: Hierarchy, chosen: IntArray, type_: type, *, positions: bool = False
 ) -> LabelReading:
-    """Positions, or ids of a type, as labels.
+    """Ids of a type (str, int or object), or ``positions`` in the chosen labels (C,), as labels.
 
     The classes are sorted: scikit-learn's scores (log loss, ROC) take the columns of ``predict_proba`` to be in sorted order,
     whatever ``classes_`` says.
-
-    Args:
-        hierarchy: the hierarchy.
-        chosen: (C,) the classes' labels.
-        type_: type of ids: str, int or object.
-        positions: labels are positions in ``chosen``.
     """
     if positions:
         nodes = dict(enumerate(hierarchy.leaf_nodes[chosen].tolist()))
@@ -262,19 +240,16 @@ def class_weighted(
     hierarchy: Hierarchy,
     weight: np.ndarray | None,
 ) -> np.ndarray | None:
-    """Sample weights times the weights of their classes.
+    """(M,) sample weights times the weights of their classes; None where all count the same.
+
+    A coarse label that is not named has the mean weight of the classes below it, with "balanced" of those that occur.
 
     Args:
-        class_weight: a weight for each label, 1 for those not named; "balanced": inversely proportional to how often a class
-            occurs; or None. A coarse label that is not named has the mean weight of the classes below it, with "balanced" of
-            those that occur.
+        class_weight: as of :class:`hace.HACEClassifier`.
         labels: the node index of every label.
         nodes: (M,) labels as node indices.
         hierarchy: the hierarchy.
         weight: (M,) weights of the samples, or None.
-
-    Raises:
-        ConfigError: ``class_weight`` is something else, or too large for sums of it.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
@@ -313,16 +288,7 @@ def class_weighted(
 
 
 def mean_class_weight(total: np.ndarray | None, weight: np.ndarray | None) -> float:
-    """The mean class weight of samples, each counted with its own weight.
-
-    Args:
-        total: (M,) weights of the samples times those of their classes, or None.
-        weight: (M,) weights of the samples, or None.
-
-    Example:
-        >>> mean_class_weight(np.array([3.0, 1.0]), None), mean_class_weight(np.array([6.0, 1.0]), np.array([2.0, 1.0]))
-        (2.0, 2.3333333333333335)
-    """
+    """The mean class weight of samples, each counted with its own weight, from ``total`` = own weight x class weight."""
     if total is None or (weight is not None and not weight.any()):
         return 1.0
     largest = float(total.max()) or 1.0  # sums of large weights overflow
@@ -359,15 +325,7 @@ def _means_below(given: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
 
 
 def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None) -> np.ndarray | None:
-    """Sample weights with which coarse labels count no more in all than fine ones.
-
-    Args:
-        nodes: (M,) labels as node indices.
-        hierarchy: the hierarchy.
-        weight: (M,) weights of the samples, or None.
-
-    Returns:
-        (M,) weights: those given, coarse ones times min(1, fine / coarse). Unchanged where all labels are of one kind.
+    """Sample weights (M,), those of coarse labels times min(1, fine / coarse): they count no more in all than fine ones.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
@@ -452,12 +410,7 @@ class HiddenClasses:
 
 
 def coarse_loss(loss: HierarchicalLoss, hidden: HiddenClasses) -> HierarchicalLoss:
-    """The loss with classes ruled out, for training; the loss itself where its targets ask for all classes, as smoothing does.
-
-    Args:
-        loss: a loss with ``labels="nodes"``, which stays as it is.
-        hidden: the classes.
-    """
+    """A copy of the loss with classes ruled out; the loss itself where its targets ask for all classes, as smoothing does."""
     labels = (hidden.start.diff() > 0).nonzero().flatten()
     if not len(labels):
         return loss

@@ -42,14 +42,7 @@ def converge(
     """The minimum of mean loss + weight_decay / 2 ||W||^2; the bias is not penalised.
 
     Logits and their gradients have the precision of the features; sums, and what L-BFGS keeps, are double. Where single
-    precision is too coarse for the last steps, double precision takes them.
-
-    Args:
-        rows: the data.
-        loss: with ``reduction="none"``.
-        weight_decay: strength of the penalty.
-        options: tolerance, max_iter and bias.
-        start: initial weights; zeros by default.
+    precision is too coarse for the last steps, double precision takes them. The loss has ``reduction="none"``.
     """
     from scipy.optimize import minimize
 
