@@ -34,9 +34,9 @@ from hace import (
     export_run,
 )
 from hace.data import Samples, synthetic_features, synthetic_images
-from hace.draw.drawing_files import draw_hierarchy
-from hace.draw.static_picture import _rings
-from hace.draw.tree_layout import lay_out
+from hace.draw import draw_hierarchy
+from hace.draw.picture import _rings
+from hace.draw.layout import lay_out
 from hace.formats import parse_hierarchy
 from hace.formats.builtin import animals_hierarchy
 from hace.lab.features import FeatureStore, extract, load_backbone

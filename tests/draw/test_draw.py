@@ -202,7 +202,7 @@ def test_other_suffixes_are_refused(name: str, tmp_path: Path) -> None:
 def test_without_matplotlib_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "hace.draw.static_picture", raising=False)
+    monkeypatch.delitem(sys.modules, "hace.draw.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"pip install 'hace\[report\]'"):
         draw_hierarchy(DIAMOND.build(), tmp_path / "d.png")
@@ -213,7 +213,7 @@ def test_without_matplotlib_the_message_says_what_to_install(
 def test_a_drawing_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "d.html"
     out.write_text("old", encoding="utf-8")
-    monkeypatch.setattr("hace.draw.interactive_page.asset", lambda name: 1 / 0)
+    monkeypatch.setattr("hace.draw.page_data", lambda h: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         draw_hierarchy(DIAMOND.build(), out)
     assert out.read_text(encoding="utf-8") == "old"

@@ -1,4 +1,4 @@
-"""The tree of cells that every drawing shows: which node is drawn below which, and in which rows.
+"""What every drawing shows: which node is drawn below which, in which rows, and the data of the interactive page.
 
 On a DAG every node is drawn below its deepest parent only, as in :meth:`hace.Hierarchy.path`; a "+" after its name says that
 it has more parents.
@@ -7,17 +7,20 @@ it has more parents.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.index import leaf_counts
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 # Tints of the eight colours of Okabe and Ito, which people with any kind of colour vision can tell apart.
 PALETTE = ("#8cc5e8", "#f3c46b", "#7fcdb0", "#e6b3d0", "#f0e58a", "#9fb6dd", "#eda882", "#c9c9c9")
+NUMBERS = "All names are numbers, so this drawing says little. {} FILE holds one line per node: its id, a blank, its name."
+NAMING = "Run the command again with -o names=FILE."
 
 
 class Cells(NamedTuple):
@@ -26,9 +29,7 @@ class Cells(NamedTuple):
     parent: IntArray
     start: IntArray
     end: IntArray
-    ends: (
-        np.ndarray
-    )  # whether nothing is drawn below it: classes and, on a DAG, nodes whose children are elsewhere
+    ends: np.ndarray  # nothing is drawn below: classes and, on a DAG, nodes whose children are elsewhere
     group: IntArray  # colour: which branch of the first node that branches
     extra: dict[int, list[int]]  # further parents of a node, on a DAG
     rows: int
@@ -91,3 +92,30 @@ def caption(h: Hierarchy, cells: Cells) -> str:
     if cells.extra:
         text += f". Nodes with further parents, marked +, are below their deepest one: {len(cells.extra):,}"
     return text
+
+
+def page_data(h: Hierarchy, title: str = "everything", naming: str = NAMING) -> dict[str, Any]:
+    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy.
+
+    Args:
+        h: The hierarchy.
+        title: What it is a hierarchy of; shown in the middle where there is no root.
+        naming: How to give names where all of them are numbers.
+    """
+    cells = lay_out(h)
+    return {
+        "title": drawable(title),
+        "caption": caption(h, cells),
+        "warning": NUMBERS.format(naming) if all(name.strip().isdigit() for name in h.names) else "",
+        "classes": leaf_counts(h).tolist(),
+        "rooted": h.rooted,
+        "levels": None if h.level_names is None else list(map(drawable, h.level_names)),
+        "ids": list(map(drawable, h.nodes)),
+        "names": list(map(drawable, h.names)),
+        "parent": cells.parent.tolist(),
+        "depth": h.depths.tolist(),
+        "label": h.labels.tolist(),
+        "group": cells.group.tolist(),
+        "extra": cells.extra,
+        "palette": PALETTE,
+    }

@@ -1,6 +1,6 @@
 """A hierarchy as a picture: rows from left to right (an icicle) when there are few classes, rings when there are many.
 
-Needs matplotlib, so only :mod:`hace.draw.drawing_files` imports it, on demand.
+Needs matplotlib, so :mod:`hace.draw` imports it on demand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from hace.draw.tree_layout import PALETTE, Cells, caption, drawable, lay_out
+from hace.draw.layout import PALETTE, Cells, caption, drawable, lay_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,17 +57,10 @@ def _rows(h: Hierarchy, cells: Cells) -> Figure:
         low, high = cells.start[v], cells.end[v]
         polygons.append([(left, low), (right, low), (right, high), (left, high)])
         room = (right - left - 0.1) / (_CHARACTER * size * _POINT)
-        axes.text(
-            left + 0.05,
-            (low + high) / 2,
-            _fitted(_shown(h, cells, v), room),
-            fontsize=size,
-            va="center_baseline",
-            parse_math=False,
-        )
-    axes.add_collection(
-        PolyCollection(polygons, facecolors=_colours(h, cells), edgecolors="white", linewidths=0.8)
-    )
+        style = {"fontsize": size, "va": "center_baseline", "parse_math": False}
+        axes.text(left + 0.05, (low + high) / 2, _fitted(_shown(h, cells, v), room), **style)
+    faces = _colours(h, cells)
+    axes.add_collection(PolyCollection(polygons, facecolors=faces, edgecolors="white", linewidths=0.8))
     return figure
 
 
@@ -138,17 +131,9 @@ def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room:
     if fitted != text and len(fitted) < 8:
         return
     turned = np.cos(angle) < 0
-    axes.text(
-        radius * np.cos(angle),
-        radius * np.sin(angle),
-        fitted,
-        fontsize=size,
-        rotation=np.degrees(angle) + (180 if turned else 0),
-        rotation_mode="anchor",
-        ha="right" if turned else "left",
-        va="center_baseline",
-        parse_math=False,
-    )
+    style = {"fontsize": size, "rotation_mode": "anchor", "va": "center_baseline", "parse_math": False}
+    rotation, side = np.degrees(angle) + (180 if turned else 0), "right" if turned else "left"
+    axes.text(radius * np.cos(angle), radius * np.sin(angle), fitted, rotation=rotation, ha=side, **style)
 
 
 def _empty(
