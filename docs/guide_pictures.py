@@ -35,8 +35,8 @@ from hace import (
 )
 from hace.data import Samples, synthetic_features, synthetic_images
 from hace.draw import draw_hierarchy
-from hace.draw.picture import _rings
 from hace.draw.layout import lay_out
+from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
 from hace.formats.builtin import animals_hierarchy
 from hace.lab.features import FeatureStore, extract, load_backbone

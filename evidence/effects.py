@@ -18,8 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from hace.lab.report.arenas import BY_LEVEL, ECE_BY_LEVEL, HEADLINES, Arena, Metric, level_names, method_title
-from hace.lab.report.confidence import calibrated
+from hace.lab.report.comparisons import (
+    BY_LEVEL,
+    ECE_BY_LEVEL,
+    HEADLINES,
+    Comparison,
+    Metric,
+    level_names,
+    method_title,
+)
+from hace.lab.report.method_tables import calibrated
 from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.intervals import Compared, Interval, compared_together
@@ -36,9 +44,9 @@ SAMPLES, SEEDS = "seeds and samples", "seeds"
 class Pair(NamedTuple):
     """Two methods, each where it was trained."""
 
-    arena: Arena
+    comparison: Comparison
     method: str
-    against: Arena
+    against: Comparison
     reference: str
 
 
@@ -64,17 +72,17 @@ def metrics(results: Results) -> list[Metric]:
 
 def pairs(results: Results) -> Iterator[Pair]:
     """Every method against the reference on the same labels; with coarse labels also against not using them."""
-    for arena, choices in results.choices.items():
+    for comparison, choices in results.choices.items():
         for method in choices:
             if method != REFERENCE and REFERENCE in choices:
-                yield Pair(arena, method, arena, REFERENCE)
-    for arena, choices in results.choices.items():
-        alone = arena._replace(labels=arena.labels.partition(" + ")[0])
+                yield Pair(comparison, method, comparison, REFERENCE)
+    for comparison, choices in results.choices.items():
+        alone = comparison._replace(labels=comparison.labels.partition(" + ")[0])
         for method in choices:
-            if alone != arena and alone in results.choices:
-                yield Pair(arena, method, alone, REFERENCE)
+            if alone != comparison and alone in results.choices:
+                yield Pair(comparison, method, alone, REFERENCE)
             elif "sce_drop" in choices and not method.endswith("_drop"):
-                yield Pair(arena, method, arena, "sce_drop")
+                yield Pair(comparison, method, comparison, "sce_drop")
 
 
 def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:
@@ -89,20 +97,20 @@ def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:
         freedom={pair: seeds - 1 for pair, (_, seeds, over) in found.items() if over == SEEDS},
     )
     for pair, (_, seeds, over) in found.items():
-        ours = results.arrays[pair.arena].score(pair.method, metric.key).value
+        ours = results.arrays[pair.comparison].score(pair.method, metric.key).value
         theirs = results.arrays[pair.against].score(pair.reference, metric.key).value
         assert ours is not None
         assert theirs is not None
         minus = method_title(pair.reference)
-        minus += "" if pair.against == pair.arena else f", {pair.against.labels} alone"
-        head = [pair.arena.labels or "all labels", method_title(pair.method), minus, metric.title]
+        minus += "" if pair.against == pair.comparison else f", {pair.against.labels} alone"
+        head = [pair.comparison.labels or "all labels", method_title(pair.method), minus, metric.title]
         numbers = [metric.text(ours), metric.text(theirs), *_compared(together[pair], metric)]
         yield [*head, *numbers, seeds, over]
 
 
 def difference(results: Results, pair: Pair, key: MetricKey) -> tuple[Interval, int, str] | None:
     """Method minus reference, the number of seeds, and what the interval is over; None where either has no result."""
-    ours, theirs = results.arrays[pair.arena], results.arrays[pair.against]
+    ours, theirs = results.arrays[pair.comparison], results.arrays[pair.against]
     found = ours.difference(pair.method, pair.reference, key, theirs)
     if found is None:
         return None

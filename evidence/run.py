@@ -24,11 +24,10 @@ from typing import Any
 from effects import write_effects
 
 from hace import Hierarchy, environment, read_hierarchy, write_hierarchy
-from hace.lab.report.confidence import confidence_table
+from hace.lab.report.document import ReportTable, to_csv
 from hace.lab.report.labels import label_questions, labels_table
-from hace.lab.report.render import ReportTable, to_csv
+from hace.lab.report.method_tables import confidence_table, methods_table
 from hace.lab.report.results import Results
-from hace.lab.report.tables import methods_table
 from hace.lab.study.study import read_study
 
 if sys.version_info >= (3, 11):
@@ -108,8 +107,8 @@ def keep(
 
 def kept_tables(results: Results) -> Iterator[ReportTable]:
     """The report's tables of methods and of confidence, and those of questions about labels."""
-    for arena, arrays in results.arrays.items():
-        found = (methods_table(arena, arrays), confidence_table(arena, arrays))
+    for comparison, arrays in results.arrays.items():
+        found = (methods_table(comparison, arrays), confidence_table(comparison, arrays))
         yield from (table for table in found if table is not None)
     yield from (labels_table(question) for question in label_questions(results))
 

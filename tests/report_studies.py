@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
-from hace.lab.report.render import Entry, ReportTable, head_line
+from hace.lab.report.document import Document, Entry, ReportTable, Section, head_line
+from hace.lab.report.page import to_page
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
@@ -185,3 +187,8 @@ def row(table: ReportTable, *names: str) -> dict[str, Entry]:
     found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
     assert len(found) == 1
     return dict(zip(head_line(table), found[0], strict=True))
+
+
+def page_with(*blocks: Any, **parts: Any) -> str:
+    """A page with these blocks."""
+    return to_page(Document("t", [], sections=[Section("s", "s", blocks)], **parts), ("hace", "sce"), "1")

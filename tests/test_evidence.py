@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evidence import draw, effects, keep, reduce, write
-from hace.lab.report.arenas import HEADLINES
+from hace.lab.report.comparisons import HEADLINES
 from hace.lab.report.results import Results
 from hace.metrics.intervals import compared_together, holm, p_value
 from tests.report_studies import animals, fair_records
@@ -145,8 +145,8 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     top1, hf1 = (next(m for m in HEADLINES if m.title == title) for title in ("top-1", "hF1"))
     rows = effects_of(results, top1)
     assert [(row["method"], row["minus"]) for row in rows] == [("HACE", "SCE"), ("HXE α=0.2", "SCE")]
-    (arena,) = results.choices
-    gaps = {m: results.gap(arena, m, "sce") for m in ("hace", "hxe_0.2")}
+    (comparison,) = results.choices
+    gaps = {m: results.gap(comparison, m, "sce") for m in ("hace", "hxe_0.2")}
     expected = compared_together({m: gap.interval for m, gap in gaps.items() if gap is not None})
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}

@@ -101,7 +101,6 @@ NOT_AT_IMPORT = {
     "matplotlib",
     "networkx",
     "pandas",
-    "plotly",
     "pooch",
     "pyarrow",
     "ray",

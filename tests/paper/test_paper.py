@@ -13,15 +13,15 @@ import pytest
 
 from hace import nabirds_hierarchy
 from hace.errors import ConfigError
-from hace.paper import PaperTable, PrintedCell, errata, paper_names, paper_tables
-from hace.paper.checks import misplaced_marks, whole_count
-from hace.paper.claims import gains, paper_claims
-from hace.paper.text import (
-    assumptions_markdown,
+from hace.paper import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
+from hace.paper.printed import _document
+from tests.paper.claims import (
     claims_markdown,
     claims_summary,
-    claims_text,
-    errata_markdown,
+    gains,
+    misplaced_marks,
+    paper_claims,
+    whole_count,
 )
 
 TABLES = paper_tables()
@@ -120,7 +120,7 @@ def test_names_are_those_that_results_are_joined_by() -> None:
         name for name, kind in DATASETS.items() if kind.official
     }
     used = {name for cell in cells for name in (cell.dataset, cell.model, cell.method) if name}
-    assert used == set(paper_names())
+    assert used == set(_document("tables.json")["names"])
 
 
 def test_the_table_of_architectures_reads_as_numbers() -> None:
@@ -194,7 +194,7 @@ def test_a_misplaced_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ("77.93", "bold"), ("76.52", "underline"), ("70.00", "bold")
     cells = tuple(PrintedCell("t", text, mark, method=text, metric="top-1") for text, mark in row)
     table = PaperTable("t", "", "", (), (), cells)
-    monkeypatch.setattr("hace.paper.checks.paper_tables", lambda: {"t": table})
+    monkeypatch.setattr("tests.paper.claims.paper_tables", lambda: {"t": table})
     assert misplaced_marks() == [cells[2]]
 
 
@@ -263,10 +263,6 @@ def test_accuracies_of_probes_are_no_counts_but_fit_means_of_three_runs_as_any_n
     assert 0.3 < sum(whole_count(value, 3333) for value in anything) / len(anything) < 0.4
 
 
-def text_of(name: str) -> str:
-    return next(erratum.text for erratum in errata() if erratum.id == name)
-
-
 def test_sce_still_rises_where_its_search_ends() -> None:
     cells = {cell.dataset: [] for cell in TABLES["probe_matched"].cells}
     for cell in TABLES["probe_matched"].select(method="sce"):
@@ -313,42 +309,48 @@ def test_the_13_nodes_of_aircraft_by_arithmetic() -> None:
     assert right in text_of("fgvc-nodes")
 
 
+def errata() -> dict[str, tuple[str, list[PrintedCell]]]:
+    """Text and cells of every erratum; each of its selectors must find some."""
+    found = {}
+    for entry in _document("errata.json"):
+        keys = [
+            ({k: v for k, v in key.items() if k != "table"}, TABLES[key["table"]]) for key in entry["cells"]
+        ]
+        cells = [table.select(**key) for key, table in keys]
+        assert all(cells), entry["id"]
+        found[entry["id"]] = (entry["text"], [cell for group in cells for cell in group])
+    return found
+
+
+def text_of(name: str) -> str:
+    return errata()[name][0]
+
+
 def test_errata_point_at_cells_and_say_what_stands_there() -> None:
-    by_id = {erratum.id: erratum for erratum in errata()}
-    assert len(by_id) == len(errata())
+    by_id = {name: cells for name, (_, cells) in errata().items()}
     text_only = {"dag-mass", "passeriformes", "three-level-path", "leaf-gradient", "families"}
-    assert {name for name, erratum in by_id.items() if not erratum.cells} == text_only
-    assert {cell.printed for cell in by_id["repeated-80.18"].cells} == {"80.18"}
-    assert {cell.printed for cell in by_id["repeated-71.01"].cells} == {"71.01"}
-    assert sorted(number(cell) for cell in by_id["sce-collapse"].cells) == [2.13, 3.39, 5.01]
-    assert [cell.printed for cell in by_id["hace-collapse"].cells] == ["9.75"]
-    assert {cell.printed for cell in by_id["probe-sce"].cells} == {"83.50", "83.49"}
-    assert {cell.printed for cell in by_id["fgvc-counts"].cells} == {"6,800", "3,400", "102"}
+    assert {name for name, cells in by_id.items() if not cells} == text_only
+    assert {cell.printed for cell in by_id["repeated-80.18"]} == {"80.18"}
+    assert {cell.printed for cell in by_id["repeated-71.01"]} == {"71.01"}
+    assert sorted(number(cell) for cell in by_id["sce-collapse"]) == [2.13, 3.39, 5.01]
+    assert [cell.printed for cell in by_id["hace-collapse"]] == ["9.75"]
+    assert {cell.printed for cell in by_id["probe-sce"]} == {"83.50", "83.49"}
+    assert {cell.printed for cell in by_id["fgvc-counts"]} == {"6,800", "3,400", "102"}
     below = {
         c
         for name in ("probe", "probe_matched")
         for c in TABLES[name].select(dataset="cifar100")
         if number(c) < 96
     }
-    assert set(by_id["over-96"].cells) == below
+    assert set(by_id["over-96"]) == below
     pair = TABLES["probe_matched"].select(dataset="aircraft", dilution=0.2, pairing="standard")
-    assert " - ".join(cell.printed for cell in pair) in by_id["stray-row"].text
-
-
-def test_every_selector_of_an_erratum_finds_cells() -> None:
-    import json
-    from importlib import resources
-
-    text = resources.files("hace.paper").joinpath("errata.json").read_text(encoding="utf-8")
-    for entry in json.loads(text):
-        for where in entry["cells"]:
-            table = TABLES[where.pop("table")]
-            assert table.select(**where), (entry["id"], where)
+    assert " - ".join(cell.printed for cell in pair) in text_of("stray-row")
 
 
 def test_footnotes_mark_their_cells() -> None:
     table = TABLES["model_matched"]
-    notes = {note.erratum.id: note for note in table.footnotes}
+    ids = {text: name for name, (text, _) in errata().items()}
+    notes = {ids[note.text]: note for note in table.footnotes}
     assert [note.mark for note in table.footnotes] == list("abcd")
     low = table.cell(model="swin_tiny", dilution=0.2, pairing="adjusted", method="hace")
     assert table.marks(low) == (notes["hace-collapse"].mark,)
@@ -374,21 +376,14 @@ def test_a_cell_without_a_number_says_so() -> None:
         TABLES["datasets"].value(dataset="nabirds", metric="depth")
 
 
-def test_the_page_shows_what_the_code_computes() -> None:
+def test_the_page_shows_what_follows_from_the_tables() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for text in (claims_summary(), claims_markdown(), errata_markdown(), assumptions_markdown()):
+    errors = "\n".join(f"- **{e['id']}** ({e['where']}): {e['text']}" for e in _document("errata.json"))
+    assumed = "\n".join(f"- {assumption}" for assumption in ASSUMPTIONS)
+    for text in (claims_summary(), claims_markdown(), errors, assumed):
         assert text in page, f"docs/paper.md must hold:\n{text}"
 
 
-def test_the_terminal_shows_every_claim_within_its_width() -> None:
-    text = claims_text(width=90)
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 90
-    verdicts = ("recomputes ", "within rounding ", "differs ", "cannot ")
-    assert sum(line.startswith(verdicts) for line in lines) == len(paper_claims())
-    assert "2.18 -> 2.19" in text
-
-
 def test_the_paper_is_read_without_torch() -> None:
-    code = "import sys, hace.paper.text as p; p.claims_text(); sys.exit('torch' in sys.modules)"
+    code = "import sys, hace.paper as p; p.paper_tables(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -25,7 +25,6 @@ from hace.paper.recipes import (
     describe,
     fixed_runs,
     learning_rates,
-    recipe,
     training_cost,
 )
 
@@ -84,8 +83,8 @@ def test_the_table_has_no_further_rows() -> None:
 def test_every_description_has_the_printed_accuracies(row: list[str], line: str) -> None:
     for dataset, hace, sce in zip(PAPER_DATASETS, line.split()[::2], line.split()[1::2], strict=True):
         text = describe(titles()[row[0]], dataset)
-        assert f"top-1 {hace} % with HACE (best of 6" in text
-        assert f"{sce} % with SCE (best of 4)" in text
+        assert f"top-1 {hace}% with HACE (best of 6" in text
+        assert f"{sce}% with SCE (best of 4)" in text
 
 
 @pytest.mark.parametrize("model", list(RECIPES))
@@ -150,11 +149,11 @@ def test_a_description_says_what_to_expect(model: str, dataset: str) -> None:
 
 def test_recipes_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        recipe("resnet18").lr = 1.0  # type: ignore[misc]
+        RECIPES["resnet18"].lr = 1.0  # type: ignore[misc]
     with pytest.raises(TypeError):
-        recipe("resnet18").epochs["cifar100"] = 1  # type: ignore[index]
+        RECIPES["resnet18"].epochs["cifar100"] = 1  # type: ignore[index]
     with pytest.raises(TypeError):
-        RECIPES["other"] = recipe("resnet18")  # type: ignore[index]
+        RECIPES["other"] = RECIPES["resnet18"]  # type: ignore[index]
 
 
 def test_what_the_paper_leaves_open_is_listed() -> None:
@@ -181,9 +180,6 @@ def test_assumptions_are_what_the_code_does() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: recipe("resnet81"), "model must be one of .* Got 'resnet81'. Did you mean 'resnet18'"),
-        (lambda: training_cost("cifar10", "resnet18"), "Got 'cifar10'. Did you mean 'cifar100'"),
-        (lambda: describe("resnet18", "birds"), "dataset must be one of"),
         (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of hace, sce. Got 'ce'"),
         (
             lambda: learning_rates("sce", 0.1, 0.5, "adj"),
@@ -194,7 +190,6 @@ def test_assumptions_are_what_the_code_does() -> None:
             "dilution must be above 0 and at most 1. Got 0.0",
         ),
         (lambda: learning_rates("sce", 0.1, float("nan"), "standard"), "dilution must be .* Got nan"),
-        (lambda: learning_rates("sce", -0.1, 0.5, "standard"), "base_lr must be a number above 0. Got -0.1"),
     ],
 )
 def test_bad_input(call, message: str) -> None:

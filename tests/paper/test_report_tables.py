@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hace.lab.report.arenas import TOP1, TOP5, Arena
-from hace.lab.report.render import Entry
+from hace.lab.report.comparisons import TOP1, TOP5, Comparison
+from hace.lab.report.document import Entry
 from hace.lab.report.results import Results
 from hace.lab.study.cells import Record
 from hace.paper import ASSUMPTIONS, paper_tables, report_sections
-from hace.paper.report_setup import setup_tables
-from hace.paper.report_tables import comparable, paper_table
+from hace.paper.report import comparable, paper_table, setup_tables
 from tests.report_studies import animals, fair_records, paper_records, row
 
 
@@ -103,14 +102,14 @@ def test_top5_tables_choose_by_top5(records: list[Record]) -> None:
     top5 = paper_table(results, paper_tables()["probe_top5"])
     assert row(top5, "FGVC-Aircraft", ours)["HACE"].text == "90.00"
     assert "chosen by top-5 accuracy on the test set" in top5.remarks[0]
-    arena = Arena("paper", "aircraft", "dinov2_large")
-    assert results.arrays[arena].score("hace", TOP1).value == 0.6
-    assert results.arrays[arena].score("hace", TOP5).value == 0.7
+    comparison = Comparison("paper", "aircraft", "dinov2_large")
+    assert results.arrays[comparison].score("hace", TOP1).value == 0.6
+    assert results.arrays[comparison].score("hace", TOP5).value == 0.7
 
 
 def test_the_paper_is_shown_only_where_a_study_has_its_data(results: Results, tmp_path: Path) -> None:
     ids = [section.id for section in report_sections(results, draw=False)]
-    assert ids == ["idea", "paper", "claims", "assumptions"]
+    assert ids == ["paper", "assumptions"]
     assert report_sections(results, draw=False)[-1].blocks[1] == list(ASSUMPTIONS)
     own = Results(fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,)))
     (paper,) = report_sections(own, draw=False)

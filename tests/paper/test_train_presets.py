@@ -6,15 +6,14 @@ import pytest
 
 from hace.errors import ConfigError
 from hace.lab.runs.config import DataConfig
-from hace.paper.recipes import recipe
-from hace.paper.train_presets import TRAIN_PRESETS, paper_config, train_preset
+from hace.paper.recipes import RECIPES, TRAIN_PRESETS, describe, train_preset
 
 
 def test_presets_are_the_papers_recipes() -> None:
-    for name, build in TRAIN_PRESETS.items():
+    for name in TRAIN_PRESETS:
         dataset, model = name.split("/")
-        row, config = recipe(model), build()
-        assert config == train_preset(name) == train_preset(f"{name}/hace")
+        row, config = RECIPES[model], train_preset(name)
+        assert config == train_preset(f"{name}/hace")
         assert config.data == DataConfig(dataset)
         for (
             key
@@ -22,13 +21,13 @@ def test_presets_are_the_papers_recipes() -> None:
             assert getattr(config, key) == getattr(row, key), (name, key)
         assert config.epochs == row.epochs[dataset]
         for words in ("as the paper's table of hyperparameters has it", "Cost:", "Expect: top-1"):
-            assert words in (build.__doc__ or "")
+            assert words in describe(model, dataset)
 
 
 def test_the_four_rates_of_the_papers_pairs() -> None:
-    base = recipe("resnet18").lr
+    base = RECIPES["resnet18"].lr
     found = {
-        (method, pairing): paper_config("cifar100", "resnet18", method, dilution=0.2, pairing=pairing).lr
+        (method, pairing): train_preset(f"cifar100/resnet18/{method}", dilution=0.2, pairing=pairing).lr
         for method in ("hace", "sce")
         for pairing in ("standard", "adjusted")
     }
@@ -38,13 +37,13 @@ def test_the_four_rates_of_the_papers_pairs() -> None:
         ("sce", "standard"): base * 0.2,
         ("sce", "adjusted"): base,
     }
-    assert paper_config("cifar100", "resnet18", "hace_shuffled", seed=3).data.shuffle == 3
+    assert train_preset("cifar100/resnet18/hace_shuffled", seed=3).data.shuffle == 3
     for call, words in (
         (lambda: train_preset("cifar100/resnet19"), "Did you mean 'cifar100/resnet18'"),
         (lambda: train_preset("cifar100/resnet18/hacee"), "method must be one of sce,"),
-        (lambda: paper_config("cifar10", "resnet18"), "dataset must be one of cifar100, aircraft, nabirds"),
-        (lambda: paper_config("cifar100", "resnet18", "sce", dilution=0.2), "left out for the method 'sce'"),
-        (lambda: paper_config("cifar100", "resnet18", "hxe_0.2", pairing="standard"), "loss must be one of"),
+        (lambda: train_preset("cifar10/resnet18"), "preset must be one of cifar100/resnet18, "),
+        (lambda: train_preset("cifar100/resnet18/sce", dilution=0.2), "left out for the method 'sce'"),
+        (lambda: train_preset("cifar100/resnet18/hxe_0.2", pairing="standard"), "loss must be one of"),
     ):
         with pytest.raises(ConfigError, match=words):
             call()

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Load, print, and check if asked."""
     from hace.data import DATASETS, load_dataset
-    from hace.paper.data_table import table_text
+    from hace.paper.printed import data_text
 
     data = load_dataset(
         args.name,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
         download=args.download,
         **numbers(reader_options(args.option)),
     )
-    print(table_text(data, args.name))
+    print(data_text(data, args.name))
     if "test" not in data.splits and "test" in DATASETS[args.name].options:
         print(
             "no test split: a study needs one. -o test=0.2 holds out a fifth of each class; give it to `hace features`, "

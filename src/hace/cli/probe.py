@@ -24,7 +24,7 @@ from hace.errors import ConfigError
 from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
-    from hace.lab.report.scores import ArenaScores
+    from hace.lab.report.results import MethodScores
     from hace.lab.runs.config import LossConfig, ProbeConfig
     from hace.lab.runs.progress import Start, Step
     from hace.lab.study.cells import Record
@@ -129,9 +129,9 @@ def run(args: argparse.Namespace) -> None:
     """Train, and print the table."""
     import torch
 
-    from hace.lab.report.arenas import chosen_runs
-    from hace.lab.report.scores import ArenaScores
-    from hace.lab.report.text import notes
+    from hace.lab.report.comparisons import chosen_runs
+    from hace.lab.report.results import MethodScores
+    from hace.lab.report.summary import notes
     from hace.lab.study.ad_hoc import loss_grid
 
     if args.threads < 1:
@@ -153,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
     records = make_runs(args, base, losses, rates, seeds)
     (choices,) = chosen_runs(records).values()
     titles = dict.fromkeys(record.key.method for record in records)  # in the order of the command line
-    arrays = ArenaScores({title: choices[title] for title in titles})
+    arrays = MethodScores({title: choices[title] for title in titles})
     for note in notes(records):
         print(f"hace: {note}", file=sys.stderr)
     if args.json:
@@ -205,11 +205,11 @@ class Steps:
         self._done = done
 
 
-def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence[Record]) -> None:
+def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequence[Record]) -> None:
     """The table, how its runs were chosen, and where they are."""
-    from hace.lab.report.arenas import HEADLINES
-    from hace.lab.report.render import to_text
-    from hace.lab.report.text import MARKS, summary_table
+    from hace.lab.report.comparisons import HEADLINES
+    from hace.lab.report.document import to_text
+    from hace.lab.report.summary import MARKS, summary_table
     from hace.lab.study.searches import chosen_on
 
     reference = reference_of(arrays)
@@ -229,7 +229,7 @@ def print_table(args: argparse.Namespace, arrays: ArenaScores, records: Sequence
             print(f"  {folder}  {record.key.method}, seed {record.key.seed}, {record.status}")
 
 
-def reference_of(arrays: ArenaScores) -> str:
+def reference_of(arrays: MethodScores) -> str:
     """The method that others are compared with: the first that has a result."""
     return next((m for m, choice in arrays.choices.items() if choice.finished), next(iter(arrays.choices)))
 
@@ -273,9 +273,9 @@ def check_protocol(
         raise ConfigError("--optimizer lbfgs has no learning rate to choose. Omit --protocol and --lr.")
 
 
-def documents(arrays: ArenaScores) -> list[dict[str, Any]]:
+def documents(arrays: MethodScores) -> list[dict[str, Any]]:
     """The table for programs: one object per method."""
-    from hace.lab.report.arenas import HEADLINES
+    from hace.lab.report.comparisons import HEADLINES
 
     reference = reference_of(arrays)
     metrics = HEADLINES[:4]

@@ -82,7 +82,7 @@ def build_config(args: argparse.Namespace) -> TrainConfig:
         ConfigError: All problems at once.
     """
     from hace.lab.runs.train_config import TrainConfig
-    from hace.paper.train_presets import train_preset
+    from hace.paper.recipes import train_preset
 
     # The default data set is named, so that a file or an option with other settings of the data keeps it.
     named = {"data": {"name": TrainConfig().data.name}}
@@ -126,8 +126,7 @@ def _print_epoch(entry: Mapping[str, Any]) -> None:
 def preset_list() -> str:
     """The presets, with the words of their recipes."""
     from hace.lab.study.methods import METHODS
-    from hace.paper.recipes import describe
-    from hace.paper.train_presets import TRAIN_PRESETS
+    from hace.paper.recipes import TRAIN_PRESETS, describe
 
     parts = []
     for name in TRAIN_PRESETS:

@@ -4,8 +4,8 @@ A cell is named by what it was measured on, with `None` where a table does not d
 
     table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
 
-Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, known errors in
-`errata.json`; both are read without torch.
+Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, the footnotes about known errors in
+`errata.json`, which `docs/paper.md` lists; both are read without torch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ from functools import cache
 from importlib import resources
 from itertools import product
 from string import ascii_lowercase
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hace.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from hace.data.dataset import Dataset
 
 CELL_KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
 TableKey = Mapping[str, Any]
@@ -54,28 +58,12 @@ class PrintedCell:
             return None
 
 
-@dataclass(frozen=True)
-class Erratum:
-    """An error in the paper, in our words."""
+class Footnote(NamedTuple):
+    """A known error of the paper, below one table."""
 
-    id: str
-    where: str  # the paper's section
+    mark: str  # a letter
     text: str
-    cells: tuple[PrintedCell, ...]  # the cells it is about; none if it is about the text alone
-
-
-@dataclass(frozen=True)
-class Footnote:
-    """An erratum below one table; `mark` is a letter."""
-
-    mark: str
-    erratum: Erratum
-    cells: tuple[PrintedCell, ...]  # those of this table
-
-    @property
-    def text(self) -> str:
-        """The text of the erratum."""
-        return self.erratum.text
+    cells: tuple[PrintedCell, ...]  # of this table
 
 
 @dataclass(frozen=True)
@@ -168,17 +156,8 @@ def _document(name: str) -> Any:
     return json.loads(resources.files("hace.paper").joinpath(name).read_text(encoding="utf-8"))
 
 
-def paper_names() -> dict[str, str]:
-    """Titles of the data sets, models and methods in the tables.
-
-    Example:
-        >>> paper_names()["sce_soft10"]
-        'SCE, soft labels 10'
-    """
-    return dict(_document("tables.json")["names"])
-
-
-def paper_tables() -> dict[str, PaperTable]:
+@cache
+def paper_tables() -> Mapping[str, PaperTable]:
     """All tables of the paper by our id, in the order of the paper's results, then those of its set-up.
 
     Example:
@@ -188,43 +167,22 @@ def paper_tables() -> dict[str, PaperTable]:
         >>> sum(len(table.cells) for table in paper_tables().values())
         430
     """
-    return dict(_tables())
+    found = {}
+    for entry in _document("tables.json")["tables"]:
+        table = _table(entry)
+        notes = [(error["text"], _touched(error, table)) for error in _document("errata.json")]
+        marked = zip(ascii_lowercase, ((text, cells) for text, cells in notes if cells), strict=False)
+        footnotes = tuple(Footnote(mark, text, cells) for mark, (text, cells) in marked)
+        found[table.id] = replace(table, footnotes=footnotes)
+    return MappingProxyType(found)
 
 
-def errata() -> tuple[Erratum, ...]:
-    """Known errors of the paper, with the cells they are about."""
-    return _errata()
-
-
-@cache
-def _plain_tables() -> dict[str, PaperTable]:
-    return {entry["id"]: _table(entry) for entry in _document("tables.json")["tables"]}
-
-
-@cache
-def _errata() -> tuple[Erratum, ...]:
-    tables = _plain_tables()
-    found = []
-    for entry in _document("errata.json"):
-        chosen = [tables[name].select(**keys) for where in entry["cells"] for name, keys in [_split(where)]]
-        found.append(
-            Erratum(entry["id"], entry["where"], entry["text"], tuple(c for group in chosen for c in group))
-        )
-    return tuple(found)
-
-
-@cache
-def _tables() -> dict[str, PaperTable]:
-    finished = {}
-    for name, table in _plain_tables().items():
-        touching = [(e, cells) for e in _errata() if (cells := tuple(c for c in e.cells if c.table == name))]
-        notes = tuple(Footnote(ascii_lowercase[i], e, cells) for i, (e, cells) in enumerate(touching))
-        finished[name] = replace(table, footnotes=notes)
-    return finished
-
-
-def _split(where: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return where["table"], {name: value for name, value in where.items() if name != "table"}
+def _touched(error: Mapping[str, Any], table: PaperTable) -> tuple[PrintedCell, ...]:
+    """The cells of a table that an error is about."""
+    keys = [
+        {k: v for k, v in key.items() if k != "table"} for key in error["cells"] if key["table"] == table.id
+    ]
+    return tuple(cell for key in keys for cell in table.select(**key))
 
 
 def _table(entry: Mapping[str, Any]) -> PaperTable:
@@ -245,3 +203,70 @@ def _table(entry: Mapping[str, Any]) -> PaperTable:
 def _cell(table: str, text: str, key: Mapping[str, Any]) -> PrintedCell:
     mark = "bold" if text.startswith("**") else "underline" if text.startswith("_") else ""
     return PrintedCell(table, text.strip("*_"), mark, **key)
+
+
+HEADINGS = {
+    "train_images": "training samples",
+    "test_images": "test samples",
+    "leaves": "leaf classes",
+    "nodes": "nodes",
+    "depth": "hierarchical depth",
+    "image_size": "cropped image size",
+    "features": "features",
+}
+NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a data set
+
+
+def data_text(data: Dataset[Any], name: str) -> str:
+    """A data set's figures from its files, with those that the paper prints beside them where it has any.
+
+    Args:
+        data: The data set.
+        name: Its name in `hace.DATASETS`.
+    """
+    from hace.data import DATASETS
+
+    kind, table = DATASETS[name], paper_tables()["datasets"]
+    printed = {str(cell.metric): cell for cell in table.select(dataset=name)}
+    marks = {metric: ",".join(table.marks(cell)) for metric, cell in printed.items()}
+    rows = [
+        (
+            HEADINGS.get(key, f"{key} samples"),
+            value,
+            printed[key].printed if key in printed else "",
+            marks.get(key, ""),
+        )
+        for key, value in _figures(data, kind.size).items()
+    ]
+    if printed:
+        rows.insert(0, ("", "files", "paper", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [kind.title if printed else f"{data.name} ({kind.title})", ""]
+    for heading, here, paper, mark in rows:
+        note = f" {mark}" if mark else ""
+        lines.append(f"  {heading:<{widths[0]}}  {here:>{widths[1]}}  {paper:>{widths[2]}}{note}".rstrip())
+    notes = [f"{note.mark} {note.text}" for note in table.footnotes if note.mark in ",".join(marks.values())]
+    notes += [error["text"] for error in _document("errata.json") if error["id"] in NOTES.get(name, ())]
+    h = data.hierarchy
+    root = f"with the root {h.tops[0]!r}" if h.rooted else "without a root"
+    nodes = [int((h.depths == depth).sum()) for depth in range(0 if h.rooted else 1, h.max_depth + 1)]
+    shape = f"hierarchy: {h.kind} {root}, {' + '.join(map(str, nodes))} nodes by depth"
+    details = [shape, *data.summary().splitlines()[1:]]
+    return "\n".join([*lines, "", *details, *(["", *notes] if notes else [])])
+
+
+def _figures(data: Dataset[Any], size: int | None) -> dict[str, str]:
+    """What the paper's table says of a data set, from the data set; depth is counted below the root."""
+    h = data.hierarchy
+    depths = sorted(set(h.depths[h.leaf_nodes].tolist()))
+    features = getattr(next(iter(data.splits.values())), "num_features", None)
+    counts = {split: f"{len(samples):,}" for split, samples in data.splits.items()}
+    return {
+        "train_images": counts.pop("train", "-"),
+        "test_images": counts.pop("test", "-"),
+        **counts,
+        "leaves": f"{h.num_leaves:,}",
+        "nodes": f"{h.num_nodes:,}",
+        "depth": " or ".join(map(str, depths)) if len(depths) < 3 else f"{depths[0]} to {depths[-1]}",
+        **({"image_size": f"{size} x {size}"} if features is None else {"features": f"{features:,}"}),
+    }

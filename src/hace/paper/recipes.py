@@ -1,22 +1,25 @@
-"""The paper's recipes for end-to-end training: its table of hyperparameters, its learning rates and its run rule.
+"""The paper's recipes for end-to-end training: its table of hyperparameters, learning rates and run rule, as configurations.
 
-recipe("resnet18")                        the row of the table (appendix "Models")
-print(describe("resnet18", "cifar100"))   the same in words, with the cost and the accuracy to expect
-fixed_runs(True, 0.1)                     the six runs of a method with a dilution (appendix "Learning Rates")
+    train_preset("cifar100/resnet18/hace")    a configuration of `hace train`
+    describe("resnet18", "cifar100")          the recipe in words, with the cost and the accuracy to expect
+    fixed_runs(True, 0.1)                     the six runs of a method with a dilution (appendix "Learning Rates")
 
 Values are as printed. Where the paper says nothing, `hace.paper.ASSUMPTIONS` says what we assume.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from hace.errors import ConfigError, nearest
 from hace.lab.models import ARCHITECTURES
+from hace.lab.runs.config import DataConfig
+from hace.lab.runs.labels import LabelsConfig
+from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cost import GMACS, SUSTAINED
+from hace.lab.study.methods import METHODS
 from hace.lab.study.presets import FixedRun
 from hace.lab.study.start import SIZES
 from hace.paper.printed import paper_tables
@@ -30,30 +33,17 @@ _PAIR = ("hace", "sce")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A row of the paper's table of hyperparameters.
+    """A row of the paper's table of hyperparameters."""
 
-    Attributes:
-        model: A key of `hace.lab.models.ARCHITECTURES`.
-        batch_size: Images per step.
-        lr: The base rate l, before `learning_rates`.
-        weight_decay: As the optimiser applies it.
-        momentum: Of SGD; AdamW's first beta.
-        dropout: The rate; 0 where the table has a dash.
-        epochs: By data set.
-        schedule: "cosine" for the table's CosineAnnealing, "warmup_cosine" for its Lambda.
-        warmup_epochs: Not in the table, see `ASSUMPTIONS`.
-        optimizer: "sgd" or "adamw".
-    """
-
-    model: str
+    model: str  # a key of `hace.lab.models.ARCHITECTURES`
     batch_size: int
-    lr: float
+    lr: float  # the base rate l, before `learning_rates`
     weight_decay: float
-    momentum: float
-    dropout: float
-    epochs: Mapping[str, int]
-    schedule: str
-    warmup_epochs: int
+    momentum: float  # of SGD; AdamW's first beta
+    dropout: float  # 0 where the table has a dash
+    epochs: Mapping[str, int]  # by data set
+    schedule: str  # "cosine" for the table's CosineAnnealing, "warmup_cosine" for its Lambda
+    warmup_epochs: int  # not in the table, see `ASSUMPTIONS`
     optimizer: str
 
 
@@ -73,16 +63,7 @@ _ROWS = (
 )
 # fmt: on
 RECIPES: Mapping[str, Recipe] = MappingProxyType({row.model: row for row in _ROWS})
-
-
-def recipe(model: str) -> Recipe:
-    """The paper's recipe for a model.
-
-    Example:
-        >>> recipe("vit_base").lr, recipe("resnet50").epochs["aircraft"]
-        (0.003, 750)
-    """
-    return RECIPES[_checked("model", model, RECIPES)]
+TRAIN_PRESETS = tuple(f"{dataset}/{model}" for dataset in PAPER_DATASETS for model in RECIPES)
 
 
 def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> float:
@@ -103,10 +84,8 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
         >>> learning_rates("hace", 0.1, 0.2, "adjusted"), learning_rates("sce", 0.1, 0.5, "standard")
         (0.5, 0.05)
     """
-    _checked("loss", loss, _PAIR)
-    _checked("pairing", pairing, PAIRINGS)
-    if not 0 < base_lr < math.inf:
-        raise ConfigError(f"base_lr must be a number above 0. Got {base_lr!r}.")
+    _check("loss", loss, _PAIR)
+    _check("pairing", pairing, PAIRINGS)
     if not 0 < dilution <= 1:
         raise ConfigError(f"dilution must be above 0 and at most 1. Got {dilution!r}.")
     if pairing == "standard":
@@ -117,11 +96,7 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
 def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
     """The paper's run rule: six runs of a method with a dilution, four of any other, on every data set.
 
-    A method without a dilution carries that of the HACE run it is paired with; its run at the base rate is paired with all.
-
-    Args:
-        diluted: Whether the method has a dilution.
-        base_lr: l, the recipe's rate.
+    A method without a dilution carries that of the HACE run it is paired with; its run at the base rate l is paired with all.
 
     Example:
         >>> runs = fixed_runs(True, 0.1) + fixed_runs(False, 0.1)
@@ -133,6 +108,70 @@ def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
     return tuple(runs) if diluted else (*runs, FixedRun(None, PAIRINGS[1], base_lr))
 
 
+def train_preset(
+    name: str,
+    *,
+    dilution: float | None = None,
+    pairing: str | None = None,
+    root: str | None = None,
+    seed: int = 0,
+) -> TrainConfig:
+    """A cell of the paper's end-to-end tables: "cifar100/resnet18/hace", or without the method, which is then HACE.
+
+    Args:
+        name: Data set, model, and a key of `hace.lab.study.methods.METHODS`.
+        dilution: d, of a method that has one; by default 0.5.
+        pairing: "standard" or "adjusted", for the rates of the paper's pairs; by default the recipe's base rate.
+        root: Where the data set is.
+        seed: Random seed.
+
+    Raises:
+        ConfigError: An unknown name, or a pairing for a method that is neither HACE nor SCE.
+
+    Example:
+        >>> config = train_preset("cifar100/resnet18/hace", dilution=0.2, pairing="adjusted")
+        >>> config.lr, config.epochs, config.loss.options["dilution"]
+        (0.5, 450, 0.2)
+    """
+    found, key = (name, "hace") if name.count("/") < 2 else name.rsplit("/", 1)
+    _check("preset", found, TRAIN_PRESETS)
+    _check("method", key, METHODS)
+    dataset, model = found.split("/")
+    row, method = RECIPES[model], METHODS[key]
+    if dilution is not None and not method.diluted and pairing is None:
+        raise ConfigError(
+            f"dilution must be left out for the method {key!r}, which has none. Got {dilution}."
+        )
+    lr = row.lr
+    if pairing is not None:  # SCE's rate follows from the dilution of the HACE run it is paired with
+        lr = learning_rates(key, row.lr, 0.5 if dilution is None else dilution, pairing)
+    labels = LabelsConfig(drop=method.drops)
+    return TrainConfig(
+        data=DataConfig(dataset, root, shuffle=seed if method.shuffled else None, labels=labels),
+        loss=method.loss_at(dilution) if method.diluted else method.loss,
+        seed=seed,
+        epochs=row.epochs[dataset],
+        batch_size=row.batch_size,
+        lr=lr,
+        weight_decay=row.weight_decay,
+        momentum=row.momentum,
+        model=row.model,
+        dropout=row.dropout,
+        optimizer=row.optimizer,  # pyright: ignore[reportArgumentType]
+        schedule=row.schedule,  # pyright: ignore[reportArgumentType]
+        warmup_epochs=row.warmup_epochs,
+    )
+
+
+def study_recipe(dataset: str, model: str) -> TrainConfig:
+    """What all runs of a study share on a data set.
+
+    One that the paper does not have takes the recipe for NABirds, such a model that of ResNet-18.
+    """
+    known = dataset if dataset in PAPER_DATASETS else "nabirds"
+    return replace(train_preset(f"{known}/{model if model in RECIPES else 'resnet18'}/sce"), model=model)
+
+
 def training_cost(dataset: str, model: str) -> float:
     """Floating-point operations of one run: 2 per multiply-add, 3 passes per image and epoch.
 
@@ -140,10 +179,8 @@ def training_cost(dataset: str, model: str) -> float:
         >>> f"{training_cost('cifar100', 'resnet18'):.1e}"
         '7.5e+16'
     """
-    _checked("dataset", dataset, PAPER_DATASETS)
-    epochs = recipe(model).epochs[dataset]
     gmacs = GMACS[model][0 if IMAGE_SIZES[dataset] == 32 else 1]
-    return 6 * gmacs * 1e9 * SIZES[dataset].train * epochs
+    return 6 * gmacs * 1e9 * SIZES[dataset].train * RECIPES[model].epochs[dataset]
 
 
 def describe(model: str, dataset: str) -> str:
@@ -154,10 +191,9 @@ def describe(model: str, dataset: str) -> str:
         ResNet-18 on cifar100, as the paper's table of hyperparameters has it: 450 epochs at 32 px, batches of 128, sgd with
         rate 0.1, decay 0.0001, momentum 0.9, dropout 0, schedule cosine.
         Cost: 7.5e+16 operations per run, 0.4 hours at 50 TFLOP/s; ten runs make the paper's cell.
-        Expect: top-1 77.93 % with HACE (best of 6 runs, chosen on the test set), 76.52 % with SCE (best of 4).
+        Expect: top-1 77.93% with HACE (best of 6 runs, chosen on the test set), 76.52% with SCE (best of 4).
     """
-    row = recipe(model)
-    cost = training_cost(dataset, model)
+    row, cost = RECIPES[model], training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
     printed = paper_tables()["best_to_best"]
     hace, sce = (printed.value(model=model, dataset=dataset, method=method) for method in _PAIR)
@@ -168,14 +204,12 @@ def describe(model: str, dataset: str) -> str:
         f"schedule {row.schedule}{warmup}.\n"
         f"Cost: {cost:.1e} operations per run, {cost / SUSTAINED / 3600:.1f} hours at {SUSTAINED / 1e12:.0f} TFLOP/s; "
         "ten runs make the paper's cell.\n"
-        f"Expect: top-1 {hace:.2f} % with HACE (best of 6 runs, chosen on the test set), {sce:.2f} % with SCE "
-        "(best of 4)."
+        f"Expect: top-1 {hace:.2f}% with HACE (best of 6 runs, chosen on the test set), {sce:.2f}% with SCE (best of 4)."
     )
 
 
-def _checked(option: str, value: str, known: Collection[str]) -> str:
+def _check(option: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise ConfigError(
             f"{option} must be one of {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
         )
-    return value

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from hace.lab.study.methods import CONTROLS, METHODS, PAPER_METHODS
 from hace.lab.study.presets import PRESETS, Preset
 from hace.paper.assumptions import PROBE_RATE
-from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs
-from hace.paper.train_presets import study_recipe
+from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs, study_recipe
 
 NABIRDS_METHODS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span

@@ -1,4 +1,4 @@
-"""The pages beside a study's in a real browser: an evaluation, two models, two studies, and a tree by itself."""
+"""The pages beside a study's in a real browser: an evaluation, two models, a small study, and a tree by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hace import Hierarchy, evaluate
 from hace.cli import main
 from hace.formats import write_hierarchy
 from hace.lab.report import About, write_records
-from hace.lab.report.side_by_side import Side, side_by_side
+from hace.lab.report.results import Results
 from tests.lab.report.conftest import (
     fresh,
     missed_by_tab,
@@ -30,17 +30,13 @@ from tests.report_studies import animals, fair_records
 
 pytestmark = pytest.mark.slow
 
-PAGES = ("evaluation", "two models", "two studies", "dag", "tree")
+PAGES = ("evaluation", "two models", "study", "dag", "tree")
 LONG = "HACE d=0.5, a name as long as that of a run with many settings, lr 0.25"
 
 
-def two_studies(folder: Path) -> Path:
-    h, prints = animals(), {"pets": "tree"}
-    sides = [
-        Side(name, fair_records(folder / name, h, {"hace": skill, "sce": 1.0}, seeds=(0, 1)), prints)
-        for name, skill in (("before", 1.0), ("after", 3.0))
-    ]
-    return write_records(side_by_side(sides[0], sides[1]), About("before and after"), folder / "both")
+def study(folder: Path) -> Path:
+    records = fair_records(folder / "runs", animals(), {"hace": 3.0, "sce": 1.0}, seeds=(0, 1))
+    return write_records(Results(records), About("a study"), folder / "study")
 
 
 def tree(folder: Path) -> Path:
@@ -65,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts} | {
-        "two studies": two_studies(folder),
+        "study": study(folder),
         "tree": tree(folder),
     }
 
@@ -133,7 +129,7 @@ def test_the_keyboard_alone_reaches_everything(opened: Any) -> None:
 
 def test_long_names_stay_in_their_place(browser: Any, made: dict[str, Path]) -> None:
     """The reference's name above a forest plot does not run into the next column."""
-    fresh(browser, made["two studies"])
+    fresh(browser, made["study"])
     ends = browser.execute_script(
         "for (const e of document.querySelectorAll('.forest .zero')) e.textContent = 'a name of a method '.repeat(9);"
         "return [...document.querySelectorAll('.forest .zero')].filter((e) => e.checkVisibility()).map((e) => {"

@@ -1,4 +1,4 @@
-"""The verdict: words that follow from intervals, a choice that never sees the test set, promises that hold, and doubts."""
+"""The verdict: words that follow from intervals, a choice that never sees the test set, promises that hold, and caveats."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import pytest
 
 from hace import Hierarchy
 from hace.cli import main
-from hace.lab.report.arenas import TOP1, Arena
-from hace.lab.report.aspects import Aspect, Finding, Metric, certainties, findings
-from hace.lab.report.cards import verdict_html, verdict_markdown
-from hace.lab.report.doubts import doubts
-from hace.lab.report.forest import forests, to_forest_html
+from hace.lab.report.comparisons import TOP1, Comparison
+from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
 from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import (
     AnswerLadder,
@@ -24,12 +21,12 @@ from hace.lab.report.sure_answers import (
     sure_places,
     threshold,
 )
-from hace.lab.report.verdict import _answer, verdicts
+from hace.lab.report.verdict import _answer, caveats, verdicts
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
-from tests.report_studies import animals, fair_records
+from tests.report_studies import animals, fair_records, page_with
 
-FAIR = Arena("fair", "pets", "backbone")
+FAIR = Comparison("fair", "pets", "backbone")
 SKILLS = {"sce": 1.0, "hace": 3.0, "conditional": 2.9, "hace_shuffled": 3.5}
 
 
@@ -79,7 +76,7 @@ def made(name: str, way: int, sure: str = "clear", higher: bool = True) -> Findi
         ([made("a", 1), made("b", 1, higher=False)], "In part. HACE beats SCE in a and loses in b.", "part"),
         ([made("a", -1), made("b", 1, higher=False)], "No. HACE loses to SCE in a and b.", "no"),
         ([made("a", -1, "likely")], "Probably not.", "no"),
-        ([made("a", 1, "open")], "No difference shown. HACE and SCE are level", "open"),
+        ([made("a", 1, "open")], "No difference shown. HACE and SCE are tied", "open"),
     ],
 )
 def test_the_answer_sums_up_the_findings(
@@ -94,7 +91,7 @@ def test_a_study_gets_a_verdict_with_aspects_method_and_rate(results: Results) -
     (verdict,) = verdicts(results)
     assert verdict.tone == "yes"
     assert [f.aspect.name for f in verdict.findings] == [
-        "accuracy", "mistakes", "coarse answers", "confidence", "detail at 95 %",
+        "accuracy", "mistakes", "coarse answers", "confidence", "detail at 95%",
     ]  # fmt: skip
     accuracy = verdict.findings[0]
     gap = results.gap(FAIR, "hace", "sce")
@@ -102,10 +99,16 @@ def test_a_study_gets_a_verdict_with_aspects_method_and_rate(results: Results) -
     assert accuracy.gap == gap.interval
     assert accuracy.better
     assert "rate 4" in verdict.use
-    text = verdict_html([verdict], "made up")
-    for words in ('id="verdict"', "does the hierarchy help?", accuracy.interval, "clear gain", "made up"):
+    text = page_with(verdicts=[verdict], caution="made up")
+    for words in (
+        'id="verdict"',
+        "does the hierarchy help?",
+        accuracy.interval,
+        "clear gain",
+        "made up",
+        "3 seeds: ",
+    ):
         assert words in text
-    assert any("In doubt: 3 seeds" in line for line in verdict_markdown([verdict]))
 
 
 def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None:
@@ -159,31 +162,31 @@ def test_what_to_use_agrees_with_the_test_samples(
     assert "conditional softmax (rate 4) was the best of 3 on held-out samples" in verdict.why
 
 
-def test_doubts_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
-    notes = " ".join(doubts(Results(records), {FAIR: ("hace", "sce")}))
+def test_caveats_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
+    notes = " ".join(caveats(Results(records), {FAIR: ("hace", "sce")}))
     assert "may do better: HACE (3 of 3 at the largest rate), SCE (" in notes
     assert "3 seeds" in notes
     assert "fewer than" not in notes
     fewer = [replace(r, candidates=2) if r.stage == "final" and r.key.method == "sce" else r for r in records]
-    notes = " ".join(doubts(Results(fewer), {FAIR: ("hace", "sce")}))
+    notes = " ".join(caveats(Results(fewer), {FAIR: ("hace", "sce")}))
     assert "candidates per seed are HACE 3, SCE 2" in notes
     lost = [
         replace(r, run=None, error="gone") if r.stage == "final" and r.key.seed == 2 else r for r in records
     ]
-    assert "4 of 12 final runs have no result" in " ".join(doubts(Results(lost), {FAIR: ("hace", "sce")}))
+    assert "4 of 12 final runs have no result" in " ".join(caveats(Results(lost), {FAIR: ("hace", "sce")}))
 
 
-def test_small_classes_are_a_doubt(tmp_path: Path) -> None:
+def test_small_classes_are_a_caveat(tmp_path: Path) -> None:
     few = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,), samples=40)
     assert "6 of 6 classes have fewer than 10 test samples" in " ".join(
-        doubts(Results(few), {FAIR: ("hace", "sce")})
+        caveats(Results(few), {FAIR: ("hace", "sce")})
     )
 
 
 @pytest.mark.parametrize(("samples", "weak"), [(40, True), (2000, False)])
-def test_a_search_on_few_held_out_samples_is_a_doubt(tmp_path: Path, samples: int, weak: bool) -> None:
+def test_a_search_on_few_held_out_samples_is_a_caveat(tmp_path: Path, samples: int, weak: bool) -> None:
     records = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), samples=samples)
-    notes = " ".join(doubts(Results(records), {FAIR: ("hace", "sce")}))
+    notes = " ".join(caveats(Results(records), {FAIR: ("hace", "sce")}))
     assert (f"Rates were chosen on {samples:,} held-out samples" in notes) == weak
 
 
@@ -197,7 +200,7 @@ def test_the_forest_has_every_method_with_candidates_the_best_first(results: Res
     assert {r.method for r in plot.rows} == set(SKILLS) - {"sce"}
     mistakes = [r.finding.gap.value for r in switch.options[1][1].rows]
     assert mistakes == sorted(mistakes)
-    text = to_forest_html(plot)
+    text = page_with(plot)
     assert text.count("<tr") == 4
     assert text.count('<td class="wide">3</td>') == 3  # candidates
 
@@ -261,7 +264,7 @@ def test_no_ladder_without_a_tree_or_kept_confidences() -> None:
 def test_derived_metrics_have_intervals_and_pair(results: Results) -> None:
     arrays = results.arrays[FAIR]
     names = {f.aspect.name: f for f in findings(arrays, "hace", "sce")}
-    for name in ("confidence", "detail at 95 %"):
+    for name in ("confidence", "detail at 95%"):
         f = names[name]
         assert f.gap.low <= f.gap.value <= f.gap.high
         assert f.gap.value == pytest.approx(f.ours - f.theirs)

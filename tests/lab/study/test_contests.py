@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hace.cli import main
-from hace.lab.report.arenas import chosen_runs
+from hace.lab.report.comparisons import chosen_runs
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.study.cells import Cell, CellKey, Record, cell_from_dict, dealt_candidates, rate_candidates
 from hace.lab.study.contests import contests, is_pending, widened
@@ -109,8 +109,8 @@ def test_every_fair_study_has_equal_budgets(name: str) -> None:
     plan = make_plan(find_presets(name, {**STUDIES, **PRESETS}), absent=True)
     counts: dict[CellKey, Counter[str]] = {}
     for c in plan.cells:
-        arena = replace(c.key, method="", dilution=None)
-        counts.setdefault(arena, Counter())[c.key.method] += len(c.candidates)
+        comparison = replace(c.key, method="", dilution=None)
+        counts.setdefault(comparison, Counter())[c.key.method] += len(c.candidates)
     for count in counts.values():
         assert len(set(count.values())) == 1, count
 

@@ -17,7 +17,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import HaceError
-from hace.lab.report.text import report_text
+from hace.lab.report.summary import report_text
 from hace.lab.runs.stopping import Stopped, ending
 from hace.lab.study.executors import Processes
 from hace.lab.study.jobs import Job, JobResult, Resources

@@ -13,7 +13,7 @@ from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
 from hace.lab.report.labels import label_blocks, label_questions, panels
 from hace.lab.report.results import Results
-from hace.lab.report.text import results_text
+from hace.lab.report.summary import results_text
 from hace.lab.report.verdict import label_verdict
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.labels import LabelsConfig

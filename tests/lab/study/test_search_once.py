@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
-from hace.lab.report.text import counts_text, notes, report_text
-from hace.lab.report.writing import about_study
+from hace.lab.report.study_report import about_study
+from hace.lab.report.summary import counts_text, notes, report_text
 from hace.lab.study.cells import cell_from_dict
 from hace.lab.study.executors import InProcess
 from hace.lab.study.plans import Choices, make_plan

@@ -15,8 +15,8 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
-from hace.lab.report.text import report_text
-from hace.lab.report.writing import about_study, command_of, facts
+from hace.lab.report.study_report import about_study, command_of, facts
+from hace.lab.report.summary import report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose

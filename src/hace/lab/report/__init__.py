@@ -9,11 +9,10 @@ May import everything before it in `hace`, but neither `hace.paper` nor `hace.cl
 
 from __future__ import annotations
 
-from hace.lab.report.document import Document, Section, SectionBuilder
-from hace.lab.report.render import Entry, ReportTable
+from hace.lab.report.document import Document, Entry, ReportTable, Section, SectionBuilder
 from hace.lab.report.results import Results
-from hace.lab.report.text import report_text
-from hace.lab.report.writing import PAGE, About, about_study, write_records, write_report
+from hace.lab.report.study_report import PAGE, About, about_study, write_records, write_report
+from hace.lab.report.summary import report_text
 
 __all__ = [
     "PAGE",

@@ -1,60 +1,100 @@
-"""The content of a report: sections of paragraphs, tables and figures, for the page and for Markdown."""
+"""What a report consists of: sections of paragraphs, lists, tables and pictures. A table is also text, CSV and LaTeX.
+
+A block is a paragraph (str), a list of them, or an object with a `kind`, which the template `blocks.html` knows.
+"""
 
 from __future__ import annotations
 
+import io
+import itertools
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from hace.errors import ConfigError
-from hace.lab.report.arenas import (
-    HEADLINES,
-    PROTOCOLS,
-    TOP1,
-    TOP5,
-    Arena,
-    level_names,
-    may_be_used,
-    method_title,
-    shown,
-)
-from hace.lab.report.aspects import findings
-from hace.lab.report.blocks import Folded, leaves_of
-from hace.lab.report.confidence import confidence_table
-from hace.lab.report.doubts import doubts
-from hace.lab.report.forest import Forest, forests
-from hace.lab.report.labels import label_blocks
-from hace.lab.report.nodes import arena_data
-from hace.lab.report.render import ReportTable
-from hace.lab.report.results import Results, tally
-from hace.lab.report.tables import (
-    against_table,
-    dilutions_table,
-    levels_switch,
-    methods_table,
-    pair_table,
-)
-from hace.lab.report.verdict import Verdict, verdicts
-from hace.lab.study.cells import Record
-from hace.lab.study.searches import searched_at
+from hace.files.documents import write_rows
+
+if TYPE_CHECKING:
+    from hace.lab.report.results import Results
+    from hace.lab.report.verdict import Verdict
+
+Mark = Literal["", "best", "second"]
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of the report.
+class Entry:
+    """A cell.
 
     Attributes:
-        id: Its anchor.
-        title: Its heading.
-        blocks: Paragraphs (str), bullet lists, tables, pictures, and the blocks of `hace.lab.report.blocks`.
-        level: Of its heading.
-        folded: Whether a click opens it.
+        text: What it says.
+        detail: Shown small after it: an interval, a number of seeds.
+        mark: Best (bold) or second best (underlined) of those it competes with.
+        notes: Marks of footnotes.
+        soft: Whether it is a remark, such as "not run", rather than a result.
+    """
+
+    text: str
+    detail: str = ""
+    mark: Mark = ""
+    notes: tuple[str, ...] = ()
+    soft: bool = False
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A table.
+
+    Attributes:
+        id: For files and links.
+        title: Its caption.
+        heads: One or more lines of headings, all of the same length; equal neighbours in all but the last line span.
+        rows: Cells; the first `stub` of a row name it.
+        stub: How many columns name a row.
+        notes: Footnotes: mark and text.
+        remarks: What holds for all of it.
+        blocks: Indices of rows with a rule above them.
     """
 
     id: str
     title: str
+    heads: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    stub: int = 1
+    notes: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
+    kind: ClassVar[str] = "table"
+
+    def table(self) -> ReportTable:
+        """Itself: every block with a table has this."""
+        return self
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that open with a click."""
+
+    title: str
     blocks: tuple[Any, ...]
-    level: int = 2
+    kind: ClassVar[str] = "folded"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Blocks of which one is shown: the first, until a reader chooses another by its title."""
+
+    label: str
+    options: tuple[tuple[str, Any], ...]
+    kind: ClassVar[str] = "switch"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: its anchor, heading and blocks, and whether a click opens it."""
+
+    id: str
+    title: str
+    blocks: tuple[Any, ...]
     folded: bool = False
 
 
@@ -68,7 +108,7 @@ class Document:
         caution: What a reader must know before everything else.
         verdicts: The answers.
         sections: In order.
-        arenas: For the interactive drawing: title, hierarchy and sums of each arena.
+        comparisons: For the interactive drawing: title, hierarchy and sums of each comparison.
         about: Heading of the facts.
         footer: With a place for the version.
         naming: How to give names to a hierarchy whose names are all numbers.
@@ -79,205 +119,130 @@ class Document:
     caution: str = ""
     verdicts: list[Verdict] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
-    arenas: list[dict[str, Any]] = field(default_factory=list)
+    comparisons: list[dict[str, Any]] = field(default_factory=list)
     about: str = "About this study: data, versions, command to reproduce"
     footer: str = (
         "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
     )
     naming: str = "Run hace report again with --names FILE."
 
+    def leaves(self) -> Iterator[Any]:
+        """All paragraphs, tables and pictures, in order, those within other blocks too."""
+        return (leaf for section in self.sections for leaf in _leaves(section.blocks))
+
     def tables(self) -> Iterator[ReportTable]:
         """All tables."""
-        for section in self.sections:
-            for block in leaves_of(section.blocks):
-                if isinstance(block, Forest):
-                    yield block.table()
-                elif isinstance(block, ReportTable):
-                    yield block
+        return (block.table() for block in self.leaves() if hasattr(block, "table"))
 
     def pictures(self) -> Iterator[Any]:
         """All figures."""
-        return (b for section in self.sections for b in leaves_of(section.blocks) if hasattr(b, "svg"))
+        return (block for block in self.leaves() if hasattr(block, "svg"))
 
 
-SectionBuilder = Callable[[Results, bool], Sequence[Section]]  # from results and whether to draw
-
-READING = (
-    "A number is the mean over seeds, with its 95 % interval in brackets, from a bootstrap over seeds and test samples. A seed "
-    "is a full repetition: initialisation, batch order, split{}.",
-    "Accuracy at a level is that of the best class, carried up. The other rule, the most probable node of the level, has a "
-    "switch: by it under-confident models lose points that no user loses.",
-    "Bold is the best of a column, underlined the second; marks do not say that a difference is real, intervals do.",
-    "Severity is the mean height of the lowest common ancestor of answer and truth over the mistakes alone, so fewer but worse "
-    "mistakes raise it. HD@1 is the same over all samples, so it counts both.",
-    "Detail at a promise: answers climb from the best class until at most 5 % of the samples get a wrong answer; the threshold "
-    "of each half of the test samples comes from the other half. Detail is the share of the possible information that is left.",
-    '"not run": this study has no such run yet. "to be retried": it failed, and the study tries it again. "failed": it ended '
-    'with an error, shown below. "diverged": its loss became infinite or NaN.',
-)
-READING_OF = {
-    "fair": "Under the fair protocol all methods get the same learning rates, chosen on held-out samples; the test set is used "
-    "once.",
-    "paper": "Under the paper's protocol the best run on the test set counts, and methods differ in how many runs they have. "
-    "It serves to compare with the printed numbers.",
-}
+SectionBuilder = Callable[["Results", bool], Sequence[Section]]  # from results and whether to draw
 
 
-def build_document(
-    results: Results,
-    title: str,
-    facts: list[tuple[str, str]],
-    problems: Sequence[str],
-    sections: Sequence[SectionBuilder] = (),
-    draw: bool = True,
-    caution: str = "",
-) -> Document:
-    """Compute everything, arena by arena, so that each run's predictions are read once.
-
-    Args:
-        results: The study's results.
-        title: Of the page.
-        facts: What was run.
-        problems: What was skipped, with the reason.
-        sections: More sections, each built from the results; they come before that of the runs.
-        draw: Whether to draw figures; they need matplotlib.
-        caution: What a reader must know first.
-    """
-    document = Document(title, facts, caution)
-    by_arena = {arena: _arena_section(results, arena, document, draw) for arena in results.choices}
-    document.verdicts = verdicts(results)
-    document.sections += [section for section in by_arena.values() if not section.folded]
-    if labels := label_blocks(results, draw):
-        document.sections.append(Section("labels", "Labels: use or drop, and which method", tuple(labels)))
-    document.sections += [section for section in by_arena.values() if section.folded]
-    if together := _together(results):
-        document.sections.append(Section("together", "All data sets and models", tuple(together)))
-    document.sections.append(Section("explore", "Explore the hierarchy", ()))
-    document.sections += [section for more in sections for section in more(results, draw)]
-    document.sections.append(_reading(results))
-    document.sections.append(_runs(results, problems))
-    return document
+def _leaves(blocks: Sequence[Any]) -> Iterator[Any]:
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from _leaves(block.blocks)
+        elif isinstance(block, Switch):
+            yield from _leaves([inner for _, inner in block.options])
+        else:
+            yield block
 
 
-def _reading(results: Results) -> Section:
-    protocols = dict.fromkeys(arena.protocol for arena in results.choices)
-    more = tuple(READING_OF[protocol] for protocol in protocols if protocol in READING_OF)
-    seed = searched_at(results.records)
-    choice = " and choice of the learning rate"
-    once = f"; the learning rate was chosen at seed {seed} for all, so intervals leave that choice out"
-    first = READING[0].format(choice if seed is None else once)
-    return Section(
-        "reading", "How to read this page", ([first, READING[1], *more, *READING[2:]],), folded=True
-    )
-
-
-def _arena_section(results: Results, arena: Arena, document: Document, draw: bool) -> Section:
-    arrays = results.arrays[arena]
-    # Whatever other sections will ask for is computed now, while the predictions are in memory.
-    for metric in HEADLINES[:4]:
-        results.gap(arena, results.first, results.second, metric.key)
-    for more, keys in ((results.matched, (TOP1, TOP5)), (results.best_top5, (TOP5,))):
-        if (found := more.get(arena)) is not None:
-            for name in found.choices:
-                for key in keys:
-                    found.score(name, key)
-    held = [m for m in results.held_out(arena) if may_be_used(m)]
-    if held and results.first != results.second:
-        findings(arrays, held[0], results.second)
-    doubts(results, {arena: ()})
-    tables = (methods_table(arena, arrays), levels_switch(arena, arrays), confidence_table(arena, arrays),
-              dilutions_table(results, arena))  # fmt: skip
-    numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))
-    blocks: list[Any] = [forests(results, arena), *(_pictures(results, arena) if draw else []), numbers]
-    data = arena_data(arrays, list(dict.fromkeys((results.first, results.second))))
-    if data is not None and arrays.hierarchy is not None:
-        about = {"title": arena.title, "dataset": shown(arena.dataset), "hierarchy": arrays.hierarchy}
-        document.arenas.append({**about, **data})
-    arrays.store.drop()
-    folded = bool(arena.labels)  # one of several states of the labels, which are compared above
-    return Section(
-        f"results-{arena.slug}",
-        f"{arena.title}: all methods",
-        tuple(b for b in blocks if b is not None),
-        folded=folded,
-    )
-
-
-def _pictures(results: Results, arena: Arena) -> list[Any]:
-    try:
-        from hace.lab.report import figures
-        from hace.lab.report.dumbbells import dumbbell_picture, node_accuracies
-    except ImportError as error:
-        raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
-    arrays, choices = results.arrays[arena], dict(results.choices[arena])
-    compared = list(dict.fromkeys((results.first, results.second)))
-    rates = figures.rates_picture(arena, results.records, compared)
-    if arena.labels:  # one of many states of the labels: the figure over all of them says more
-        return [rates]
-    found: list[Any] = [
-        figures.operating_picture(arena, choices, compared),
-        rates,
-        figures.reliability_picture(arena, choices, compared),
-    ]
-    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
-    if len(compared) == 2 and len(names) > 1:
-        accuracy = node_accuracies(arrays, compared[0], compared[1], len(names) - 2, names[-2])
-        if accuracy is not None and len(accuracy.names) > 1:
-            found.append(dumbbell_picture(arena, accuracy, compared[0], compared[1]))
-    return found
-
-
-def _together(results: Results) -> list[Any]:
-    """Differences over all arenas of a protocol, where there are several."""
-    first, second = results.first, results.second
-    blocks: list[Any] = []
-    for protocol in PROTOCOLS:
-        gaps = [g.interval.value for g in results.gaps(first, second, protocol)]
-        if len({(arena.dataset, arena.model) for arena in results.arenas(protocol)}) < 2:
-            continue
-        if first != second and (t := tally(gaps)) is not None and t.of > 1:
-            blocks.append(
-                f"Over all {t.of} pairs of data set and model, {PROTOCOLS[protocol]}: {method_title(first)} beats "
-                f"{method_title(second)} in "
-                f"{t.won}; the mean difference is {100 * t.mean:+.2f} points, the median {100 * t.median:+.2f}."
-            )
-            blocks += [pair_table(results, protocol), against_table(results, protocol)]
-    return [b for b in blocks if b is not None]
-
-
-def _runs(results: Results, problems: Sequence[str]) -> Section:
-    from hace.lab.report.text import counts_text
-
-    blocks: list[Any] = [f"{counts_text(results.records)}. runs.csv lists them all, with every metric."]
-    failed = failures(results.records)
-    if failed:
-        blocks += ["Runs without a result:", shortened(failed)]
-    skipped = [*problems, *results.problems]
-    if skipped:
-        blocks += ["Skipped:", shortened(skipped)]
-    return Section("runs", "Runs", tuple(blocks), folded=True)
-
-
-def failures(records: Sequence[Record]) -> list[str]:
-    """Each error of runs without a result, with the number of runs and the first of them."""
-    found: dict[str, list[str]] = {}
-    for r in records:
-        if r.status in ("failed", "diverged"):
-            key = r.key
-            where = [shown(key.dataset), shown(key.model), method_title(key.method)]
-            where += [] if key.dilution is None else [f"d {key.dilution:g}"]
-            where += [f"seed {key.seed}", *([f"rate {r.lr:g}"] if r.lr == r.lr else []), r.stage]
-            found.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
-                ", ".join(where)
-            )
-    return [f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in found.items()]
-
-
-def shortened(lines: Sequence[str], most: int = 50) -> list[str]:
-    """The first of many lines, and how many more there are.
+def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
+    """Marks of the best and the second; equals share. Of two values only the best is marked, a single one not at all.
 
     Example:
-        >>> shortened(["a", "b", "c"], 2)
-        ['a', 'b', 'and 1 more']
+        >>> marked([71.2, 70.0, None, 71.2, 69.0])
+        ['best', 'second', '', 'best', '']
     """
-    return [*lines] if len(lines) <= most else [*lines[:most], f"and {len(lines) - most:,} more"]
+    order = sorted({v for v in values if v is not None}, reverse=higher)
+    count = sum(v is not None for v in values)
+    if count < 2:
+        return [""] * len(values)
+    marks: tuple[Mark, ...] = ("best", "second") if count > 2 else ("best",)
+    names = dict(zip(order, marks, strict=False))
+    return ["" if v is None else names.get(v, "") for v in values]
+
+
+def head_line(table: ReportTable) -> list[str]:
+    """One heading per column: the lines of headings, joined."""
+    columns = zip(*table.heads, strict=True)
+    return [" ".join(dict.fromkeys(part for part in column if part)) for column in columns]
+
+
+def to_rows(table: ReportTable) -> list[list[str]]:
+    """Headings, then one line per row; details have their own columns, and marks are dropped."""
+    detailed = [any(row[c].detail for row in table.rows) for c in range(len(table.heads[-1]))]
+    heads = ([h, f"{h} (detail)"] if d else [h] for h, d in zip(head_line(table), detailed, strict=True))
+    rows = [list(itertools.chain.from_iterable(heads))]
+    for row in table.rows:
+        cells = ([e.text, e.detail] if d else [e.text] for e, d in zip(row, detailed, strict=True))
+        rows.append(["" if cell == "-" else cell for cell in itertools.chain.from_iterable(cells)])
+    return rows
+
+
+def to_csv(table: ReportTable) -> str:
+    """The table as CSV; no cell starts a formula."""
+    out = io.StringIO()
+    write_rows(out, to_rows(table))
+    return out.getvalue()
+
+
+def to_latex(table: ReportTable) -> str:
+    """The table as a tabular of booktabs, by pandas."""
+    import pandas
+
+    heads, *rows = to_rows(table)
+    return pandas.DataFrame(rows, columns=heads).to_latex(index=False, escape=True)
+
+
+def to_text(table: ReportTable, width: int = 100) -> str:
+    """For the terminal: columns that do not fit beside the others come below, with the rows' names again.
+
+    The marks are those of the page: 1st and 2nd are its bold and underlined, * its intervals without 0.
+
+    Args:
+        table: What to show.
+        width: The most characters of a line.
+    """
+    heads, stub = head_line(table), table.stub
+    cells = [[_plain(e) for e in row] for row in table.rows]
+    widths = [max([len(h), *(len(row[c]) for row in cells)]) for c, h in enumerate(heads)]
+    room = width // 3 // stub  # of a name, if not all columns fit
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        widths[:stub] = [min(w, room) for w in widths[:stub]]
+    names = sum(widths[:stub]) + 2 * stub
+    parts: list[list[int]] = [[]]
+    for c in range(stub, len(heads)):
+        if parts[-1] and names + sum(widths[i] + 2 for i in (*parts[-1], c)) - 2 > width:
+            parts.append([])
+        parts[-1].append(c)
+    lines = textwrap.wrap(table.title, width)
+    for part in parts:
+        lines.append("")
+        for row in [heads, *cells]:
+            lines += _text_lines(row, [*range(stub), *part], widths, stub)
+    remarks = [line for remark in table.remarks for line in textwrap.wrap(remark, width)]
+    return "\n".join([*lines, *(["", *remarks] if remarks else [])])
+
+
+def _text_lines(
+    row: Sequence[str], columns: Sequence[int], widths: Sequence[int], stub: int
+) -> Iterator[str]:
+    """Some columns of a row; names that are too long go on in further lines."""
+    wrapped = [
+        textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""] if c < stub else [row[c]]
+        for c in columns
+    ]
+    for texts in itertools.zip_longest(*wrapped, fillvalue=""):
+        cells = zip(columns, texts, strict=True)
+        yield "  ".join(t.ljust(widths[c]) if c < stub else t.rjust(widths[c]) for c, t in cells).rstrip()
+
+
+def _plain(entry: Entry) -> str:
+    mark = {"best": " 1st", "second": " 2nd"}.get(entry.mark, "")
+    return entry.text + (f" {entry.detail}" if entry.detail else "") + mark

@@ -9,13 +9,11 @@ import numpy as np
 
 from hace import environment
 from hace.draw import lay_out
-from hace.lab.report.arenas import BEST_NODE_BY_LEVEL
-from hace.lab.report.blocks import Folded
-from hace.lab.report.document import Document, Section
-from hace.lab.report.drawing import Picture, picture
+from hace.lab.report.comparisons import BEST_NODE_BY_LEVEL
+from hace.lab.report.document import Document, Entry, Folded, ReportTable, Section
+from hace.lab.report.figures import Picture, picture
 from hace.lab.report.nodes import ancestors_at, node_counts, samples_at
 from hace.lab.report.page import to_page
-from hace.lab.report.render import Entry, ReportTable
 from hace.lab.report.verdict import Verdict
 from hace.metrics.comparison import Difference
 from hace.metrics.evaluation import CARRIED_UP, Evaluation
@@ -84,7 +82,7 @@ def evaluation_page(
         if section is not None:
             kept = tuple(block for block in section.blocks if block is not None)
             document.sections.append(Section(section.id, section.title, kept, folded=section.folded))
-    document.arenas = [_sunburst(models)]
+    document.comparisons = [_sunburst(models)]
     compared = (names[0], names[1] if len(names) > 1 else "")
     return to_page(document, compared, environment.config()["hace"])
 
@@ -94,7 +92,7 @@ def _verdict(name: str, evaluation: Evaluation) -> Verdict:
     said = first.removeprefix(f"{name}: ")
     said = said[:1].upper() + said[1:]
     return Verdict(
-        name, said, "part", lines=tuple(rest), doubts=tuple(_doubts(evaluation)), question="how good is it?"
+        name, said, "part", lines=tuple(rest), caveats=tuple(_caveats(evaluation)), question="how good is it?"
     )
 
 
@@ -112,7 +110,7 @@ def _difference(
         title = evaluation.level_titles[-2]
         lines.append(_change(f"Right {node_of_level(title)}", differences[CARRIED_UP, title], percent=True))
     lines.append(_change("Severity of mistakes", differences["leaves", "severity"], percent=False))
-    doubt = (
+    caveat = (
         "One run each: the intervals are over samples, not over seeds. Another seed may differ by as much."
     )
     return Verdict(
@@ -120,7 +118,7 @@ def _difference(
         answer,
         "part" if known else "open",
         lines=tuple(lines),
-        doubts=(doubt,),
+        caveats=(caveat,),
         question="which is better?",
     )
 
@@ -136,7 +134,7 @@ def _change(name: str, d: Difference, *, percent: bool) -> str:
     return f"{name}: {values}, {gap} {points}[{low}, {high}]{word}."
 
 
-def _doubts(e: Evaluation) -> list[str]:
+def _caveats(e: Evaluation) -> list[str]:
     found = []
     counts = np.bincount(e.samples.truth, minlength=e.hierarchy.num_nodes)[e.hierarchy.leaf_nodes]
     none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < _FEW)).sum())

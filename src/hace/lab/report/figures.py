@@ -1,34 +1,155 @@
-"""The figures of a report: learning rates, operating curves, reliability."""
+"""The figures of a report: learning rates, operating curves, reliability, labels, and the nodes of a level.
+
+Two methods have a colour and their name beside their line; the others are grey. Needs matplotlib, so it is imported on demand.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import matplotlib.ticker
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from hace.lab.report.arenas import Arena, Choice, arena_of, method_title
-from hace.lab.report.drawing import (
-    GREY,
-    RC_PARAMS,
-    WIDTH,
-    Picture,
-    finish,
-    name_lines,
-    new_figure,
-    picture,
-    style,
-)
+from hace.lab.report.comparisons import Choice, Comparison, comparison_of, method_title
+from hace.lab.report.labels import LabelQuestion
+from hace.lab.report.nodes import NodeAccuracies, newcombe
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
+from hace.metrics.measures import node_of_level
+
+RC_PARAMS: dict[Any, Any] = {
+    "svg.hashsalt": "hace",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.parse_math": False,
+    "text.color": "#1b1f23",
+    "axes.labelcolor": "#1b1f23",
+    "axes.edgecolor": "#59626c",
+    "xtick.color": "#59626c",
+    "ytick.color": "#59626c",
+}
+FIRST, SECOND, GREY, LIGHT = (
+    "#0067ac",
+    "#a34a00",
+    "#8a929a",
+    "#dfe3e6",
+)  # the two compared methods, the others, grids
+_DARK = {
+    "#1b1f23": "#e8ebee",
+    "#59626c": "#a3adb7",
+    FIRST: "#62b5f5",
+    SECOND: "#f0a35e",
+    GREY: "#7d8790",
+    LIGHT: "#343c44",
+}
+MOST = 20  # nodes in a figure
+_ONE_LINE = 30  # letters of both names that fit above the drawing
+WIDTH = 4.8  # inches: two fit side by side on a screen, and one can be read on a phone
 
 
-def rates_picture(arena: Arena, records: Sequence[Record], compared: Sequence[str]) -> Picture | None:
+class Picture(NamedTuple):
+    """A figure: name of its files, caption, alternative text, both files, and whether it is wider than a page."""
+
+    name: str
+    caption: str
+    alt: str
+    png: bytes
+    svg: bytes
+    wide: bool = False
+    kind = "picture"  # of block
+
+
+def style(method: str, compared: Sequence[str]) -> dict[str, Any]:
+    """Colour, width and order of a method: the two that are compared stand out, the others are grey."""
+    if method == compared[0]:
+        return {"color": FIRST, "linewidth": 2.0, "zorder": 4}
+    if method in compared:
+        return {"color": SECOND, "linewidth": 2.0, "zorder": 3, "linestyle": (0, (5, 1.5))}
+    return {"color": GREY, "linewidth": 0.9, "zorder": 2, "alpha": 0.75}
+
+
+def name_lines(
+    axes: Any, ends: Mapping[str, tuple[float, float]], compared: Sequence[str], rest: str = "others"
+) -> None:
+    """The names of the compared methods at the right of their lines, apart from each other, and one word for the others.
+
+    Args:
+        axes: Where.
+        ends: The last point of each line, in data units.
+        compared: The methods with a name.
+        rest: What the grey lines are.
+    """
+    low, high = axes.get_ylim()
+    grey = [y for m, (_, y) in ends.items() if m not in compared]
+    wanted = [
+        (y, method_title(m), style(m, compared)["color"]) for m, (_, y) in ends.items() if m in compared
+    ]
+    wanted += [(float(sorted(grey)[len(grey) // 2]), rest, GREY)] if grey else []
+    gap, last = 0.065 * (high - low), -math.inf
+    for y, words, colour in sorted(wanted):
+        last = max(y, last + gap)
+        axes.annotate(
+            words, (1.0, last), xycoords=("axes fraction", "data"), xytext=(5, 0), textcoords="offset points",
+            va="center", color=colour, fontsize=8.5, annotation_clip=False,
+        )  # fmt: skip
+
+
+def adapted(svg: bytes) -> bytes:
+    """The same picture with colours that follow the reader's light or dark scheme."""
+    rules = []
+    for light, dark in _DARK.items():
+        for name in ("fill", "stroke"):
+            rules.append(f'[style*="{name}: {light}"]{{{name}:{dark}!important}}')
+    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    head, end, rest = svg.partition(b"<defs>")
+    return head + style_text.encode() + end + rest if end else svg
+
+
+def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = False) -> Picture:
+    """Both files of a figure; the same figure gives the same bytes."""
+    FigureCanvasAgg(figure)
+    files = []
+    with matplotlib.rc_context(RC_PARAMS), warnings.catch_warnings():
+        # Names may be in scripts the font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.draw_without_rendering()  # lays it out; once is enough for both files
+        figure.set_layout_engine("none")
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata, transparent=kind == "svg")
+            files.append(buffer.getvalue())
+    return Picture(name, caption, alt, files[0], adapted(files[1]), wide)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(rect=(0, 0, 0.965, 1))  # room on the right: a reader's font may be wider  # pyright: ignore
+    return figure
+
+
+def finish(axes: Any, grid: str = "both") -> None:
+    """A light grid, no frame at the top and at the right."""
+    axes.grid(axis=grid, color=LIGHT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+
+
+def rates_picture(
+    comparison: Comparison, records: Sequence[Record], compared: Sequence[str]
+) -> Picture | None:
     """Accuracy against the learning rate: on held-out samples, or on the test set in the paper's protocol."""
-    stage = "search" if arena.protocol == "fair" else "final"
-    found = _rate_curves(arena, records, stage)
+    stage = "search" if comparison.protocol == "fair" else "final"
+    found = _rate_curves(comparison, records, stage)
     if not found:
         return None
     with matplotlib.rc_context(RC_PARAMS):
@@ -49,16 +170,16 @@ def rates_picture(arena: Arena, records: Sequence[Record], compared: Sequence[st
     alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
     text = f"How much the learning rate matters: mean accuracy on {split}"
     text += ", at the dilution with the highest point." if len({d for d, _ in found.values()}) > 2 else "."
-    return picture(figure, f"rates-{arena.slug}", text, alt)
+    return picture(figure, f"rates-{comparison.slug}", text, alt)
 
 
 def _rate_curves(
-    arena: Arena, records: Sequence[Record], stage: str
+    comparison: Comparison, records: Sequence[Record], stage: str
 ) -> dict[str, tuple[float | None, dict[float, float]]]:
     """For each method, rate -> mean accuracy over seeds, each at its best decay, at the dilution with the highest point."""
     found: dict[str, dict[float | None, dict[float, dict[int, float]]]] = {}
     for r in records:
-        if r.stage == stage and arena_of(r.key) == arena and r.top1 is not None:
+        if r.stage == stage and comparison_of(r.key) == comparison and r.top1 is not None:
             # A method without a dilution has that of its partner in a pair.
             diluted = r.key.method not in METHODS or METHODS[r.key.method].diluted
             curves = found.setdefault(r.key.method, {}).setdefault(r.key.dilution if diluted else None, {})
@@ -76,7 +197,9 @@ def _rate_curves(
     return best
 
 
-def operating_picture(arena: Arena, choices: dict[str, Choice], compared: Sequence[str]) -> Picture | None:
+def operating_picture(
+    comparison: Comparison, choices: dict[str, Choice], compared: Sequence[str]
+) -> Picture | None:
     """Precision against specificity as the threshold moves, averaged over seeds; calibrated where all runs are.
 
     Raw scores of an under-confident head lead down the larger branch, so their curve ends below the accuracy of classes.
@@ -107,10 +230,12 @@ def operating_picture(arena: Arena, choices: dict[str, Choice], compared: Sequen
     alt = f"Curves of precision against specificity for {len(curves)} methods."
     text = "What a threshold buys: from sure and vague, left, to exact and risky, right."
     text += " After one temperature." if curves is warm else " Raw scores."
-    return picture(figure, f"operating-{arena.slug}", text, alt)
+    return picture(figure, f"operating-{comparison.slug}", text, alt)
 
 
-def reliability_picture(arena: Arena, choices: dict[str, Choice], compared: Sequence[str]) -> Picture | None:
+def reliability_picture(
+    comparison: Comparison, choices: dict[str, Choice], compared: Sequence[str]
+) -> Picture | None:
     """Accuracy against confidence of the classes, over the samples of all seeds; calibrated where runs are."""
     panels = [("raw", {m: _bins(choices[m]) for m in compared if m in choices})]
     warm = {m: _bins(choices[m], calibrated=True) for m in compared if m in choices}
@@ -133,7 +258,7 @@ def reliability_picture(arena: Arena, choices: dict[str, Choice], compared: Sequ
             figure.axes[0].text(0.04, 0.96 - 0.08 * i, method_title(method), va="top", **look)
     names = " and ".join(method_title(m) for m in compared if m in choices)
     text = "How far to trust the confidence in classes: below the diagonal a model is too sure of itself, above not enough."
-    return picture(figure, f"reliability-{arena.slug}", text, f"Accuracy against confidence of {names}.")
+    return picture(figure, f"reliability-{comparison.slug}", text, f"Accuracy against confidence of {names}.")
 
 
 def _mean_curve(
@@ -169,3 +294,106 @@ def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarra
         there = count > 0
         found[title] = (confidence[there] / count[there], accuracy[there] / count[there])
     return found
+
+
+def labels_picture(
+    question: LabelQuestion, panels: Sequence[tuple[str, str, Sequence[tuple[float, Comparison]]]]
+) -> Picture:
+    """Top-1 accuracy against the share or number of labels; dropping coarse ones and knowing all as references.
+
+    Args:
+        question: The study's question.
+        panels: Title, name of the horizontal axis, and points of each part.
+    """
+    methods = [
+        m
+        for m in question.results.methods
+        if any(m in question.results.choices[a] for a in question.comparisons)
+    ]
+    answers = [answer for answer in question.answers if answer.comparison != question.whole]
+    drops = [answer.dropping[0] for answer in answers if answer.dropping is not None]
+    compared = [answers[-1].best if answers else methods[0], *drops[-1:]]
+    with matplotlib.rc_context(RC_PARAMS):
+        figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.2)
+        first = None
+        for i, (title, axis, points) in enumerate(panels):
+            axes = figure.add_subplot(1, len(panels), i + 1, sharey=first)
+            first = first or axes
+            ends = {}
+            for method in methods:
+                values = [(x, question.scores(comparison).get(method)) for x, comparison in points]
+                line = [(x, 100 * y) for x, y in values if y is not None]
+                if line:
+                    xs, ys = zip(*line, strict=True)
+                    axes.plot(xs, ys, marker="o", markersize=3, **style(method, compared))
+                    ends[method] = (xs[-1], ys[-1])
+            if question.whole is not None and (known := question.scores(question.whole)):
+                name = compared[0] if compared[0] in known else next(iter(known))
+                value = known[name]
+                axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+                axes.annotate(f"all labels, {method_title(name)}", (0.99, 100 * value), xycoords=("axes fraction", "data"),
+                              ha="right", xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
+            if axis == "known labels per class":
+                axes.set_xscale("log")
+                axes.minorticks_off()
+            axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
+            axes.set_title(title, fontsize=9)
+            axes.set(xlabel=axis, ylabel="top-1 on test samples, %" if i == 0 else "")
+            finish(axes)
+            if i == len(panels) - 1:
+                name_lines(axes, ends, compared)
+    caption = f"Accuracy by what is known of the training labels, {question.title}."
+    alt = f"Lines of top-1 accuracy for {len(methods)} methods as fewer training labels are known."
+    return picture(figure, f"labels-{question.slug}", caption, alt, wide=len(panels) > 1)
+
+
+def nodes_picture(comparison: Comparison, found: NodeAccuracies, first: str, second: str) -> Picture:
+    """A line from the second method's accuracy to the first's, for the nodes where they differ most."""
+    largest = np.argsort(-np.abs(found.gain), kind="stable")[:MOST]
+    order = largest[np.argsort(found.gain[largest], kind="stable")].tolist()
+    ours, theirs = method_title(first), method_title(second)
+    gaps = [newcombe(float(found.first[i]), float(found.second[i]), float(found.samples[i])) for i in order]
+    with matplotlib.rc_context(RC_PARAMS):
+        figure = new_figure(WIDTH, 0.9 + 0.2 * len(order))
+        axes = figure.add_subplot()
+        for at, (i, gap) in enumerate(zip(order, gaps, strict=True)):
+            alpha = 1.0 if gap.excludes_zero else 0.45
+            a, b = 100 * found.first[i], 100 * found.second[i]
+            axes.plot([a, b], [at, at], color=GREY, linewidth=1.6, alpha=alpha, zorder=1)
+            axes.plot(
+                [b], [at], "o", color=SECOND, markersize=5.5, alpha=alpha, zorder=2, markerfacecolor="none"
+            )
+            axes.plot([a], [at], "o", color=FIRST, markersize=5.5, alpha=alpha, zorder=3)
+            text = f"{100 * gap.value:+.1f} [{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]  n = {found.samples[i]:,}"
+            axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
+                          alpha=0.5 + alpha / 2, annotation_clip=False)  # fmt: skip
+        names = [found.names[i] if len(found.names[i]) <= 26 else found.names[i][:25] + "…" for i in order]
+        axes.set_yticks(range(len(order)), names, fontsize=8)
+        axes.set_ylim(-0.6, len(order) - 0.4)
+        axes.set_xlabel("accuracy, %")
+        finish(axes, "x")
+        axes.set_title(f"● {ours}", loc="left", color=FIRST, fontsize=8.5)
+        axes.set_title(f"○ {theirs}", loc="right", color=SECOND, fontsize=8.5)
+        if len(ours) + len(theirs) > _ONE_LINE:
+            axes.set_title("", loc="right")
+            axes.set_title(f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
+            axes.annotate(f"○ {theirs}", (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+                          color=SECOND, fontsize=8.5)  # fmt: skip
+    shown = (
+        f"the {len(order)} of {len(found.names):,} that differ most"
+        if len(order) < len(found.names)
+        else "all"
+    )
+    certain = sum(gap.excludes_zero for gap in gaps)
+    text = (
+        f"How often the best class is below the right {node_of_level(found.level)}: {shown}. Differences in points with 95% "
+        f"intervals, faint where they include 0, as {f'all but {certain}' if certain else 'they all'} do; among many some "
+        "exclude it by chance."
+    )
+    return picture(
+        figure, f"level-{comparison.slug}-{_safe(found.level)}", text, f"Dumbbells of two accuracies. {text}"
+    )
+
+
+def _safe(text: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:40]

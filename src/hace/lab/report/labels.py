@@ -1,6 +1,6 @@
 """Studies of labels: whether coarse ones are worth using, which method uses them best, and what it buys.
 
-Arenas of one data set and model that differ in what is known of the training labels are one question.
+Comparisons of one data set and model that differ in what is known of the training labels are one question.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hace.errors import ConfigError
-from hace.lab.report.arenas import HEADLINES, TOP1, Arena, budget_of, may_be_used, method_title
-from hace.lab.report.render import Entry, ReportTable
-from hace.lab.report.results import Results
-from hace.lab.report.scores import ArenaScores
-from hace.lab.report.tables import MEANS, score_entry, with_marks
+from hace.lab.report.comparisons import HEADLINES, TOP1, Comparison, budget_of, may_be_used, method_title
+from hace.lab.report.document import Entry, ReportTable
+from hace.lab.report.method_tables import MEANS, score_entry, with_marks
+from hace.lab.report.results import MethodScores, Results
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
@@ -34,28 +32,19 @@ NOT_CHOSEN = (
 class Answer(NamedTuple):
     """What a study says of one state of the labels.
 
-    Attributes:
-        arena: Where.
-        best: The method that was best on held-out samples, of those that use all labels they are given; controls do not count.
-            Where nothing was held out, the best on test samples.
-        accuracy: Its mean top-1 on test samples.
-        second: The next one, and how far the best is ahead of it on test samples.
-        dropping: The best method that drops coarse labels, and how far the best is ahead of it; None where there is none.
-        dropped: The mean top-1 of dropping.
-        whole: The best method's mean top-1 where all labels are known.
-        held_out: Whether held-out samples chose the best method.
-        against: The method that others are compared with, and how far the best is ahead of it; None where it is the best.
+    The best method is the best on held-out samples, of those that use all labels they are given; controls do not count.
+    Where nothing was held out, it is the best on test samples. The other methods come with how far the best is ahead of them.
     """
 
-    arena: Arena
+    comparison: Comparison
     best: str
-    accuracy: float
+    accuracy: float  # its mean top-1 on test samples
     second: tuple[str, Interval] | None
-    dropping: tuple[str, Interval] | None
-    dropped: float | None
-    whole: float | None
-    held_out: bool
-    against: tuple[str, Interval] | None
+    dropping: tuple[str, Interval] | None  # the best method that drops coarse labels
+    dropped: float | None  # its mean top-1
+    whole: float | None  # the best method's mean top-1 where all labels are known
+    held_out: bool  # whether held-out samples chose the best method
+    against: tuple[str, Interval] | None  # the method that others are compared with, unless it is the best
 
     @property
     def closed(self) -> float | None:
@@ -67,30 +56,25 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelQuestion:
-    """The arenas of one data set, model and protocol, by what is known of the labels.
-
-    Attributes:
-        results: Of the study.
-        arenas: With the settings of their labels, in the order of the study.
-    """
+    """The comparisons of one data set, model and protocol, by what is known of the labels."""
 
     results: Results
-    arenas: Mapping[Arena, LabelsConfig]
+    comparisons: Mapping[Comparison, LabelsConfig]  # in the order of the study
 
     @property
     def title(self) -> str:
         """Data set and model."""
-        return ", ".join(next(iter(self.arenas)).place)
+        return ", ".join(next(iter(self.comparisons)).place)
 
     @property
     def slug(self) -> str:
         """For file names."""
-        return next(iter(self.arenas))._replace(labels="").slug
+        return next(iter(self.comparisons))._replace(labels="").slug
 
     @cached_property
-    def whole(self) -> Arena | None:
-        """The arena where all labels are known; None where the data have coarse ones as they are."""
-        found = [arena for arena, labels in self.arenas.items() if labels == LabelsConfig()]
+    def whole(self) -> Comparison | None:
+        """The comparison where all labels are known; None where the data have coarse ones as they are."""
+        found = [comparison for comparison, labels in self.comparisons.items() if labels == LabelsConfig()]
         return found[0] if found and not self._droppers(found[0]) else None
 
     @cached_property
@@ -99,74 +83,74 @@ class LabelQuestion:
 
         None where all labels are leaves, or no run that drops the others has finished.
         """
-        for arena in (a for a, labels in self.arenas.items() if labels == LabelsConfig()):
-            drops = self._droppers(arena)
-            dropping = [samples for m in drops for samples in self._training_samples(arena, m)]
+        for comparison in (a for a, labels in self.comparisons.items() if labels == LabelsConfig()):
+            drops = self._droppers(comparison)
+            dropping = [samples for m in drops for samples in self._training_samples(comparison, m)]
             using = [
                 samples
-                for m in self.results.choices[arena]
+                for m in self.results.choices[comparison]
                 if m not in drops
-                for samples in self._training_samples(arena, m)
+                for samples in self._training_samples(comparison, m)
             ]
             if using and dropping and max(using) > max(dropping):
                 return max(using) - max(dropping), max(using)
         return None
 
-    def _training_samples(self, arena: Arena, method: str) -> list[int]:
-        runs = [record.run for record in self.results.choices[arena][method].finished]
+    def _training_samples(self, comparison: Comparison, method: str) -> list[int]:
+        runs = [record.run for record in self.results.choices[comparison][method].finished]
         about = [run.result.get("train", {}) for run in runs if run is not None and run.result is not None]
         return [part["samples"] for part in about if part.get("samples")]
 
     @cached_property
     def answers(self) -> list[Answer]:
         """One for each state of the labels with a finished method."""
-        return [answer for arena in self.arenas if (answer := self._answer(arena)) is not None]
+        return [answer for comparison in self.comparisons if (answer := self._answer(comparison)) is not None]
 
-    def state(self, arena: Arena) -> str:
-        """What is known of an arena's labels, in words."""
-        return arena.labels or (AS_THEY_ARE if self._droppers(arena) else ALL_KNOWN)
+    def state(self, comparison: Comparison) -> str:
+        """What is known of a comparison's labels, in words."""
+        return comparison.labels or (AS_THEY_ARE if self._droppers(comparison) else ALL_KNOWN)
 
-    def scores(self, arena: Arena) -> dict[str, float]:
+    def scores(self, comparison: Comparison) -> dict[str, float]:
         """The mean top-1 of every method with a result, the best on held-out samples first.
 
-        No test result chooses: of methods that are level there the study's first one leads. Only where nothing was held out
+        No test result chooses: of methods that are tied there the study's first one leads. Only where nothing was held out
         the best on test samples is first.
         """
-        arrays = self.results.arrays[arena]
+        arrays = self.results.arrays[comparison]
         found = {m: arrays.score(m, TOP1).value for m in arrays.choices}
         known = {m: value for m, value in found.items() if value is not None}
-        held = self.results.held_out(arena)
+        held = self.results.held_out(comparison)
         return dict(sorted(known.items(), key=lambda item: -held.get(item[0], -1.0) if held else -item[1]))
 
-    def _droppers(self, arena: Arena) -> list[str]:
-        return [m for m in self.results.choices[arena] if m in METHODS and METHODS[m].drops]
+    def _droppers(self, comparison: Comparison) -> list[str]:
+        return [m for m in self.results.choices[comparison] if m in METHODS and METHODS[m].drops]
 
-    def _answer(self, arena: Arena) -> Answer | None:
-        drops = self._droppers(arena)
-        scores = self.scores(arena)
+    def _answer(self, comparison: Comparison) -> Answer | None:
+        drops = self._droppers(comparison)
+        scores = self.scores(comparison)
         using = [m for m in scores if may_be_used(m)] or [m for m in scores if m not in drops]
         if not using:
             return None
-        best, ours = using[0], self.results.arrays[arena]
+        best, ours = using[0], self.results.arrays[comparison]
         second = self._gap(ours, best, ours, using[1]) if len(using) > 1 else None
-        dropping = self._dropping(arena)
+        dropping = self._dropping(comparison)
         gain, dropped = None, None
-        whole = None if self.whole in (None, arena) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
+        whole = None if self.whole in (None, comparison) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
         if dropping is not None:
             there, name = dropping
             gain = self._gap(ours, best, self.results.arrays[there], name)
             dropped = self.scores(there)[name]
-        held_out = bool(self.results.held_out(arena))
+        held_out = bool(self.results.held_out(comparison))
         plain = self.results.second
         against = self._gap(ours, best, ours, plain) if plain in scores and plain != best else None
-        return Answer(arena, best, scores[best], second, gain, dropped, whole, held_out, against)
+        return Answer(comparison, best, scores[best], second, gain, dropped, whole, held_out, against)
 
-    def _dropping(self, arena: Arena) -> tuple[Arena, str] | None:
+    def _dropping(self, comparison: Comparison) -> tuple[Comparison, str] | None:
         """Where coarse labels are dropped, and the best method there."""
-        labels, there = self.arenas[arena], arena
-        drops = self._droppers(arena)
+        labels, there = self.comparisons[comparison], comparison
+        drops = self._droppers(comparison)
         if not drops and labels.fine is not None and not labels.drop:
-            same = [a for a, other in self.arenas.items() if other.drop and other.fine == labels.fine]
+            same = [a for a, other in self.comparisons.items() if other.drop and other.fine == labels.fine]
             if not same:
                 return None
             there, drops = same[0], list(self.results.choices[same[0]])
@@ -174,7 +158,7 @@ class LabelQuestion:
         return (there, found[0]) if found else None
 
     def _gap(
-        self, ours: ArenaScores, first: str, theirs: ArenaScores, second: str
+        self, ours: MethodScores, first: str, theirs: MethodScores, second: str
     ) -> tuple[str, Interval] | None:
         found = ours.difference(first, second, TOP1, theirs)
         return None if found is None else (second, found[0])
@@ -182,15 +166,19 @@ class LabelQuestion:
 
 def label_questions(results: Results) -> list[LabelQuestion]:
     """The questions of a study about labels; none in other studies."""
-    groups: dict[Arena, dict[Arena, LabelsConfig]] = {}
-    for arena, choices in results.choices.items():
+    groups: dict[Comparison, dict[Comparison, LabelsConfig]] = {}
+    for comparison, choices in results.choices.items():
         for choice in choices.values():
             runs = [record.run for record in choice.finished if record.run is not None]
             if runs and not (choice.method in METHODS and METHODS[choice.method].drops):
-                groups.setdefault(arena._replace(labels=""), {})[arena] = runs[0].config.data.labels
+                groups.setdefault(comparison._replace(labels=""), {})[comparison] = runs[0].config.data.labels
                 break
-    found = [LabelQuestion(results, arenas) for arenas in groups.values()]
-    return [q for q in found if len(q.arenas) > 1 or any(q._droppers(arena) for arena in q.arenas)]
+    found = [LabelQuestion(results, comparisons) for comparisons in groups.values()]
+    return [
+        q
+        for q in found
+        if len(q.comparisons) > 1 or any(q._droppers(comparison) for comparison in q.comparisons)
+    ]
 
 
 def label_blocks(results: Results, draw: bool) -> list[Any]:
@@ -198,8 +186,10 @@ def label_blocks(results: Results, draw: bool) -> list[Any]:
     blocks: list[Any] = []
     for question in label_questions(results):
         blocks.append(labels_table(question))
-        if draw and (drawn := _picture(question)) is not None:
-            blocks.append(drawn)
+        if draw and (found := panels(question)):
+            from hace.lab.report.figures import labels_picture
+
+            blocks.append(labels_picture(question, found))
     if not blocks:
         return []
     held_out = any(answer.held_out for question in label_questions(results) for answer in question.answers)
@@ -211,31 +201,31 @@ def in_words(labels: LabelsConfig) -> str:
 
     Example:
         >>> in_words(LabelsConfig(0.8)), in_words(LabelsConfig(fine=1)), in_words(LabelsConfig(wrong=0.4))
-        ('80 % of the labels known only to their parent', '1 label per class, the others known only to their parent', \
-'40 % of the labels wrong, but within their parent')
+        ('80% of the labels known only to their parent', '1 label per class, the others known only to their parent', \
+'40% of the labels wrong, but within their parent')
     """
     to = {"parent": "their parent", "top": "the top level"}.get(str(labels.to), f"level {labels.to}")
     parts = []
     if labels.coarse:
         parts.append(
-            f"{100 * labels.coarse:g} % of the labels {'dropped' if labels.drop else f'known only to {to}'}"
+            f"{100 * labels.coarse:g}% of the labels {'dropped' if labels.drop else f'known only to {to}'}"
         )
     if labels.fine is not None:
         count = f"{labels.fine} {'label' if labels.fine == 1 else 'labels'} per class"
         parts.append(count if labels.drop else f"{count}, the others known only to {to}")
     if labels.wrong:
         where = "but within their parent" if labels.within == "parent" else "anywhere"
-        parts.append(f"{100 * labels.wrong:g} % of the labels wrong, {where}")
+        parts.append(f"{100 * labels.wrong:g}% of the labels wrong, {where}")
     return " and ".join(parts) or AS_THEY_ARE
 
 
 def labels_table(question: LabelQuestion) -> ReportTable:
     """Methods by states of the labels, in top-1 accuracy."""
     results, metric = question.results, HEADLINES[0]
-    methods = [m for m in results.methods if any(m in results.choices[a] for a in question.arenas)]
+    methods = [m for m in results.methods if any(m in results.choices[a] for a in question.comparisons)]
     columns = []
-    for arena in question.arenas:
-        arrays = results.arrays[arena]
+    for comparison in question.comparisons:
+        arrays = results.arrays[comparison]
         scores = [arrays.score(m, TOP1) for m in methods]
         states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
         entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
@@ -244,12 +234,16 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         (
             Entry(method_title(m)),
             *(column[i] for column in columns),
-            Entry(budget_of(c[m] for arena in question.arenas if m in (c := results.choices[arena]))),
+            Entry(
+                budget_of(
+                    c[m] for comparison in question.comparisons if m in (c := results.choices[comparison])
+                )
+            ),
         )
         for i, m in enumerate(methods)
     )
-    heads = ("method", *map(question.state, question.arenas), "tried")
-    states = [f"{a.labels}: {in_words(known)}" for a, known in question.arenas.items() if a.labels]
+    heads = ("method", *map(question.state, question.comparisons), "tried")
+    states = [f"{a.labels}: {in_words(known)}" for a, known in question.comparisons.items() if a.labels]
     title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
     remarks = (
         *([f"{'; '.join(states)}."] if states else []),
@@ -259,10 +253,10 @@ def labels_table(question: LabelQuestion) -> ReportTable:
     return ReportTable(f"labels-{question.slug}", title, (heads,), rows, remarks=remarks)
 
 
-def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Arena]]]]:
+def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Comparison]]]]:
     """The parts of the figure: title, name of the horizontal axis, and its points."""
-    found: dict[tuple[str, str], list[tuple[float, Arena]]] = {}
-    for arena, labels in question.arenas.items():
+    found: dict[tuple[str, str], list[tuple[float, Comparison]]] = {}
+    for comparison, labels in question.comparisons.items():
         if labels.coarse:
             place = ("", "training labels known only coarsely, %"), 100 * labels.coarse
         elif labels.fine is not None:
@@ -274,19 +268,10 @@ def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Ar
             )  # fmt: skip
         else:
             continue
-        found.setdefault(place[0], []).append((place[1], arena))
+        found.setdefault(place[0], []).append((place[1], comparison))
     whole = question.whole
     drawn = []
     for (title, axis), points in found.items():
         start = [(0.0, whole)] if whole is not None and "%" in axis else []
         drawn.append((title, axis, sorted([*start, *points], key=lambda point: point[0])))
     return [panel for panel in drawn if len(panel[2]) > 1]
-
-
-def _picture(question: LabelQuestion) -> Any:
-    try:
-        from hace.lab.report.label_curves import curves_picture
-    except ImportError as error:
-        raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
-    found = panels(question)
-    return curves_picture(question, found) if found else None

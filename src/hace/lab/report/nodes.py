@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hace.draw import lay_out
+from hace.draw import drawable, lay_out
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.report.scores import ArenaScores
+from hace.lab.report.results import MethodScores
 from hace.lab.report.sure_answers import detail, ladder_of, sure_places
+from hace.metrics.intervals import Interval
+from hace.metrics.summary_lines import wilson
 
 DESTINATIONS = 5
 _MOST_BINS = 1 << 22  # counted in place; more are sorted
@@ -134,11 +137,11 @@ def below(h: Hierarchy, truth: np.ndarray, answer: np.ndarray, count: np.ndarray
     return total
 
 
-def arena_data(arrays: ArenaScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What the interactive drawing shows of an arena: samples at each node, and the sums of each method.
+def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
+    """What the interactive drawing shows of a comparison: samples at each node, and the sums of each method.
 
     Args:
-        arrays: The scores of the arena.
+        arrays: The scores of the comparison.
         compared: The methods whose answers under promises are shown.
     """
     h = arrays.hierarchy
@@ -175,7 +178,7 @@ def _counted(truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarr
     return pairs[0], pairs[1], count
 
 
-def sure_data(arrays: ArenaScores, method: str) -> list[dict[str, Any]] | None:
+def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
     """For each promise where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, and the detail.
 
     None where a run kept too little, or on a DAG.
@@ -211,3 +214,65 @@ def sure_data(arrays: ArenaScores, method: str) -> list[dict[str, Any]] | None:
             {"stops": pairs, "silent": int(stopped[-1]), "total": total, "wrong": missed, "detail": told}
         )
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class NodeAccuracies:
+    """Accuracy of two methods at the nodes of a level."""
+
+    level: str
+    names: list[str]
+    samples: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+    @property
+    def gain(self) -> np.ndarray:
+        """First minus second."""
+        return self.first - self.second
+
+
+def node_accuracies(
+    arrays: MethodScores, first: str, second: str, level: int, name: str
+) -> NodeAccuracies | None:
+    """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
+
+    Args:
+        arrays: The scores of a comparison.
+        first: A method.
+        second: The method it is compared with.
+        level: From 0, the top.
+        name: Of the level.
+
+    Returns:
+        Nodes with test samples, in node order; None where predictions are missing.
+    """
+    h = arrays.hierarchy
+    runs = [list(arrays.predictions(method).values()) for method in (first, second)]
+    if h is None or not all(runs):
+        return None
+    carried = h.level_nodes(level + 1)
+    node = carried[runs[0][0]["truth"]]
+    samples = np.bincount(node, minlength=h.num_nodes)
+    seen = np.flatnonzero(samples)
+    share = []
+    for kept in runs:
+        right = np.stack([carried[run["answer"]] == node for run in kept]).mean(axis=0)
+        share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
+    return NodeAccuracies(name, [drawable(h.names[v]) for v in seen], samples[seen], share[0], share[1])
+
+
+def newcombe(first: float, second: float, samples: float) -> Interval:
+    """The difference of two shares of so many samples, with its 95% interval (Newcombe 1998, method 10).
+
+    It takes both methods to have samples of their own, and seeds not to add samples, so it is wider than a paired interval.
+
+    Example:
+        >>> found = newcombe(0.8, 0.6, 50)
+        >>> round(found.value, 2), round(found.low, 3), round(found.high, 3)
+        (0.2, 0.02, 0.364)
+    """
+    (low_a, high_a), (low_b, high_b) = (wilson(share * samples, samples) for share in (first, second))
+    gap = first - second
+    low = gap - math.hypot(first - low_a, high_b - second)
+    return Interval(gap, low, gap + math.hypot(high_a - first, second - low_b))

@@ -1,33 +1,260 @@
-"""What a report says of a study, computed once: chosen runs, scores, differences between methods."""
+"""What a report takes from a study, computed once: chosen runs, means over seeds with 95% intervals, and differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
-from hace.errors import ConfigError, DataError, nearest
-from hace.lab.report.arenas import TOP1, TOP5, Arena, Choice, arena_of, chosen_runs, method_title
-from hace.lab.report.scores import ArenaScores, Store
+import numpy as np
+
+from hace.errors import ConfigError, DataError, HaceError, nearest
+from hace.hierarchy import Hierarchy
+from hace.lab.report.comparisons import (
+    BEST_NODE_BY_LEVEL,
+    BY_LEVEL,
+    TOP1,
+    TOP5,
+    Choice,
+    Comparison,
+    chosen_runs,
+    comparison_of,
+    level_names,
+    method_title,
+)
+from hace.lab.report.sure_answers import DERIVED, confidence_columns
+from hace.lab.runs.run import Run
 from hace.lab.study.cells import Record
-from hace.metrics.intervals import Compared, Interval, compared_together
+from hace.metrics.intervals import (
+    Compared,
+    DrawnSums,
+    Interval,
+    Resampled,
+    compared_together,
+    drawn_sums,
+    headline_columns,
+    ratio,
+)
 from hace.metrics.sample_statistics import MetricKey
 
 DEFAULT_PAIR = ("hace", "sce")
 
 
-class Gap(NamedTuple):
-    """The difference between two methods in an arena."""
+class Score(NamedTuple):
+    """A mean over seeds, its interval if the runs kept their predictions, and the number of seeds."""
 
-    arena: Arena
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+
+
+class Store:
+    """The predictions of the runs in one comparison, each read once. Only runs over the same samples can be compared."""
+
+    def __init__(self, names: str | Path | None = None) -> None:
+        self.names = names
+        self.problems: list[str] = []
+        self._truth: np.ndarray | None = None
+        self._trees: dict[str, Hierarchy] = {}
+        self._read: dict[str, dict[str, np.ndarray] | None] = {}
+
+    def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
+        """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
+        if run.id not in self._read:
+            self._read[run.id] = self._load(run)
+        return self._read[run.id]
+
+    def hierarchy(self, run: Run) -> Hierarchy:
+        """The hierarchy of a run's result; runs over the same one share it."""
+        known = run.about["data"]["hierarchy"]
+        if known not in self._trees:
+            tree = run.hierarchy  # checked, whether or not it gets names
+            self._trees[known] = tree if self.names is None else run.named_hierarchy(self.names)
+        return self._trees[known]
+
+    def _load(self, run: Run) -> dict[str, np.ndarray] | None:
+        try:
+            arrays = run.predictions()
+            kept = {name: arrays[name] for name in ("answer", "top5", "level_correct")}
+            truth, distance = arrays["truth"], arrays["distance"]
+            kept |= confidence_columns(arrays, self.hierarchy(run))
+        except (HaceError, KeyError) as error:
+            self.problems.append(f"{run.folder.name} has no intervals: {error}")
+            return None
+        if self._truth is None:
+            self._truth = truth
+        if not np.array_equal(self._truth, truth):
+            self.problems.append(
+                f"{run.folder.name} has no intervals: its samples are not those of the other runs."
+            )
+            return None
+        whole = distance.astype(np.int16)  # small, so that a thousand runs stay in memory at once
+        distance = whole if np.array_equal(whole, distance) else distance
+        return {**kept, "truth": self._truth, "distance": distance}
+
+    def drop(self) -> None:
+        """Forget what was read."""
+        self._read.clear()
+
+
+class MethodScores:
+    """Scores and differences of the chosen runs in one comparison, by method. Every answer is computed once."""
+
+    def __init__(self, choices: Mapping[str, Choice], store: Store | None = None) -> None:
+        self.choices = choices
+        self.store = store or Store()
+        self._scores: dict[tuple[str, MetricKey], Score] = {}
+        self._sums: dict[bytes, DrawnSums] = {}  # by what is summed: many metrics share a column
+        self._draws: dict[tuple[str, MetricKey, tuple[int, ...]], Resampled | None] = {}
+        self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
+
+    @cached_property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy of the results."""
+        for choice in self.choices.values():
+            for record in choice.finished:
+                try:
+                    return self.store.hierarchy(record.run) if record.run else None
+                except HaceError as error:
+                    self.store.problems.append(str(error))
+        return None
+
+    def predictions(self, method: str) -> dict[int, dict[str, np.ndarray]]:
+        """What a method's runs kept of each sample, by seed."""
+        finished = self.choices[method].finished if method in self.choices else ()
+        read = {r.key.seed: self.store.predictions(r.run) for r in finished if r.run is not None}
+        return {seed: arrays for seed, arrays in read.items() if arrays is not None}
+
+    def columns(
+        self, method: str, key: MetricKey, seeds: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(K, S) numerator and denominator of a metric; None if the runs kept too little."""
+        read = self.predictions(method)
+        if not seeds or any(seed not in read for seed in seeds):
+            return None
+        parts = [self._run_columns(read[seed], *key) for seed in seeds]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        below = [d for _, d in known if d is not None]
+        return np.stack([n for n, _ in known]), np.stack(below) if below else None
+
+    def _run_columns(
+        self, run: Mapping[str, np.ndarray], heading: str, name: str
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(S,) numerator and denominator of a metric of one run; None if it kept too little."""
+        h = self.hierarchy
+        if heading == "leaves":
+            return headline_columns(run).get(name)
+        if heading == DERIVED:
+            return (run[name], None) if name in run else None
+        if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
+            return None
+        level = level_names(h).index(name)
+        if heading == BEST_NODE_BY_LEVEL:
+            return run["level_correct"][:, level], None
+        carried = h.level_nodes(level + 1)
+        return carried[run["answer"]] == carried[run["truth"]], None
+
+    def score(self, method: str, key: MetricKey) -> Score:
+        """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
+        if (method, key) not in self._scores:
+            self._scores[method, key] = self._score(method, key)
+        return self._scores[method, key]
+
+    def _score(self, method: str, key: MetricKey) -> Score:
+        choice = self.choices.get(method)
+        if choice is None:
+            return Score(None)
+        values = choice.values(key)
+        seeds = [record.key.seed for record in choice.finished]
+        drawn = None if not (values or key[0] == DERIVED) else self._drawn(method, key, seeds)
+        if drawn is None:
+            return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
+        ends = drawn.interval()
+        value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
+        return Score(value, ends.low, ends.high, len(choice.finished))
+
+    def _drawn(self, method: str, key: MetricKey, seeds: Sequence[int]) -> Resampled | None:
+        """A metric and its draws over some seeds; None if the runs kept too little."""
+        place = (method, key, tuple(seeds))
+        if place not in self._draws:
+            found = self.columns(method, key, seeds)
+            if found is None or not found[0].size:
+                self._draws[place] = None
+            else:
+                above, below = found
+                self._draws[place] = ratio(
+                    self._summed(above), None if below is None else self._summed(below)
+                )
+        return self._draws[place]
+
+    def _summed(self, column: np.ndarray) -> DrawnSums:
+        """The sums of a column under the draws, once for all metrics that have it or its complement."""
+        content = _content(column)
+        if content not in self._sums:
+            known = self._sums.get(_content(~column)) if column.dtype == bool else None
+            self._sums[content] = drawn_sums(column) if known is None else known.complement()
+        return self._sums[content]
+
+    def difference(
+        self, first: str, second: str, key: MetricKey, other: MethodScores | None = None
+    ) -> tuple[Interval, int] | None:
+        """first - second, paired over the seeds and samples that both have; and the number of these seeds.
+
+        `other` is the comparison of the second, with the same test samples; by default this one.
+        """
+        there = other or self
+        place = (first, second, key, id(there))
+        if place not in self._gaps:
+            self._gaps[place] = self._difference(first, second, key, there)
+        return self._gaps[place]
+
+    def _difference(
+        self, first: str, second: str, key: MetricKey, there: MethodScores
+    ) -> tuple[Interval, int] | None:
+        if first not in self.choices or second not in there.choices:
+            return None
+        ours, theirs = self._by_seed(first, key), there._by_seed(second, key)
+        seeds = [seed for seed in ours if seed in theirs]
+        if not seeds:
+            return None
+        a, b = self._drawn(first, key, seeds), there._drawn(second, key, seeds)
+        if a is not None and b is not None:
+            return a.minus(b), len(seeds)
+        gaps = [ours[s] - theirs[s] for s in seeds]
+        if np.isnan(gaps).any():
+            return None
+        return Interval(float(np.mean(gaps)), np.nan, np.nan), len(seeds)
+
+    def _by_seed(self, method: str, key: MetricKey) -> dict[int, float]:
+        """The metric of each finished seed; nan where only its columns are known."""
+        finished = self.choices[method].finished
+        if key[0] == DERIVED:
+            return {r.key.seed: np.nan for r in finished}
+        found = {r.key.seed: r.metric(*key) for r in finished}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _content(column: np.ndarray) -> bytes:
+    small = np.packbits(column) if column.dtype == bool else column
+    return hashlib.sha256(f"{column.shape} {column.dtype}".encode() + small.tobytes()).digest()
+
+
+class Gap(NamedTuple):
+    """The difference between two methods in a comparison."""
+
+    comparison: Comparison
     interval: Interval
     seeds: int
 
 
 class Wins(NamedTuple):
-    """Differences over several arenas, summed up."""
+    """Differences over several comparisons, summed up."""
 
     won: int
     of: int
@@ -62,17 +289,26 @@ class Results:
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)
-        stores = {arena: Store(names) for arena in self.choices}
+        stores = {comparison: Store(names) for comparison in self.choices}
         if names is not None:
             _check_names(self.records, names)
-        fair = [arena for arena in self.choices if arena.protocol == "fair"]
-        paper = [arena for arena in self.choices if arena.protocol == "paper"]
-        self.arrays = {arena: ArenaScores(choices, stores[arena]) for arena, choices in self.choices.items()}
+        fair = [comparison for comparison in self.choices if comparison.protocol == "fair"]
+        paper = [comparison for comparison in self.choices if comparison.protocol == "paper"]
+        self.arrays = {
+            comparison: MethodScores(choices, stores[comparison])
+            for comparison, choices in self.choices.items()
+        }
         by_top5 = chosen_runs(self.records, TOP5)
-        self.best_top5 = {arena: ArenaScores(by_top5[arena], stores[arena]) for arena in paper}
-        self.matched = {arena: ArenaScores(_matched(self.records, arena), stores[arena]) for arena in paper}
+        self.best_top5 = {
+            comparison: MethodScores(by_top5[comparison], stores[comparison]) for comparison in paper
+        }
+        self.matched = {
+            comparison: MethodScores(_matched(self.records, comparison), stores[comparison])
+            for comparison in paper
+        }
         self.dilutions = {
-            arena: ArenaScores(_by_dilution(self.records, arena), stores[arena]) for arena in fair
+            comparison: MethodScores(_by_dilution(self.records, comparison), stores[comparison])
+            for comparison in fair
         }
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
         self.first, self.second = _pair(self.methods, compare)
@@ -83,54 +319,53 @@ class Results:
         return [problem for arrays in self.arrays.values() for problem in arrays.store.problems]
 
     @cached_property
-    def _searched(self) -> dict[Arena, dict[str, dict[int, list[float]]]]:
-        """The held-out accuracies of all candidates, by arena, method and seed; a candidate that diverged counts as 0."""
-        found: dict[Arena, dict[str, dict[int, list[float]]]] = {}
+    def _searched(self) -> dict[Comparison, dict[str, dict[int, list[float]]]]:
+        """The held-out accuracies of all candidates, by comparison, method and seed; a candidate that diverged counts as 0."""
+        found: dict[Comparison, dict[str, dict[int, list[float]]]] = {}
         for record in self.records:
             if record.stage == "search":
-                by_seed = found.setdefault(arena_of(record.key), {}).setdefault(record.key.method, {})
+                by_seed = found.setdefault(comparison_of(record.key), {}).setdefault(record.key.method, {})
                 by_seed.setdefault(record.key.seed, []).append(record.top1 or 0.0)
         return found
 
-    def held_out(self, arena: Arena) -> dict[str, float]:
+    def held_out(self, comparison: Comparison) -> dict[str, float]:
         """Methods with a result by their accuracy on held-out samples, the best first: mean over seeds of the best candidate.
 
         This is what a choice between methods may look at; the test samples are not.
         """
-        done = [m for m, choice in self.choices[arena].items() if choice.finished]
+        done = [m for m, choice in self.choices[comparison].items() if choice.finished]
         found = {
-            m: mean(map(max, by.values())) for m, by in self._searched.get(arena, {}).items() if m in done
+            m: mean(map(max, by.values()))
+            for m, by in self._searched.get(comparison, {}).items()
+            if m in done
         }
-        order = {m: i for i, m in enumerate(self.choices[arena])}
+        order = {m: i for i, m in enumerate(self.choices[comparison])}
         return dict(sorted(found.items(), key=lambda item: (-item[1], order[item[0]])))
 
-    def arenas(self, protocol: str) -> list[Arena]:
-        """The arenas of a protocol."""
-        return [arena for arena in self.choices if arena.protocol == protocol]
+    def comparisons(self, protocol: str) -> list[Comparison]:
+        """The comparisons of a protocol."""
+        return [comparison for comparison in self.choices if comparison.protocol == protocol]
 
-    def gap(self, arena: Arena, first: str, second: str, key: MetricKey = TOP1) -> Gap | None:
-        """The difference between two methods in an arena; None if it lacks one."""
-        difference = self.arrays[arena].difference(first, second, key)
-        return None if difference is None else Gap(arena, *difference)
+    def gap(self, comparison: Comparison, first: str, second: str, key: MetricKey = TOP1) -> Gap | None:
+        """The difference between two methods in a comparison; None if it lacks one."""
+        difference = self.arrays[comparison].difference(first, second, key)
+        return None if difference is None else Gap(comparison, *difference)
 
     def gaps(self, first: str, second: str, protocol: str, key: MetricKey = TOP1) -> list[Gap]:
-        """The difference between two methods in each arena that has both."""
-        found = (self.gap(arena, first, second, key) for arena in self.arenas(protocol))
+        """The difference between two methods in each comparison that has both."""
+        found = (self.gap(comparison, first, second, key) for comparison in self.comparisons(protocol))
         return [gap for gap in found if gap is not None]
 
     def compared(
         self, protocol: str, key: MetricKey = TOP1, reference: str | None = None
-    ) -> dict[tuple[Arena, str], Compared]:
-        """Every method minus the reference in every arena of a protocol: one family, corrected together.
+    ) -> dict[tuple[Comparison, str], Compared]:
+        """Every method minus the reference in every comparison of a protocol: one family, corrected together.
 
-        Args:
-            protocol: Whose arenas.
-            key: The metric.
-            reference: By default the second of the compared pair.
+        The reference is by default the second of the compared pair.
         """
         against = reference or self.second
         gaps = {
-            (gap.arena, method): gap.interval
+            (gap.comparison, method): gap.interval
             for method in self.methods
             if method != against
             for gap in self.gaps(method, against, protocol, key)
@@ -151,26 +386,28 @@ def tally(values: Sequence[float], higher: bool = True) -> Wins | None:
     return Wins(won, len(values), mean(values), median(values))
 
 
-def _matched(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
+def _matched(records: Iterable[Record], comparison: Comparison) -> dict[str, Choice]:
     """Runs at fixed rates, by :func:`matched_key`; a run shared by several pairs is in each of them."""
     found: dict[str, dict[int, Record]] = {}
     for record in records:
         key = record.key
-        if record.stage == "final" and key.pairing and arena_of(key) == arena:
+        if record.stage == "final" and key.pairing and comparison_of(key) == comparison:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
-    return {name: Choice(arena, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()}
+    return {
+        name: Choice(comparison, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()
+    }
 
 
-def _by_dilution(records: Iterable[Record], arena: Arena) -> dict[str, Choice]:
+def _by_dilution(records: Iterable[Record], comparison: Comparison) -> dict[str, Choice]:
     """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
     found: dict[str, dict[float, dict[int, Record]]] = {}
     for record in records:
         key = record.key
-        if record.stage == "final" and key.dilution is not None and arena_of(key) == arena:
+        if record.stage == "final" and key.dilution is not None and comparison_of(key) == comparison:
             found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
     return {
         f"{method_title(method)}, d = {d:g}": Choice(
-            arena, method, tuple(by[d][seed] for seed in sorted(by[d]))
+            comparison, method, tuple(by[d][seed] for seed in sorted(by[d]))
         )
         for method, by in found.items()
         if len(by) > 1

@@ -2,17 +2,20 @@
 
 Words follow from intervals by fixed rules. The question is asked of two methods named beforehand (HACE and cross-entropy, or
 those of `--compare`), so nothing was picked by its test results; the method to use is the one that was best on held-out
-samples.
+samples. Caveats name what weakens an answer: poor searches, few seeds, small classes, unequal budgets, missing runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from hace.lab.report.arenas import PROTOCOLS, TOP1, Arena, may_be_used, method_title
-from hace.lab.report.aspects import (
+import numpy as np
+
+from hace.lab.report.comparisons import PROTOCOLS, TOP1, Comparison, comparison_of, may_be_used, method_title
+from hace.lab.report.findings import (
     Certainty,
     Finding,
     bracketed,
@@ -21,29 +24,60 @@ from hace.lab.report.aspects import (
     findings,
     signed,
 )
-from hace.lab.report.doubts import doubts
 from hace.lab.report.labels import Answer, LabelQuestion, in_words, label_questions
 from hace.lab.report.results import Results
+from hace.lab.study.searches import searched_at
 from hace.metrics.intervals import Interval
+from hace.metrics.summary_lines import wilson
 
 Tone = Literal["yes", "part", "no", "open"]
+FEW_SEEDS = 5  # the fair protocol's number for probes
+FEW_SAMPLES = 10  # test samples of a class
+WEAK_SEARCH = 0.05  # half the interval of an accuracy on held-out samples
+_NAMES = 4  # of classes, in a caveat
+LEGEND = (
+    (
+        "Differences",
+        "of means over seeds, with their 95% interval from a bootstrap over seeds and test samples; ↓: less is better.",
+    ),
+    ("Clear", "the difference remains after Holm's correction for all lines of a card."),
+    ("Likely", "the interval excludes 0, as one in twenty does by chance."),
+    ("Unclear", "the interval includes 0."),
+)
+EXPLAINED = {  # by the beginning of their key
+    "hace": "hierarchy-aware cross-entropy, which trains the nodes above a class as well.",
+    "sce_paths": "cross-entropy whose classes share the weights of the nodes above them.",
+    "sce_soft": "cross-entropy with part of the target on related classes.",
+    "sce": "plain softmax cross-entropy over the classes.",
+    "hxe": "hierarchical cross-entropy: one term per level, which counts less the deeper it is.",
+    "hce": "cross-entropy over all nodes.",
+    "conditional": "a softmax among the children of each node.",
+}
+COARSE = "cross-entropy learns from one by the summed probability of the classes below it."
 
 
 @dataclass(frozen=True)
 class LabelStep:
-    """What a study says of one state of the labels.
+    """What a study says of one state of the labels."""
 
-    Attributes:
-        state: What is known of the labels.
-        answer: The best method and its gain over dropping coarse labels.
-        certainty: Of that gain; None where nothing drops them.
-        best: The best method with its settings.
-    """
+    state: str  # what is known of the labels
+    answer: Answer  # the best method and its gain over dropping coarse labels
+    certainty: Certainty | None  # of that gain; None where nothing drops them
+    best: str  # the best method with its settings
 
-    state: str
-    answer: Answer
-    certainty: Certainty | None
-    best: str
+    @property
+    def gain(self) -> tuple[str, str]:
+        """The gain over dropping coarse labels: "+6.0" and "points [+4.4, +7.5]"."""
+        if self.answer.dropping is None:
+            return "", ""
+        number, _, ends = points(self.answer.dropping[1]).partition(" ")
+        return number, ends
+
+    @property
+    def look(self) -> str:
+        """How the page shows it: "better", "worse" or "level"."""
+        gap = self.answer.dropping[1] if self.answer.dropping else None
+        return "level" if gap is None or not gap.excludes_zero else "better" if gap.value > 0 else "worse"
 
     @property
     def word(self) -> str:
@@ -56,7 +90,7 @@ class LabelStep:
     def line(self) -> str:
         """The best method, its gain over dropping, and how much of the gap it closes."""
         answer = self.answer
-        said = f"{self.state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f} %"
+        said = f"{self.state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f}%"
         if answer.dropping is not None and self.word:
             without = method_title(answer.dropping[0]).removesuffix(", coarse labels dropped")
             said += f", {points(answer.dropping[1])} against dropping the coarse labels"
@@ -71,7 +105,7 @@ class LabelStep:
         closed, whole = self.answer.closed, self.answer.whole
         if closed is None or whole is None:
             return ""
-        return f" That is {100 * closed:.0f} % of the way from dropping them to knowing all labels ({100 * whole:.1f} %)."
+        return f" That is {100 * closed:.0f}% of the way from dropping them to knowing all labels ({100 * whole:.1f}%)."
 
     @property
     def why(self) -> str:
@@ -81,7 +115,7 @@ class LabelStep:
         name, gap = self.answer.second
         title = method_title(name)
         if not gap.excludes_zero:
-            against = f"level with {title}, the next there, on test samples"
+            against = f"tied with {title}, the next there, on test samples"
         else:
             against = f"{'ahead of' if gap.value > 0 else 'behind'} {title}, the next there, on test samples"
         chosen = "held-out" if self.answer.held_out else "test"
@@ -90,35 +124,30 @@ class LabelStep:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a study says about one question.
+    """What a study says about one question."""
 
-    Attributes:
-        where: Data set, model, and what is known of the labels.
-        answer: In a sentence or two.
-        tone: "yes", "part", "no" or "open", for the colour of the card.
-        findings: By aspect; empty for a question about labels.
-        pair: The two methods of the findings.
-        steps: By state of the labels, for a question about them.
-        lines: More sentences.
-        use: The method to use, with its settings; "" where nothing was held out.
-        why: On what evidence, from the punctuation after `use` on.
-        doubts: What is in doubt.
-        question: What is asked.
-        spoken: The methods that it speaks of.
-    """
-
-    where: str
-    answer: str
-    tone: Tone
-    findings: tuple[Finding, ...] = ()
-    pair: tuple[str, str] = ("", "")
-    steps: tuple[LabelStep, ...] = ()
-    lines: tuple[str, ...] = ()
-    use: str = ""
-    why: str = ""
-    doubts: tuple[str, ...] = field(default=())
+    where: str  # data set, model, and what is known of the labels
+    answer: str  # in a sentence or two
+    tone: Tone  # for the colour of the card
+    findings: tuple[Finding, ...] = ()  # by aspect; empty for a question about labels
+    pair: tuple[str, str] = ("", "")  # the two methods of the findings
+    steps: tuple[LabelStep, ...] = ()  # by state of the labels, for a question about them
+    lines: tuple[str, ...] = ()  # more sentences
+    use: str = ""  # the method to use, with its settings; "" where nothing was held out
+    why: str = ""  # on what evidence, from the punctuation after `use` on
+    caveats: tuple[str, ...] = ()
     question: str = ""
-    spoken: tuple[str, ...] = ()
+    spoken: tuple[str, ...] = ()  # the methods that it speaks of
+
+    @property
+    def compares_dropping(self) -> bool:
+        """Whether a state of the labels is compared with dropping coarse ones."""
+        return any(step.answer.dropping for step in self.steps)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the card says outside its tables."""
+        return (*(() if self.compares_dropping else (step.line for step in self.steps)), *self.lines)
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -127,33 +156,37 @@ def verdicts(results: Results) -> list[Verdict]:
     Where a data set and model were run under both protocols, the fair one answers.
     """
     questions = label_questions(results)
-    asked = {arena for question in questions for arena in question.arenas if arena != question.whole}
-    found = [arena for arena in results.choices if arena not in asked]
-    fair = {(arena.dataset, arena.model) for arena in found if arena.protocol == "fair"}
+    asked = {
+        comparison
+        for question in questions
+        for comparison in question.comparisons
+        if comparison != question.whole
+    }
+    found = [comparison for comparison in results.choices if comparison not in asked]
+    fair = {(comparison.dataset, comparison.model) for comparison in found if comparison.protocol == "fair"}
     kept = [a for a in found if a.protocol == "fair" or (a.dataset, a.model) not in fair]
-    return [*(arena_verdict(results, arena) for arena in kept), *map(label_verdict, questions)]
+    return [*(comparison_verdict(results, comparison) for comparison in kept), *map(label_verdict, questions)]
 
 
-def arena_verdict(results: Results, arena: Arena) -> Verdict:
-    """The verdict of an arena."""
-    where = " · ".join(filter(None, (*arena.place, arena.labels)))
-    if arena.protocol == "paper":
-        where += f" · {PROTOCOLS[arena.protocol]}"
+def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
+    """The verdict of a comparison."""
+    where = " · ".join(filter(None, (*comparison.place, comparison.labels)))
+    if comparison.protocol == "paper":
+        where += f" · {PROTOCOLS[comparison.protocol]}"
     first, second = results.first, results.second
-    arrays = results.arrays[arena]
+    arrays = results.arrays[comparison]
     found = findings(arrays, first, second) if first != second else []
     if not found:
-        there = [method_title(m) for m, choice in results.choices[arena].items() if choice.finished]
+        there = [method_title(m) for m, choice in results.choices[comparison].items() if choice.finished]
         said = f"No comparison yet: finished are {', '.join(there)}." if there else "No run has finished."
-        return Verdict(
-            where, said, "open", doubts=tuple(doubts(results, {arena: ()})), question=results.question
-        )
-    held = [m for m in results.held_out(arena) if may_be_used(m)]
+        notes = tuple(caveats(results, {comparison: ()}))
+        return Verdict(where, said, "open", caveats=notes, question=results.question)
+    held = [m for m in results.held_out(comparison) if may_be_used(m)]
     best = held[0] if held else None
-    answer, tone = _answer(results, arena, found, best)
-    if arena.protocol == "paper":
+    answer, tone = _answer(results, comparison, found, best)
+    if comparison.protocol == "paper":
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
-    use, why = _use(results, arena, held) if held else ("", "")
+    use, why = _use(results, comparison, held) if held else ("", "")
     spoken = [first, second] if best is None or best in (first, second) else [first, second, best]
     return Verdict(
         where,
@@ -163,18 +196,22 @@ def arena_verdict(results: Results, arena: Arena) -> Verdict:
         (first, second),
         use=use,
         why=why,
-        doubts=tuple(doubts(results, {arena: spoken})),
+        caveats=tuple(caveats(results, {comparison: spoken})),
         question=results.question,
         spoken=tuple(spoken),
     )
 
 
-def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str | None) -> tuple[str, Tone]:
+def _answer(
+    results: Results, comparison: Comparison, found: Sequence[Finding], best: str | None
+) -> tuple[str, Tone]:
     """The headline. Unless the first method wins, a better one that was chosen on held-out samples is named."""
     ours, theirs = method_title(results.first), method_title(results.second)
     better, worse = [f for f in found if f.better], [f for f in found if f.worse]
     other = "" if best is None or best in (results.first, results.second) else best
-    gains = [f for f in findings(results.arrays[arena], other, results.second) if f.better] if other else []
+    gains = (
+        [f for f in findings(results.arrays[comparison], other, results.second) if f.better] if other else []
+    )
     if better and worse:
         also = f" {method_title(other)} beats {theirs} in {_names(gains)}." if gains else ""
         return (
@@ -183,16 +220,16 @@ def _answer(results: Results, arena: Arena, found: Sequence[Finding], best: str 
         )
     if better:
         sure = "Yes." if any(f.certainty == "clear" for f in better) else "Probably."
-        level = [f for f in found if not f.better]
-        rest = f" No difference is shown in {_names(level)}." if level else ""
+        tied = [f for f in found if not f.better]
+        rest = f" No difference is shown in {_names(tied)}." if tied else ""
         return f"{sure} {ours} beats {theirs} in {_names(better)}.{rest}", "yes"
     if gains:
-        place = f"loses to {theirs} in {_names(worse)}" if worse else f"is level with {theirs}"
+        place = f"loses to {theirs} in {_names(worse)}" if worse else f"is tied with {theirs}"
         return f"Not by {ours}, which {place}; {method_title(other)} is better in {_names(gains)}.", "part"
     if worse:
         sure = "No." if any(f.certainty == "clear" for f in worse) else "Probably not."
         return f"{sure} {ours} loses to {theirs} in {_names(worse)}.", "no"
-    return f"No difference shown. {ours} and {theirs} are level in every aspect.", "open"
+    return f"No difference shown. {ours} and {theirs} are tied in every aspect.", "open"
 
 
 def _names(found: Sequence[Finding]) -> str:
@@ -201,26 +238,26 @@ def _names(found: Sequence[Finding]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _use(results: Results, arena: Arena, held: Sequence[str]) -> tuple[str, str]:
+def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple[str, str]:
     """What to use and why: the best on held-out samples, unless the test samples show no gain over the reference.
 
     Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
     """
     best, reference = held[0], results.second
-    scores = results.held_out(arena)
+    scores = results.held_out(comparison)
 
     def title(method: str) -> str:
-        return _with_settings(results, arena, method)
+        return _with_settings(results, comparison, method)
 
     def gain(method: str) -> Interval | None:
-        gap = None if method == reference else results.gap(arena, method, reference, TOP1)
+        gap = None if method == reference else results.gap(comparison, method, reference, TOP1)
         return None if gap is None else gap.interval
 
-    why = f": best of {len(held)} on held-out samples ({100 * scores[best]:.1f} %"
+    why = f": best of {len(held)} on held-out samples ({100 * scores[best]:.1f}%"
     if len(held) > 1:
-        level = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
-        after = f"; next {method_title(held[1])}, {100 * scores[held[1]]:.1f} %"
-        why += f"; level with {method_title(held[1])}" if level else after
+        tied = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
+        after = f"; next {method_title(held[1])}, {100 * scores[held[1]]:.1f}%"
+        why += f"; tied with {method_title(held[1])}" if tied else after
     why += ")."
     found = gain(best)
     if found is None:
@@ -236,26 +273,26 @@ def _use(results: Results, arena: Arena, held: Sequence[str]) -> tuple[str, str]
     return title(reference), f". {less}"
 
 
-def _with_settings(results: Results, arena: Arena, method: str) -> str:
+def _with_settings(results: Results, comparison: Comparison, method: str) -> str:
     """A method and the settings that were chosen for it: "HACE (d 0.5, rate 8)"."""
-    settings = results.choices[arena][method].settings if method in results.choices[arena] else ""
+    settings = results.choices[comparison][method].settings if method in results.choices[comparison] else ""
     return method_title(method) + (f" ({settings})" if settings else "")
 
 
 def label_verdict(question: LabelQuestion) -> Verdict:
     """The verdict of a question about labels."""
     results, where = question.results, question.title.replace(", ", " · ")
-    poor = [answer for answer in question.answers if answer.arena != question.whole]
-    gains = {a.arena: a.dropping[1] for a in poor if a.dropping is not None}
+    poor = [answer for answer in question.answers if answer.comparison != question.whole]
+    gains = {a.comparison: a.dropping[1] for a in poor if a.dropping is not None}
     seeds = {a: min(len(c.finished) for c in results.choices[a].values() if c.finished) for a in gains}
-    sure = certainties({arena: (gain, seeds[arena]) for arena, gain in gains.items()})
-    spoken = {a.arena: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
+    sure = certainties({comparison: (gain, seeds[comparison]) for comparison, gain in gains.items()})
+    spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
     steps = tuple(
         LabelStep(
-            in_words(question.arenas[answer.arena]),
+            in_words(question.comparisons[answer.comparison]),
             answer,
-            sure.get(answer.arena),
-            _with_settings(results, answer.arena, answer.best),
+            sure.get(answer.comparison),
+            _with_settings(results, answer.comparison, answer.best),
         )
         for answer in poor
     )
@@ -278,7 +315,7 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         steps=steps,
         use=use,
         why=why,
-        doubts=tuple(doubts(results, spoken)),
+        caveats=tuple(caveats(results, spoken)),
         question=asked,
         spoken=tuple(dict.fromkeys(answer.best for answer in poor)),
     )
@@ -319,3 +356,121 @@ def points(gap: Interval) -> str:
     """A difference of accuracies: "+6.0 points [+4.4, +7.5]"."""
     ends = "" if gap.low != gap.low else f" {bracketed(100 * gap.low, 100 * gap.high, 1)}"
     return f"{signed(100 * gap.value, 1)} points{ends}"
+
+
+def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
+    """What the words of the cards mean, in lines of terms: aspects, methods, and how certain a difference is."""
+    aspects = {f.aspect.name: f"{f.aspect.meaning}." for v in verdicts for f in v.findings}
+    spoken = dict.fromkeys(m for v in verdicts for m in v.spoken)
+    known = {m: next((text for key, text in EXPLAINED.items() if m.startswith(key)), "") for m in spoken}
+    methods = {method_title(m): text for m, text in known.items() if text}
+    if any(step.answer.dropping for v in verdicts for step in v.steps):
+        methods["Coarse label"] = COARSE
+    shown = any(v.findings or v.steps for v in verdicts)
+    return [[*methods.items()], [*aspects.items()], [*LEGEND] if shown else []]
+
+
+def caveats(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> list[str]:
+    """Notes on the methods that a verdict speaks of, by comparison, in short sentences."""
+    found = [*_edges(results, spoken)]
+    for comparison, methods in spoken.items():
+        found += [
+            *_budgets(results, comparison, methods),
+            *_once(results, comparison),
+            *_held_out(results, comparison, methods),
+            *_seeds(results, comparison, methods),
+            *_samples(results, comparison),
+            *_missing(results, comparison),
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _edges(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Iterator[str]:
+    """One sentence for all methods and comparisons."""
+    counts: dict[str, Counter[str]] = {}
+    for comparison, methods in spoken.items():
+        for method in methods:
+            choice = results.choices[comparison].get(method)
+            for record in choice.finished if choice is not None else ():
+                counts.setdefault(method_title(method), Counter()).update([record.edge])
+    at_edge = {name: ends for name, ends in counts.items() if any(ends)}
+    if at_edge:
+        names = ", ".join(
+            f"{name} ({', '.join(f'{n} of {ends.total()} at the {edge}' for edge, n in ends.items() if edge)})"
+            for name, ends in at_edge.items()
+        )
+        yield f"Searches that ended at the edge of their grid, so that another value may do better: {names}. Widen `--rates`."
+
+
+def _budgets(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:
+    tried = {m: results.choices[comparison][m].budget for m in methods if m in results.choices[comparison]}
+    if len(set(tried.values())) > 1:
+        words = ", ".join(f"{method_title(m)} {count}" for m, count in tried.items())
+        yield f"Unequal search: candidates per seed are {words}."
+
+
+def _once(results: Results, comparison: Comparison) -> Iterator[str]:
+    seed = searched_at(r for r in results.records if comparison_of(r.key) == comparison)
+    if seed is not None:
+        yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
+
+
+def _held_out(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:
+    """A search on few samples ranks its candidates partly by chance."""
+    searched = [
+        (record.run.result["samples"], record.top1)
+        for record in results.records
+        if record.stage == "search" and record.run is not None and record.run.result
+        if record.top1 is not None
+        and record.key.method in methods
+        and comparison_of(record.key) == comparison
+    ]
+    if not searched:
+        return
+    samples, accuracy = min(searched, key=lambda found: (found[0], -found[1]))
+    low, high = wilson(round(accuracy * samples), samples)
+    if high - low > 2 * WEAK_SEARCH:
+        yield (
+            f"Rates were chosen on {samples:,} held-out samples, where an accuracy is uncertain by about "
+            f"{50 * (high - low):.0f} points: chance has a say in the choice."
+        )
+
+
+def _seeds(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:
+    counts = [len(c.finished) for m, c in results.choices[comparison].items() if m in methods and c.finished]
+    if counts and min(counts) < FEW_SEEDS:
+        seeds = "One seed" if min(counts) == 1 else f"{min(counts)} seeds"
+        remedy = "" if comparison.protocol == "single" else " Raise `--seeds`."
+        yield f"{seeds}: the intervals say little about how other seeds would turn out.{remedy}"
+
+
+def _samples(results: Results, comparison: Comparison) -> Iterator[str]:
+    arrays = results.arrays[comparison]
+    for method, choice in results.choices[comparison].items():
+        unseen = {
+            name
+            for record in choice.finished
+            if record.run is not None and record.run.result
+            for name in (record.run.result.get("train") or {}).get("unseen_classes", ())
+        }
+        if unseen:
+            names = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
+            yield f"{len(unseen):,} {'class has' if len(unseen) == 1 else 'classes have'} no training sample: {names}."
+            break
+        read = arrays.predictions(method)
+        if read and arrays.hierarchy is not None:
+            truth = next(iter(read.values()))["truth"]
+            count = np.bincount(truth, minlength=arrays.hierarchy.num_nodes)[arrays.hierarchy.leaf_nodes]
+            few = int((count < FEW_SAMPLES).sum())
+            if few:
+                total = arrays.hierarchy.num_leaves
+                yield f"{few:,} of {total:,} classes have fewer than {FEW_SAMPLES} test samples: single classes say little."
+            break
+
+
+def _missing(results: Results, comparison: Comparison) -> Iterator[str]:
+    final = [r for r in results.records if r.stage == "final" and comparison_of(r.key) == comparison]
+    lost = [r for r in final if r.status != "finished"]
+    if lost:
+        names = ", ".join(dict.fromkeys(method_title(r.key.method) for r in lost))
+        yield f"{len(lost):,} of {len(final):,} final runs have no result: {names}."

@@ -1,4 +1,4 @@
-"""The paper's claims, recomputed from its own tables.
+"""The paper's claims, recomputed from its own tables: what docs/paper.md must say.
 
 Means and counts in the text follow from printed cells, so they can be checked without a run. Sums are exact (decimals, not
 floats). A printed mean may differ from ours by what two decimals hide:
@@ -8,18 +8,20 @@ floats). A printed mean may differ from ours by what two decimals hide:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
 from typing import Literal
 
-from hace.paper.printed import PaperTable, PrintedCell, paper_names, paper_tables
+from hace.paper.printed import PaperTable, PrintedCell, _document, paper_tables
 
 Status = Literal["recomputes", "within rounding", "differs", "cannot be recomputed"]
 Scores = dict[str, Decimal]  # what each method scored in one contest
 
 ROUNDING = Decimal("0.015")
+HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
 COLLAPSED = 10  # %: below this a run on 100 classes has learned next to nothing
 PLAIN = ("sce", "sce_smooth", "hxe_0.2", "hxe_0.5")
 STRUCTURED = ("sce_soft10", "sce_soft30", "hxe_0.2", "hxe_0.5")
@@ -77,7 +79,7 @@ def gains(table: PaperTable, ours: str = "hace", theirs: str = "sce") -> dict[Pr
 def _best_to_best() -> list[Claim]:
     gain = gains(paper_tables()["best_to_best"])
     top5 = gains(paper_tables()["best_to_best_top5"]).values()
-    names = paper_names()
+    names = _document("tables.json")["names"]
     lost = sorted({names[str(cell.model)] for cell, g in gain.items() if g < 0})
     birds, planes, cifar = (
         _mean(g for cell, g in gain.items() if cell.dataset == name)
@@ -263,3 +265,52 @@ def _number(text: str, where: str, printed: str, found: Decimal, note: str = "")
     if status == "differs" and "." in printed and abs(found - said) <= ROUNDING:
         status = "within rounding"
     return Claim(text, where, printed, f"{shown:,}", status, note)
+
+
+def misplaced_marks() -> list[PrintedCell]:
+    """Cells whose bold or underline contradicts the numbers; equal numbers share a mark.
+
+    Example:
+        >>> misplaced_marks()
+        []
+    """
+    wrong = []
+    for table in paper_tables().values():
+        underlines = any(cell.mark == "underline" for cell in table.cells)
+        for contest in table.contests():
+            best, second = sorted({Decimal(cell.printed) for cell in contest}, reverse=True)[:2]
+            right = {best: "bold", second: "underline" if underlines else ""}
+            wrong += [cell for cell in contest if cell.mark != right.get(Decimal(cell.printed), "")]
+    return wrong
+
+
+def whole_count(printed: str, samples: int) -> bool:
+    """Whether a printed percentage can be a count out of so many samples.
+
+    Example:
+        >>> whole_count("81.10", 3333), whole_count("81.10", 3400)
+        (True, False)
+    """
+    near = round(float(printed) * samples / 100)
+    return any(f"{100 * count / samples:.2f}" == printed for count in (near - 1, near, near + 1))
+
+
+def claims_summary() -> str:
+    """How many claims hold, in a sentence.
+
+    Example:
+        >>> claims_summary()
+        'Of 33 claims 23 recompute, 1 is within rounding, 5 differ and 4 cannot be recomputed.'
+    """
+    count = Counter(claim.status for claim in paper_claims())
+    return (
+        f"Of {count.total()} claims {count['recomputes']} recompute, {count['within rounding']} is within rounding, "
+        f"{count['differs']} differ and {count['cannot be recomputed']} cannot be recomputed."
+    )
+
+
+def claims_markdown() -> str:
+    """The claims as a Markdown table."""
+    rows = [(c.text, c.where, c.printed, c.recomputed or "-", c.status, c.note) for c in paper_claims()]
+    lines = [HEADS, ("---",) * len(HEADS), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from hace.lab.report.arenas import HEADLINES, Metric, method_title, shown
+from hace.lab.report.comparisons import HEADLINES, Metric, method_title, shown
+from hace.lab.report.document import Entry, ReportTable, to_text
 from hace.lab.report.labels import label_questions, labels_table
-from hace.lab.report.render import Entry, ReportTable, to_text
-from hace.lab.report.results import Results
-from hace.lab.report.scores import ArenaScores, Score
-from hace.lab.report.tables import bracket, score_entry, with_marks
+from hace.lab.report.method_tables import bracket, score_entry, with_marks
+from hace.lab.report.results import MethodScores, Results, Score
 from hace.lab.report.verdict import Verdict, verdicts
 from hace.lab.study.cells import NO_RESULT, Record
 from hace.lab.study.searches import chosen_on, each_run, searched_at
@@ -37,13 +36,14 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 
 
 def results_text(results: Results) -> str:
-    """The numbers: one table per question about labels, or else one per arena, and how to read them."""
+    """The numbers: one table per question about labels, or else one per comparison, and how to read them."""
     found = [labels_table(question) for question in label_questions(results)] or [
-        summary_table(arena.title, arrays, results.second) for arena, arrays in results.arrays.items()
+        summary_table(comparison.title, arrays, results.second)
+        for comparison, arrays in results.arrays.items()
     ]
     tables = [to_text(table, _WIDTH) for table in found]
     chosen = selection_text(results.records)
-    lines = ["[95 % intervals] over seeds and test samples.", f"{MARKS}."]
+    lines = ["[95% intervals] over seeds and test samples.", f"{MARKS}."]
     lines += [f"Rates chosen on {chosen}."] if chosen else []
     lines += [*notes(results.records), counts_text(results.records)]
     return "\n\n".join([*tables, _wrapped("\n".join(lines))])
@@ -86,6 +86,31 @@ def counts_text(records: Sequence[Record]) -> str:
     return f"{total}: {', '.join([*finished, *missing])}" if records else total
 
 
+def failures(records: Sequence[Record]) -> list[str]:
+    """Each error of runs without a result, with the number of runs and the first of them."""
+    found: dict[str, list[str]] = {}
+    for r in records:
+        if r.status in ("failed", "diverged"):
+            key = r.key
+            where = [shown(key.dataset), shown(key.model), method_title(key.method)]
+            where += [] if key.dilution is None else [f"d {key.dilution:g}"]
+            where += [f"seed {key.seed}", *([f"rate {r.lr:g}"] if r.lr == r.lr else []), r.stage]
+            found.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
+                ", ".join(where)
+            )
+    return [f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in found.items()]
+
+
+def shortened(lines: Sequence[str], most: int = 50) -> list[str]:
+    """The first of many lines, and how many more there are.
+
+    Example:
+        >>> shortened(["a", "b", "c"], 2)
+        ['a', 'b', 'and 1 more']
+    """
+    return [*lines] if len(lines) <= most else [*lines[:most], f"and {len(lines) - most:,} more"]
+
+
 def selection_text(records: Sequence[Record]) -> str:
     """What rates are chosen on, for each data set where that differs; "" where nothing is searched."""
     searches: dict[str, list[Record]] = {}
@@ -119,7 +144,7 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
 
 def summary_table(
     title: str,
-    arrays: ArenaScores,
+    arrays: MethodScores,
     reference: str,
     *,
     gaps: Sequence[Metric] = HEADLINES[:1],
@@ -152,7 +177,7 @@ def summary_table(
     return ReportTable("summary", title, (tuple(head for head, _ in filled),), rows)
 
 
-def _scores(arrays: ArenaScores, metric: Metric, intervals: bool = False) -> list[Entry]:
+def _scores(arrays: MethodScores, metric: Metric, intervals: bool = False) -> list[Entry]:
     """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
     scores = [arrays.score(method, metric.key) for method in arrays.choices]
     states = [choice.state if intervals else "" for choice in arrays.choices.values()]
@@ -164,7 +189,7 @@ def _scores(arrays: ArenaScores, metric: Metric, intervals: bool = False) -> lis
     return with_marks(entries, [s.value for s in scores], metric)
 
 
-def _gaps(arrays: ArenaScores, metric: Metric, reference: str) -> list[Entry]:
+def _gaps(arrays: MethodScores, metric: Metric, reference: str) -> list[Entry]:
     """How every method differs from the reference in a metric."""
     found = []
     for method in arrays.choices:
@@ -179,7 +204,7 @@ def _gaps(arrays: ArenaScores, metric: Metric, reference: str) -> list[Entry]:
     return found
 
 
-def _seeds(arrays: ArenaScores, method: str) -> str:
+def _seeds(arrays: MethodScores, method: str) -> str:
     choice = arrays.choices[method]
     done, total = len(choice.finished), len(choice.records)
     return str(done) if done == total else f"{done} ({choice.state})"

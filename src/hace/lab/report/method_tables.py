@@ -1,30 +1,30 @@
-"""The tables of a report: methods and metrics in each arena, differences, and every run."""
+"""The tables of a report: methods and metrics in each comparison, confidence, differences, and every run."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from statistics import median
+from dataclasses import replace
+from statistics import mean, median
 
 from hace.files.documents import write_rows
-from hace.lab.report.arenas import (
+from hace.lab.report.comparisons import (
     BEST_NODE_BY_LEVEL,
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
     PROTOCOLS,
-    Arena,
+    Comparison,
     Metric,
     level_names,
     method_title,
     shown,
 )
-from hace.lab.report.blocks import Switch
-from hace.lab.report.render import Entry, ReportTable, marked
-from hace.lab.report.results import Gap, Results, tally
-from hace.lab.report.scores import ArenaScores, Score
+from hace.lab.report.document import Entry, ReportTable, Switch, marked
+from hace.lab.report.results import Gap, MethodScores, Results, Score, tally
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
+from hace.metrics.evaluation import CALIBRATED
 
 CHOSEN = {
     "single": "Runs as they were given: nothing was chosen.",
@@ -33,7 +33,12 @@ CHOSEN = {
     "paper": "For each seed the run with the best top-1 accuracy on the test set, as in the paper; this favours methods with "
     "more runs.",
 }
-MEANS = "Means over seeds; in brackets the 95 % interval, from a bootstrap over seeds and test samples."
+MEANS = "Means over seeds; in brackets the 95% interval, from a bootstrap over seeds and test samples."
+_AREAS = (
+    Metric(("selection", "AURC"), "AURC", higher=False),
+    Metric(("selection", "hAURC"), "hAURC", higher=False),
+    Metric(("selection", "area under the operating curve"), "operating area"),
+)
 
 
 def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -> Entry:
@@ -56,18 +61,21 @@ def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric:
     """The entries of one contest with best and second marked; equal digits share a mark."""
     rounded = [None if v is None else float(metric.text(v)) for v in scores]
     marks = marked(rounded, metric.higher)
-    return [Entry(e.text, e.detail, mark, e.notes, e.soft) for e, mark in zip(entries, marks, strict=True)]
+    return [replace(entry, mark=mark) for entry, mark in zip(entries, marks, strict=True)]
 
 
-def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
-    """All methods of an arena with the headline metrics."""
+def methods_table(comparison: Comparison, arrays: MethodScores) -> ReportTable:
+    """All methods of a comparison with the headline metrics."""
     deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
     shown_metrics = [
         m for m in (*HEADLINES, *calibration) if any(c.values(m.key) for c in arrays.choices.values())
     ]
-    remarks = [CHOSEN[arena.protocol], f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of "
-               "mistakes, HD@k that of the k best leaves, AURC and ECE are errors of confidence, of raw scores."]  # fmt: skip
+    remarks = [
+        CHOSEN[comparison.protocol],
+        f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of mistakes, HD@k that of the k "
+        "best leaves, AURC and ECE are errors of confidence, of raw scores.",
+    ]
     controls = [
         f"{method_title(m)}: {METHODS[m].control}."
         for m in arrays.choices
@@ -75,22 +83,24 @@ def methods_table(arena: Arena, arrays: ArenaScores) -> ReportTable:
     ]
     if controls:
         remarks.append("Controls. " + " ".join(controls))
-    title = f"{arena.title}: all methods"
-    return metric_table(f"methods-{arena.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True)
+    title = f"{comparison.title}: all methods"
+    return metric_table(
+        f"methods-{comparison.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True
+    )
 
 
-def dilutions_table(results: Results, arena: Arena) -> ReportTable | None:
+def dilutions_table(results: Results, comparison: Comparison) -> ReportTable | None:
     """One row per method and dilution, for methods with several under the fair protocol."""
-    arrays = results.dilutions.get(arena)
+    arrays = results.dilutions.get(comparison)
     if arrays is None or not arrays.choices:
         return None
-    title = f"{arena.title}: every dilution by itself"
+    title = f"{comparison.title}: every dilution by itself"
     remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
                "dilution that was best there.", MEANS)  # fmt: skip
-    return metric_table(f"dilutions-{arena.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+    return metric_table(f"dilutions-{comparison.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
 
 
-def levels_switch(arena: Arena, arrays: ArenaScores) -> Switch | None:
+def levels_switch(comparison: Comparison, arrays: MethodScores) -> Switch | None:
     """Accuracy by level, by either rule; None on a DAG or a flat set of classes."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
     if len(names) < 2:
@@ -103,16 +113,54 @@ def levels_switch(arena: Arena, arrays: ArenaScores) -> Switch | None:
     options = []
     for title, heading, shown_names, remark in rules:
         metrics = [Metric((heading, name), name) for name in shown_names]
-        slug = f"levels-{arena.slug}" + ("" if heading == BY_LEVEL else "-best_node")
-        caption = f"{arena.title}: accuracy by level, %: {title}"
+        slug = f"levels-{comparison.slug}" + ("" if heading == BY_LEVEL else "-best_node")
+        caption = f"{comparison.title}: accuracy by level, %: {title}"
         options.append((title, metric_table(slug, caption, arrays, metrics, (remark, MEANS), arrows=False)))
     return Switch("Rule at inner levels", tuple(options))
+
+
+def confidence_table(comparison: Comparison, arrays: MethodScores) -> ReportTable | None:
+    """Every metric of confidence beside its calibrated form; None without calibrated runs."""
+    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    metrics = [Metric((ECE_BY_LEVEL, name), f"{name} ECE", higher=False) for name in names]
+    for name in names[-1:]:
+        metrics.append(Metric(("Brier score by level", name), "Brier", percent=False, higher=False))
+        metrics.append(Metric(("log-likelihood by level", name), "log-likelihood", percent=False))
+    pairs = [pair for metric in (*metrics, *_AREAS) for pair in (metric, calibrated(metric))]
+    known = [m for m in pairs if any(choice.values(m.key) for choice in arrays.choices.values())]
+    if not any(m.key[0].startswith(CALIBRATED) for m in known):
+        return None
+    remarks = (
+        "Calibrated: scores divided by one temperature, fitted on held-out samples; it changes no ranking of classes. Mean "
+        f"temperatures: {temperatures(arrays)}. Above 1, raw scores are too sure; below 1, not sure enough. Brier score and "
+        "log-likelihood are those of the classes. " + MEANS,
+    )
+    title = f"{comparison.title}: confidence, raw and calibrated"
+    return metric_table(f"confidence-{comparison.slug}", title, arrays, known, remarks)
+
+
+def calibrated(metric: Metric) -> Metric:
+    """The same metric of calibrated scores."""
+    heading, name = metric.key
+    return Metric((CALIBRATED + heading, name), f"{metric.title}, calibrated", metric.percent, metric.higher)
+
+
+def temperatures(arrays: MethodScores) -> str:
+    """The mean temperature of each method's runs, in words."""
+    found = {}
+    for method, choice in arrays.choices.items():
+        results = [record.run.result or {} for record in choice.finished if record.run is not None]
+        values = [(result.get("temperature") or {}).get("value") for result in results]
+        known = [value for value in values if value is not None]
+        if known:
+            found[method_title(method)] = mean(known)
+    return "; ".join(f"{title}: {value:.2f}" for title, value in found.items())
 
 
 def metric_table(
     name: str,
     title: str,
-    arrays: ArenaScores,
+    arrays: MethodScores,
     metrics: Sequence[Metric],
     remarks: tuple[str, ...],
     settings: bool = False,
@@ -120,14 +168,7 @@ def metric_table(
 ) -> ReportTable:
     """Methods as rows and metrics as columns, best and second marked.
 
-    Args:
-        name: Of the table, for files.
-        title: Of the table.
-        arrays: The methods' scores.
-        metrics: The columns.
-        remarks: Below the table.
-        settings: Whether to show the chosen settings, and from how many candidates.
-        arrows: Whether headings say which way is better.
+    `settings` shows the chosen settings, and from how many candidates; `arrows` which way is better.
     """
     columns = []
     for metric in metrics:
@@ -155,21 +196,25 @@ def metric_table(
 
 
 def pair_table(results: Results, protocol: str) -> ReportTable | None:
-    """First minus second in every arena of a protocol, with wins, mean and median."""
+    """First minus second in every comparison of a protocol, with wins, mean and median."""
     first, second = results.first, results.second
     metrics = HEADLINES[:4]
-    gaps = {m.key: {g.arena: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
-    arenas = [arena for arena in results.arenas(protocol) if any(arena in by for by in gaps.values())]
-    if not arenas or first == second:
+    gaps = {m.key: {g.comparison: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
+    comparisons = [
+        comparison
+        for comparison in results.comparisons(protocol)
+        if any(comparison in by for by in gaps.values())
+    ]
+    if not comparisons or first == second:
         return None
     rows = [
         (
-            Entry(shown(arena.dataset)),
-            Entry(arena.column),
-            *(_gap_entry(gaps[m.key].get(arena), m) for m in metrics),
-            Entry(_seeds_won(results.arrays[arena], first, second)),
+            Entry(shown(comparison.dataset)),
+            Entry(comparison.column),
+            *(_gap_entry(gaps[m.key].get(comparison), m) for m in metrics),
+            Entry(_seeds_won(results.arrays[comparison], first, second)),
         )
-        for arena in arenas
+        for comparison in comparisons
     ]
     block = len(rows)
     tallies = [tally([g.interval.value for g in gaps[m.key].values()], m.higher) for m in metrics]
@@ -179,20 +224,20 @@ def pair_table(results: Results, protocol: str) -> ReportTable | None:
         rows.append((Entry(f"{name} over {block}"), Entry(""), *cells, Entry("")))
     heads = [f"Δ {m.title} {'↑' if m.higher else '↓'}" for m in metrics]
     title = f"{method_title(first)} minus {method_title(second)}, {PROTOCOLS[protocol]}"
-    remarks = ("Differences paired over seeds and test samples, with 95 % intervals; * marks intervals without 0. Percentage "
+    remarks = ("Differences paired over seeds and test samples, with 95% intervals; * marks intervals without 0. Percentage "
                "points for accuracies; won: the mean is better.",)  # fmt: skip
     return ReportTable(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
                  remarks=remarks, blocks=(block,))  # fmt: skip
 
 
 def against_table(results: Results, protocol: str) -> ReportTable | None:
-    """Every method minus the reference, in top-1 accuracy, in every arena."""
+    """Every method minus the reference, in top-1 accuracy, in every comparison."""
     reference, metric = results.second, HEADLINES[0]
-    arenas = [p for p in results.arenas(protocol) if reference in results.choices[p]]
+    comparisons = [p for p in results.comparisons(protocol) if reference in results.choices[p]]
     methods = [m for m in results.methods if m != reference]
     rows = []
     for method in methods:
-        gaps = {g.arena: g for g in results.gaps(method, reference, protocol)}
+        gaps = {g.comparison: g for g in results.gaps(method, reference, protocol)}
         if not gaps:
             continue
         found = tally([g.interval.value for g in gaps.values()])
@@ -205,21 +250,21 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
         rows.append(
             (
                 Entry(method_title(method)),
-                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in arenas),
+                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in comparisons),
                 *summary,
             )
         )
     if not rows:
         return None
     heads = (
-        ("", *(shown(p.dataset) for p in arenas), "", "", ""),
-        ("method", *(p.column for p in arenas), "won", "mean", "median"),
+        ("", *(shown(p.dataset) for p in comparisons), "", "", ""),
+        ("method", *(p.column for p in comparisons), "won", "mean", "median"),
     )
-    if len(arenas) == 1:  # nothing to sum up
+    if len(comparisons) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
     remarks = (
-        "Paired over seeds and test samples, with 95 % intervals; * marks intervals without 0.",
+        "Paired over seeds and test samples, with 95% intervals; * marks intervals without 0.",
         together_text(results, protocol),
     )
     return ReportTable(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
@@ -235,13 +280,13 @@ def together_text(results: Results, protocol: str) -> str:
     return (
         f"{len(found)} {'comparisons' if len(found) > 1 else 'comparison'}: {alone} with an interval without 0, "
         f"{sum(one.holds for one in found)} after Holm's correction for their number. A true difference of {smallest} points "
-        f"would be found in 80 % of repetitions (the median over these comparisons, without correction)."
+        f"would be found in 80% of repetitions (the median over these comparisons, without correction)."
     )
 
 
-def state(results: Results, arena: Arena, method: str) -> str:
-    """The state of a method in an arena: "not run", "diverged", "1 of 3 failed", or nothing."""
-    choice = results.choices[arena].get(method)
+def state(results: Results, comparison: Comparison, method: str) -> str:
+    """The state of a method in a comparison: "not run", "diverged", "1 of 3 failed", or nothing."""
+    choice = results.choices[comparison].get(method)
     return "not run" if choice is None else choice.state
 
 
@@ -254,27 +299,15 @@ def _gap_entry(gap: Gap | None, metric: Metric, instead: str = "-") -> Entry:
     return Entry(metric.text(found.value, sign=True), detail)
 
 
-def _seeds_won(arrays: ArenaScores, first: str, second: str) -> str:
+def _seeds_won(arrays: MethodScores, first: str, second: str) -> str:
     ours = {r.key.seed: r.top1 for r in arrays.choices[first].finished}
     theirs = {r.key.seed: r.top1 for r in arrays.choices[second].finished}
     both = [(ours[s], theirs[s]) for s in ours if ours[s] is not None and theirs.get(s) is not None]
     return f"{sum(a > b for a, b in both)} of {len(both)}"  # type: ignore[operator]
 
 
-RUN_COLUMNS = (
-    "protocol",
-    "dataset",
-    "model",
-    "method",
-    "dilution",
-    "pairing",
-    "seed",
-    "labels",
-    "stage",
-    "lr",
-    "status",
-    "error",
-    "id",
+RUN_COLUMNS = tuple(
+    "protocol dataset model method dilution pairing seed labels stage lr status error id".split()
 )
 
 

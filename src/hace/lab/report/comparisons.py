@@ -1,4 +1,4 @@
-"""Arenas, where methods compete, and the run that represents a method at a seed.
+"""Comparisons, where methods compete, and the run that represents a method at a seed.
 
 A seed repeats the whole procedure, including its choice. The paper's protocol takes each seed's best run on the test set, as
 the paper does. In the fair one the rate is already chosen on held-out samples; it takes the dilution that was best there.
@@ -7,7 +7,7 @@ the paper does. In the fair one the rate is already chosen on held-out samples; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -30,19 +30,12 @@ PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol", "single": "as
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is shown.
+    """How a metric is shown."""
 
-    Attributes:
-        key: Its heading and name in results.
-        title: Short, for a column.
-        percent: Whether it is a share, shown in percent.
-        higher: Whether more is better.
-    """
-
-    key: MetricKey
-    title: str
-    percent: bool = True
-    higher: bool = True
+    key: MetricKey  # its heading and name in results
+    title: str  # short, for a column
+    percent: bool = True  # a share, shown in percent
+    higher: bool = True  # is better
 
     def text(self, value: float, sign: bool = False) -> str:
         """A value as tables show it."""
@@ -65,7 +58,7 @@ HEADLINES = (
 )
 
 
-class Arena(NamedTuple):
+class Comparison(NamedTuple):
     """Where methods compete: a protocol, a data set, a model and what is known of the training labels."""
 
     protocol: str
@@ -101,26 +94,16 @@ class Arena(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The runs that represent a method in an arena, one per seed.
+    """The runs that represent a method in a comparison, one per seed."""
 
-    Attributes:
-        arena: Where it competes.
-        method: Its key.
-        records: One per seed.
-        candidates: How many candidates each of them was chosen from.
-    """
-
-    arena: Arena
+    comparison: Comparison
     method: str
     records: tuple[Record, ...]
-    candidates: tuple[int, ...] = ()
+    candidates: tuple[int, ...] = ()  # how many candidates each of them was chosen from
 
     @property
     def budget(self) -> str:
-        """How many candidates each seed had: "8", or "8 to 10" where seeds differ; "" where nothing is chosen.
-
-        In the paper's protocol these are runs judged on the test set.
-        """
+        """How many candidates each seed had: "8", or "8 to 10" where seeds differ; "" where nothing is chosen."""
         return budget_of([self])
 
     @cached_property
@@ -155,52 +138,43 @@ class Choice:
         return [v for v in found if v is not None]
 
 
-def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Arena, dict[str, Choice]]:
-    """For each arena and method, the run of each seed that tables show.
+def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Comparison, dict[str, Choice]]:
+    """For each comparison and method, the run of each seed that tables show.
 
     Args:
-        records: Of a study. Arenas keep their order.
+        records: Of a study. Comparisons keep their order.
         by: The metric on the test set by which the paper's protocol chooses; the fair one has held-out samples for that.
     """
-    found: dict[Arena, dict[str, dict[int, list[Record]]]] = {}
+    found: dict[Comparison, dict[str, dict[int, list[Record]]]] = {}
     validation: dict[tuple[object, ...], float] = {}
     for record in records:
         key = record.key
         if record.stage == "search":
             if record.top1 is not None:
-                cell = (*arena_of(key), key.method, key.seed, key.dilution)
+                cell = (*comparison_of(key), key.method, key.seed, key.dilution)
                 validation[cell] = max(validation.get(cell, 0.0), record.top1)
             continue
-        arena = arena_of(key)
-        found.setdefault(arena, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
-    order = {method: i for i, method in enumerate(METHODS)}
-    chosen: dict[Arena, dict[str, Choice]] = {}
-    first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
-    in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
-    for arena in in_order:
-        methods = found[arena]
-        chosen[arena] = {
-            method: Choice(
-                arena,
-                method,
-                tuple(_best(methods[method][seed], validation, by) for seed in sorted(methods[method])),
-                tuple(sum(r.candidates for r in methods[method][seed]) for seed in sorted(methods[method])),
-            )
-            for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m))
-        }
-    return chosen
-
-
-def _best(records: Sequence[Record], validation: Mapping[tuple[object, ...], float], by: MetricKey) -> Record:
-    """The run that a seed shows: the best on the test set in the paper's protocol, on held-out samples in the fair one."""
+        comparison = comparison_of(key)
+        found.setdefault(comparison, {}).setdefault(key.method, {}).setdefault(key.seed, []).append(record)
 
     def merit(record: Record) -> float | None:
         key = record.key
         if key.protocol == "paper":
             return record.metric(*by)
-        return validation.get((*arena_of(key), key.method, key.seed, key.dilution))
+        return validation.get((*comparison_of(key), key.method, key.seed, key.dilution))
 
-    return best_record(records, merit)
+    order = {method: i for i, method in enumerate(METHODS)}
+    chosen: dict[Comparison, dict[str, Choice]] = {}
+    first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
+    in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
+    for comparison in in_order:
+        methods, chosen[comparison] = found[comparison], {}
+        for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m)):
+            by_seed = [methods[method][seed] for seed in sorted(methods[method])]
+            best = tuple(best_record(records, merit) for records in by_seed)
+            tried = tuple(sum(r.candidates for r in records) for records in by_seed)
+            chosen[comparison][method] = Choice(comparison, method, best, tried)
+    return chosen
 
 
 def _dilution(record: Record) -> float | None:
@@ -210,9 +184,9 @@ def _dilution(record: Record) -> float | None:
     return record.run.config.loss.options.get("dilution")
 
 
-def arena_of(key: CellKey) -> Arena:
-    """The arena of a cell."""
-    return Arena(key.protocol, key.dataset, key.model, key.labels)
+def comparison_of(key: CellKey) -> Comparison:
+    """The comparison of a cell."""
+    return Comparison(key.protocol, key.dataset, key.model, key.labels)
 
 
 def level_names(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -244,7 +218,7 @@ def shown(key: str) -> str:
 
 def budget_of(choices: Iterable[Choice]) -> str:
     """How many candidates the seeds of several choices had, from the fewest to the most."""
-    counts = sorted(n for c in choices if c.arena.protocol != "single" for n in c.candidates)
+    counts = sorted(n for c in choices if c.comparison.protocol != "single" for n in c.candidates)
     return _range(counts) if counts else ""
 
 

@@ -1,0 +1,332 @@
+"""In what a method can be better: right answers, milder mistakes, coarse answers, confidence, and detail at a promise.
+
+Each aspect is one metric with an interval over the same seeds and samples, and one word for how certain it is. A forest plot
+shows an aspect of all methods against a reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from statistics import median
+from typing import ClassVar, Literal
+
+from hace.lab.report.comparisons import (
+    BEST_NODE_BY_LEVEL,
+    BY_LEVEL,
+    HEADLINES,
+    TOP1,
+    Comparison,
+    Metric,
+    level_names,
+    method_title,
+)
+from hace.lab.report.document import Entry, ReportTable, Switch
+from hace.lab.report.results import MethodScores, Results
+from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
+from hace.lab.study.methods import METHODS
+from hace.metrics.intervals import Interval, Key, compared_together
+from hace.metrics.measures import node_of_level
+
+Certainty = Literal["clear", "likely", "open"]
+ENOUGH_SEEDS = 3  # with fewer, nothing is clear
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """A way to be better."""
+
+    name: str  # for people: "accuracy"
+    metric: Metric  # what is measured
+    meaning: str  # what it says, in a clause
+    unit: str = "points"  # of differences
+
+    def gap(self, value: float) -> str:
+        """A difference as cards show it: one digit of points, or three of a number."""
+        return signed(100 * value, 1) if self.metric.percent else signed(value, 3)
+
+    def value(self, value: float) -> str:
+        """A value as cards show it."""
+        return f"{100 * value:.1f}%" if self.metric.percent else f"{value:.3f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """A difference with its sign; what rounds to 0 has none.
+
+    Example:
+        >>> signed(1.26, 1), signed(-0.04, 1)
+        ('+1.3', '0.0')
+    """
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
+def bracketed(low: float, high: float, digits: int) -> str:
+    """An interval with signs; one that excludes 0 has as many digits as show it.
+
+    Example:
+        >>> bracketed(-0.04, 1.26, 1), bracketed(0.04, 1.26, 1)
+        ('[0.0, +1.3]', '[+0.04, +1.26]')
+    """
+    while low * high > 0 and not float(f"{min(abs(low), abs(high)):.{digits}f}") and digits < 6:
+        digits += 1
+    return f"[{signed(low, digits)}, {signed(high, digits)}]"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a study says of one aspect of two methods.
+
+    Attributes:
+        aspect: Which.
+        ours: Mean of the first method.
+        theirs: Mean of the second.
+        gap: First minus second.
+        certainty: "clear": the difference remains after Holm's correction for all comparisons made at once, over three or
+            more seeds. "likely": its own 95% interval excludes 0. "open": it includes 0.
+    """
+
+    aspect: Aspect
+    ours: float
+    theirs: float
+    gap: Interval
+    certainty: Certainty
+
+    @property
+    def better(self) -> bool:
+        """Whether the first is better, as far as the study shows."""
+        return self.certainty != "open" and (self.gap.value > 0) == self.aspect.metric.higher
+
+    @property
+    def worse(self) -> bool:
+        """Whether the first is worse, as far as the study shows."""
+        return self.certainty != "open" and not self.better
+
+    @property
+    def word(self) -> str:
+        """How certain it is, and which way: "clear gain"."""
+        return certainty_word(self.certainty, self.better)
+
+    @property
+    def interval(self) -> str:
+        """The interval: "[+0.3, +2.1]"."""
+        if self.gap.low != self.gap.low:
+            return "without an interval"
+        scale, digits = (100, 1) if self.aspect.metric.percent else (1, 3)
+        return bracketed(scale * self.gap.low, scale * self.gap.high, digits)
+
+
+def certainty_word(certainty: Certainty, better: bool) -> str:
+    """How certain a difference is, and which way: "clear gain", "likely loss", "unclear"."""
+    return "unclear" if certainty == "open" else f"{certainty} {'gain' if better else 'loss'}"
+
+
+def aspects(arrays: MethodScores) -> list[Aspect]:
+    """The aspects of a comparison, the most important first. A DAG has no levels and no single way up."""
+    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    severity = Metric(("leaves", "severity"), "severity of mistakes", percent=False, higher=False)
+    how_far = "how far up the tree a mistake meets the truth, in levels"
+    found = [
+        Aspect("accuracy", Metric(TOP1, "accuracy"), "the best class is right"),
+        Aspect("mistakes", severity, how_far, unit="levels"),
+    ]
+    if len(names) > 1:
+        title = names[-2]
+        below = f"the best class is below the right {node_of_level(title)}"
+        found.append(Aspect("coarse answers", Metric((BY_LEVEL, title), f"right {title}"), below))
+    error = Metric(CONFIDENCE_ERROR, "confidence error", percent=False, higher=False)
+    squared = "mean squared error of the stated confidence, after one temperature"
+    found.append(Aspect("confidence", error, squared, unit="error"))
+    if names:
+        left = f"how specific answers stay when at most {100 * (1 - PROMISE):.0f}% may be wrong; 100%: all are classes"
+        detail = Metric(SURE_DETAIL, "detail at a promise")
+        found.append(Aspect(f"detail at {100 * PROMISE:.0f}%", detail, left))
+    return found
+
+
+def other_rule(arrays: MethodScores) -> list[Aspect]:
+    """Accuracy at inner levels by the other rule: the most probable node of the level."""
+    names = level_names(arrays.hierarchy)[:-1] if arrays.hierarchy is not None else ()
+    meaning = "the most probable node of the level is right"
+    return [
+        Aspect(f"best {name}", Metric((BEST_NODE_BY_LEVEL, name), f"best {name}"), meaning)
+        for name in names[-1:]
+    ]
+
+
+def findings(
+    arrays: MethodScores, first: str, second: str, of: Sequence[Aspect] | None = None
+) -> list[Finding]:
+    """First minus second in every aspect that both have."""
+    found = []
+    wanted = aspects(arrays) if of is None else of
+    for aspect in wanted:
+        ours, theirs = (arrays.score(m, aspect.metric.key).value for m in (first, second))
+        gap = arrays.difference(first, second, aspect.metric.key)
+        if gap is not None and ours is not None and theirs is not None:
+            found.append((aspect, ours, theirs, *gap))
+    sure = certainties({aspect.name: (gap, seeds) for aspect, _, _, gap, seeds in found})
+    return [Finding(aspect, ours, theirs, gap, sure[aspect.name]) for aspect, ours, theirs, gap, _ in found]
+
+
+def certainties(gaps: Mapping[Key, tuple[Interval, int]]) -> dict[Key, Certainty]:
+    """How certain each of several differences is, judged together.
+
+    Args:
+        gaps: Differences by name, with the number of seeds behind each.
+
+    Example:
+        >>> gap = Interval(2.0, 0.5, 3.5, 0.8)
+        >>> certainties({"a": (gap, 5)}), certainties({name: (gap, 5) for name in "abcdef"})["a"]
+        ({'a': 'clear'}, 'likely')
+    """
+    together = compared_together({name: gap for name, (gap, _) in gaps.items()})
+    found: dict[Key, Certainty] = {}
+    for name, (gap, seeds) in gaps.items():
+        sure = together[name].holds and seeds >= ENOUGH_SEEDS
+        found[name] = "open" if not gap.excludes_zero else "clear" if sure else "likely"
+    return found
+
+
+_DISTANCE = Aspect(
+    "distance of answers",
+    Metric(HEADLINES[3].key, "distance of answers", percent=False, higher=False),
+    "levels from the answer up to where it meets the truth, 0 for right answers",
+    unit="levels",
+)
+
+
+@dataclass(frozen=True)
+class ForestRow:
+    """A method in a forest plot."""
+
+    method: str
+    finding: Finding
+    candidates: str
+    settings: str
+
+
+@dataclass(frozen=True)
+class Forest:
+    """All methods minus a reference in one aspect: a table with a drawn interval in each row."""
+
+    id: str
+    where: str  # title of the comparison
+    aspect: Aspect
+    reference: str
+    first: str  # the method in colour
+    value: float  # the reference's own mean
+    rows: tuple[ForestRow, ...]  # the best first
+    kind: ClassVar[str] = "forest"
+
+    @property
+    def title(self) -> str:
+        """Its caption."""
+        return f"{self.aspect.name} minus {method_title(self.reference)} in {self.aspect.unit}"
+
+    @cached_property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the axis."""
+        return limits([(r.finding.gap.low, r.finding.gap.value, r.finding.gap.high) for r in self.rows])
+
+    def covers(self, x: float) -> bool:
+        """Whether a difference lies on the axis."""
+        return self.limits[0] <= x <= self.limits[1]
+
+    def at(self, x: float) -> float:
+        """Where a difference is drawn, in percent of the axis; beyond its ends, at them."""
+        low, high = self.limits
+        return round(100 * min(max((x - low) / (high - low), 0.0), 1.0), 2)
+
+    def table(self) -> ReportTable:
+        """The same without the drawing."""
+        rows = tuple(
+            (
+                Entry(method_title(r.method)),
+                Entry(self.aspect.gap(r.finding.gap.value), r.finding.interval),
+                Entry(self.aspect.value(r.finding.ours)),
+                Entry(r.finding.word),
+                Entry(r.candidates),
+                Entry(r.settings or "-"),
+            )
+            for r in self.rows
+        )
+        heads = ("method", "difference", self.aspect.metric.title, "how certain", "candidates", "chosen")
+        reference = f"{method_title(self.reference)}: {self.aspect.value(self.value)}."
+        return ReportTable(
+            self.id, f"{self.where}: {self.title}", (heads,), rows, remarks=(reference, self.note)
+        )
+
+    @property
+    def note(self) -> str:
+        """How to read it."""
+        way = "more" if self.aspect.metric.higher else "less"
+        return (
+            f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95% "
+            f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
+            f"it remains after Holm's correction for all {len(self.rows)} comparisons. Candidates: settings tried per seed."
+            + "".join(f" {method_title(m)} is a control: {METHODS[m].control}." for m in self.controls)
+        )
+
+    @property
+    def controls(self) -> list[str]:
+        """The methods that are there to compare with, not to be used."""
+        return [r.method for r in self.rows if r.method in METHODS and METHODS[r.method].control]
+
+
+def forests(results: Results, comparison: Comparison) -> Switch | None:
+    """One plot for each aspect; None where there is nothing to compare."""
+    arrays, reference = results.arrays[comparison], results.second
+    found = []
+    for aspect in (*aspects(arrays), _DISTANCE, *other_rule(arrays)):
+        value = arrays.score(reference, aspect.metric.key).value
+        rows = _rows(results, comparison, aspect)
+        if rows and value is not None:
+            slug = "".join(c if c.isalnum() else "_" for c in aspect.name)
+            plot = Forest(
+                f"against-{comparison.slug}-{slug}",
+                comparison.title,
+                aspect,
+                reference,
+                results.first,
+                value,
+                rows,
+            )
+            found.append((aspect.name[0].upper() + aspect.name[1:], plot))
+    return Switch("Compare in", tuple(found)) if found else None
+
+
+def _rows(results: Results, comparison: Comparison, aspect: Aspect) -> tuple[ForestRow, ...]:
+    arrays, reference = results.arrays[comparison], results.second
+    gaps = {}
+    for method in arrays.choices:
+        ours = arrays.score(method, aspect.metric.key).value
+        gap = None if method == reference else arrays.difference(method, reference, aspect.metric.key)
+        if gap is not None and ours is not None:
+            gaps[method] = (ours, *gap)
+    theirs = arrays.score(reference, aspect.metric.key).value or 0.0
+    sign = -1 if aspect.metric.higher else 1
+    sure = certainties({method: (gap, seeds) for method, (_, gap, seeds) in gaps.items()})
+    rows = []
+    for method, (ours, gap, _) in sorted(gaps.items(), key=lambda item: sign * item[1][1].value):
+        finding = Finding(aspect, ours, theirs, gap, sure[method])
+        rows.append(
+            ForestRow(method, finding, arrays.choices[method].budget, arrays.choices[method].settings)
+        )
+    return tuple(rows)
+
+
+def limits(intervals: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """The ends of the axis: of all intervals and 0, but for a few that are far off and would squeeze the others.
+
+    Example:
+        >>> limits([(-1.0, 0.0, 1.0)] * 9 + [(-90.0, -80.0, -70.0)])
+        (-6.35, 1.35)
+    """
+    ends = [x for interval in intervals for x in interval if x == x]
+    far = (6 * median(abs(x) for x in ends) if ends else 0.0) or inf
+    low, high = max(min([*ends, 0.0]), -far), min(max([*ends, 0.0]), far)
+    margin = 0.05 * (high - low) or 1.0
+    return round(low - margin, 6), round(high + margin, 6)
