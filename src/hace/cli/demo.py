@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
+from hace.cli.options_report import show_report
 from hace.cli.options_study import add_study_arguments, do_study
-from hace.cli.report import show_report
 
 DESCRIPTION = """\
 Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training labels

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+
+from hace.cli.options_report import show_report
 
 DESCRIPTION = """\
 Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
@@ -38,42 +37,3 @@ def run(args: argparse.Namespace) -> None:
     """Read, write, print the summary."""
     compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
     show_report(args.study, args.out, compare, names=args.names, quiet=args.quiet)
-
-
-def show_report(
-    study: str | Path,
-    out: str | None = None,
-    compare: Sequence[str] | None = None,
-    *,
-    names: str | None = None,
-    quiet: bool = False,
-) -> None:
-    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr.
-
-    Args:
-        study: The folder of the study.
-        out: Where to write; by default STUDY/report.
-        compare: Two methods to compare; by default hace and sce.
-        names: A file with the names of nodes.
-        quiet: Whether to print only the path.
-    """
-    from hace.lab.report import Results, about_study, write_records
-    from hace.lab.report.summary import failures, results_text, shortened, verdicts_text
-    from hace.lab.report.verdict import verdicts
-    from hace.lab.study.searches import each_run
-    from hace.lab.study.study import read_study
-    from hace.paper import report_sections
-
-    opened = read_study(study)
-    about = about_study(opened)
-    records = list(opened.records())
-    print(f"hace: writing the report of {len(each_run(records)):,} runs", file=sys.stderr, flush=True)
-    results = Results(records, compare, names=names)
-    page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
-    for line in shortened([*about.problems, *results.problems], 20):
-        print(f"skipped: {line}", file=sys.stderr)
-    for line in shortened(failures(results.records), 20):
-        print(f"no result: {line}", file=sys.stderr)
-    if not quiet:
-        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
-    print(page if quiet else f"The page: {page.resolve()}")
