@@ -28,7 +28,7 @@ from hace import (
     SoftLabelLoss,
     SoftMarginLoss,
 )
-from hace.losses.class_embedding import class_embeddings
+from hace.losses.node_heads import class_embeddings
 from hace.losses.tables import dilution_masses
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (

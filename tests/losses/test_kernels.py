@@ -231,7 +231,7 @@ def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> 
 
 def test_wrong_calls_of_the_extension_are_python_errors() -> None:
     names = ("path_loss", "path_sum_loss", "path_sums", "dense_loss", "node_log_probs")
-    for name in (*names, "dag_loss", "sibling_loss", "ring_loss"):
+    for name in (*names, "dag_loss", "sibling_loss", "lca_group_loss"):
         with pytest.raises(TypeError, match=f"{name} takes"):
             getattr(kernels._kernels, name)(1, 2)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -18,15 +19,35 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.names import node_titles
 from hace.losses import kernels
-from hace.losses.head import Head, Outputs, output_logits
-from hace.losses.kernels.autograd import BatchLabels, Call, kernel_loss
+from hace.losses.head import Head, LeafOutputs, Outputs, output_logits
+from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss
 from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.table_module import TableModule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Reduction = Literal["none", "mean", "sum"]
 ClassWeights = Tensor | Sequence[float] | np.ndarray | None
 
-SHARED = ("labels", "weight", "ignore_index", "reduction")  # the arguments of every loss
+
+class LossOptions(TypedDict, total=False):
+    """Arguments of every loss; :class:`HierarchicalLoss` says what they mean and has their defaults."""
+
+    labels: Labels
+    weight: ClassWeights
+    ignore_index: int
+    reduction: Reduction
+
+
+class LeafLossOptions(LossOptions, total=False):
+    """The same of losses whose softmax is over the classes."""
+
+    outputs: LeafOutputs
+    sharing: float
+
+
+SHARED = tuple(LossOptions.__annotations__)
 
 
 class HierarchicalLoss(TableModule, ABC):
@@ -37,8 +58,11 @@ class HierarchicalLoss(TableModule, ABC):
 
     Args:
         hierarchy: the taxonomy.
-        outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer.
-        sharing: s of path sums, with ``outputs="paths"`` only; see :class:`hace.losses.path_sums.PathSums`.
+        outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer. ``"nodes"``: N columns.
+            ``"leaves"``: n columns. ``"paths"``: N columns, and a class's logit is its own output plus ``sharing`` times the
+            sum of its ancestors'. A loss has the first of its ``allowed_outputs`` by default.
+        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
+            plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``, at
             any level, mixed in one batch).
         weight: weight of each class, length n, or N with ``labels="nodes"``.
@@ -46,9 +70,12 @@ class HierarchicalLoss(TableModule, ABC):
         reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
     """
 
-    allowed_outputs: ClassVar[tuple[str, ...]] = get_args(Outputs)  # by this class of losses
+    allowed_outputs: ClassVar[tuple[Any, ...]] = get_args(
+        Outputs
+    )  # by this class of losses, the default first
 
     hierarchy: Hierarchy
+    __signature__: ClassVar[inspect.Signature]
     label_nodes: Tensor
     label_weight: Tensor | None
 
@@ -56,14 +83,15 @@ class HierarchicalLoss(TableModule, ABC):
         self,
         hierarchy: Hierarchy,
         *,
-        outputs: Outputs,
-        labels: Labels,
-        weight: ClassWeights,
-        ignore_index: int,
-        reduction: Reduction,
+        outputs: Outputs | None = None,
         sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
+        outputs = self.allowed_outputs[0] if outputs is None else outputs
         if not isinstance(hierarchy, Hierarchy):
             raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
         check_choice("outputs", outputs, self.allowed_outputs)
@@ -77,6 +105,16 @@ class HierarchicalLoss(TableModule, ABC):
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
         self.constant("label_nodes", rows)
         self.constant("label_weight", checked_weight(weight, len(rows), labels))
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Shows the arguments behind ``**shared`` in the signature, as ``help`` and the registry read it."""
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = _whole_signature(cls)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuses arguments of other losses, which ``**shared`` would pass on to a base."""
+        cls.__signature__.bind_partial(*args, **kwargs)
+        return super().__new__(cls)
 
     @property
     def num_outputs(self) -> int:
@@ -169,9 +207,10 @@ class HierarchicalLoss(TableModule, ABC):
             )
         batch_shape = z.shape[:1] if z is input else _without_classes(input)
         if target.is_floating_point():
-            losses = self._reduced_soft(z, self._soft_rows(input, target).to(z.dtype))
+            soft = self._soft_rows(input, target).to(z.dtype)
+            losses = self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), soft))
         else:
-            losses = self._reduced(z, self._label_rows(target, batch_shape))
+            losses = self._of_labels(z, self._label_rows(target, batch_shape))
         return self._added_up(losses, batch_shape)
 
     def linear(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
@@ -236,21 +275,25 @@ class HierarchicalLoss(TableModule, ABC):
             return losses.sum() * torch.nan  # as torch: nothing to take the mean of
         return losses.sum()
 
-    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        """Losses that only need to be added up, divided by the mean's denominator and 0 where ignored; or their sum."""
-        if kernels.usable(z, target) and z.numel() > 0 and not kernels.compiling():
-            call = self.kept("call", self.kernel_call)
+    def _of_labels(self, z: Tensor, target: Tensor) -> Tensor:
+        """Losses that only need to be added up, divided by the mean's denominator and 0 where ignored; or their sum.
+
+        This is where the form is chosen: the compiled one where it serves, else the plain one.
+        """
+        if kernels.usable(z, target) and z.numel() > 0:
+            call = self._kernel_call() if kernels.compiling() else self.kept("call", self._kernel_call)
             if call is not None:
-                return kernel_loss(z, call, self._kernel_labels(target), self._plain)
+                labels = BatchLabels(target.contiguous(), self.ignore_index, self.reduction)
+                return kernel_loss(z, call, labels, self._plain)
         return self._plain(z, target)
 
-    def kernel_call(self) -> Call | None:
-        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
-        return None
+    def _kernel_call(self) -> Call | None:
+        here = self.label_nodes.is_cpu if kernels.compiling() else kernels.is_plain(self.label_nodes)
+        return self.kernel_call() if here else None
 
-    def _kernel_labels(self, target: Tensor) -> BatchLabels:
-        """The labels as the kernel takes them."""
-        return BatchLabels(target.contiguous(), self.ignore_index, self.reduction)
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none."""
+        return None
 
     def _plain(self, z: Tensor, target: Tensor) -> Tensor:
         """The same in plain PyTorch."""
@@ -269,9 +312,6 @@ class HierarchicalLoss(TableModule, ABC):
         if self.label_weight is not None:
             weights = torch.where(kept, self.label_weight[torch.where(kept, target, 0)], 0.0)
         return losses / weights.sum().to(losses.dtype)
-
-    def _reduced_soft(self, z: Tensor, target: Tensor) -> Tensor:
-        return self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), target))
 
     def _mean_soft(self, losses: Tensor) -> Tensor:
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
@@ -321,6 +361,21 @@ class HierarchicalLoss(TableModule, ABC):
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
         return {}
+
+
+def _whole_signature(cls: type[HierarchicalLoss]) -> inspect.Signature:
+    """The signature with the shared arguments in place of ``**shared``."""
+    given = inspect.signature(cls.__init__)
+    own = list(given.parameters.values())[1:]
+    behind = str(own[-1].annotation) if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD else ""
+    if "LossOptions" not in behind:
+        return given.replace(parameters=own)
+    known = inspect.signature(HierarchicalLoss.__init__).parameters
+    names = SHARED if "Leaf" not in behind else ("outputs", "sharing", *SHARED)
+    shared = [known[name] for name in names]
+    if "outputs" in names:
+        shared[0] = shared[0].replace(default=cls.allowed_outputs[0], annotation="LeafOutputs")
+    return given.replace(parameters=[*own[:-1], *shared])
 
 
 def _without_classes(input: Tensor) -> tuple[int, ...]:

@@ -1,19 +1,25 @@
-"""Cross-entropy over the classes: the baseline of every comparison."""
+"""Cross-entropy over the classes, the baseline of every comparison; with soft labels; and HXE (Bertinetto et al. 2020)."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from hace.checks import check_choice, check_number, is_number, require_tree
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.distances import Distance
 from hace.losses import tables
-from hace.losses.base import ClassWeights, Labels, Reduction
+from hace.losses.base import LeafLossOptions
 from hace.losses.head import LeafOutputs
+from hace.losses.kernels.losses import SOFT_LABELS, Call
 from hace.losses.last_layer import PathRanges
 from hace.losses.table_loss import TableLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class CrossEntropyLoss(TableLoss):
@@ -27,17 +33,10 @@ class CrossEntropyLoss(TableLoss):
     Args:
         hierarchy: the taxonomy; it decides the order of the columns only.
         label_smoothing: eps in [0, 1); the paper uses 0.1 (eq. 3).
-        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
-            ``sharing`` times the sum of its ancestors'.
-        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
-            plain sum along the path; with ``outputs="paths"`` only.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
-        >>> import torch
         >>> loss = CrossEntropyLoss(Hierarchy.flat(["cat", "dog"]))
         >>> loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
         tensor(0.6931)
@@ -49,25 +48,14 @@ class CrossEntropyLoss(TableLoss):
         self,
         hierarchy: Hierarchy,
         label_smoothing: float = 0.0,
-        *,
-        outputs: LeafOutputs = "leaves",
-        sharing: float = 1.0,
-        labels: Labels = "leaves",
-        weight: ClassWeights = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        **shared: Unpack[LeafLossOptions],
     ) -> None:
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),
             label_smoothing=label_smoothing,
-            outputs=outputs,
-            sharing=sharing,
-            aggregate=labels == "nodes",  # labels at the leaves ask for nothing above them
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
+            **shared,
         )
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
@@ -91,3 +79,112 @@ class CrossEntropyLoss(TableLoss):
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
         return {"label_smoothing": self.label_smoothing}
+
+
+class SoftLabelLoss(TableLoss):
+    r"""Cross-entropy with LCA soft labels over the leaves.
+
+    .. math:: \ell(z, y) = -\sum_c s_y(c) \log \operatorname{softmax}(z)_c, \qquad
+        s_y(c) \propto \exp(-\beta \operatorname{dist}(y, c) / \max \operatorname{dist})
+
+    As beta grows it becomes cross-entropy.
+
+    Args:
+        hierarchy: the taxonomy.
+        beta: sharpness > 0; the paper uses 10 and 30, its authors 4 to 30.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> SoftLabelLoss(h, beta=10)(torch.zeros(1, 3), torch.tensor([0]))
+        tensor(1.0986)
+
+    Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 5.
+    """
+
+    allowed_outputs = get_args(LeafOutputs)
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        beta: float = 10.0,
+        *,
+        distance: Distance = "lca_height",
+        **shared: Unpack[LeafLossOptions],
+    ) -> None:
+        check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
+        super().__init__(
+            hierarchy,
+            partial(tables.label_table, hierarchy),
+            soft_label_beta=beta,
+            distance=distance,
+            aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
+            **shared,
+        )
+        self.beta = beta
+
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels; None where there is none."""
+        served = self.head.outputs == self.labels == "leaves" and self.label_weight is None
+        if not served or self.soften is None:
+            return super().kernel_call()
+        return self.soften.call(SOFT_LABELS, -self.sharpness, self.head.column, None)
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        return {"beta": self.beta, "distance": self.distance}
+
+
+class HXELoss(TableLoss):
+    r"""Hierarchical cross-entropy over conditionals, HXE.
+
+    .. math:: \ell(z, y) = -\sum_i \lambda(b_i) \log \frac{P(b_i)}{P(b_{i+1})}
+
+    along the path from the label b_0 = y to the top, where P aggregates a softmax over the leaves. At alpha = 0 it is
+    cross-entropy. Trees and forests only.
+
+    Args:
+        hierarchy: the taxonomy, in which no node has several parents.
+        alpha: decay >= 0; the paper uses 0.2 and 0.5.
+        decay: ``"depth"``: lambda(v) = exp(-alpha (depth(v) - 1)), smaller toward the leaves, as in both published
+            codes. ``"height"``: lambda(v) = exp(-alpha height(v)), smaller toward the root, as in the paper's words.
+        normalize: None, or ``"tree"``: lambda divided by its sum over all nodes, as in the published code. That divides
+            the loss, and so the learning rate, by hundreds.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> HXELoss(h, alpha=0.0)(torch.zeros(1, 3), torch.tensor([0]))
+        tensor(1.0986)
+
+    Reference: Bertinetto et al., "Making Better Mistakes" (2020), eq. 2 to 4.
+    """
+
+    allowed_outputs = get_args(LeafOutputs)
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        alpha: float = 0.2,
+        *,
+        decay: Literal["depth", "height"] = "depth",
+        normalize: Literal["tree"] | None = None,
+        **shared: Unpack[LeafLossOptions],
+    ) -> None:
+        check_number("alpha", alpha, "a number >= 0", is_number(alpha) and alpha >= 0)
+        check_choice("decay", decay, ("depth", "height"))
+        check_choice("normalize", normalize, (None, "tree"))
+        require_tree(hierarchy, "HXELoss")
+        super().__init__(
+            hierarchy,
+            partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),
+            **shared,
+        )
+        self.alpha, self.decay, self.normalize = alpha, decay, normalize
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        return {"alpha": self.alpha, "decay": self.decay, "normalize": self.normalize}

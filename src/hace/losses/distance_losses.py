@@ -1,11 +1,11 @@
-"""Losses of the class probabilities and the distances from the label: SimLoss and expected distance."""
+"""Losses of the class probabilities and the distances from the label: SimLoss, expected distance and soft margins."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -16,11 +16,13 @@ from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import numerics
-from hace.losses.base import ClassWeights, LabelLoss, Labels, Reduction
+from hace.losses.base import LabelLoss, LeafLossOptions
 from hace.losses.head import LeafOutputs
-from hace.losses.kernels.autograd import Call
-from hace.losses.kernels.label_losses import EXPECTED, SIMILARITY, ring_call
+from hace.losses.kernels.losses import EXPECTED, SIMILARITY, Call
 from hace.losses.leaf_distances import LeafDistances
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
 
@@ -31,14 +33,8 @@ class DistanceLoss(LabelLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
-        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
-            ``sharing`` times the sum of its ancestors'.
-        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
-            plain sum along the path; with ``outputs="paths"`` only.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
     """
 
     allowed_outputs = get_args(LeafOutputs)
@@ -49,33 +45,22 @@ class DistanceLoss(LabelLoss):
         self,
         hierarchy: Hierarchy,
         distance: Distance,
-        *,
-        outputs: LeafOutputs,
-        sharing: float,
-        labels: Labels,
-        weight: ClassWeights,
-        ignore_index: int,
-        reduction: Reduction,
+        **shared: Unpack[LeafLossOptions],
     ) -> None:
         super().__init__(
             hierarchy,
-            outputs=outputs,
-            sharing=sharing,
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            **shared,
         )
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
 
     def kernel_call(self) -> Call | None:
-        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
-        served = self.kernel_kind is not None and self.head.outputs == "leaves"
-        rings = self.distances.rings(self.head.column) if served else None
-        if rings is None or self.kernel_kind is None:
+        """The compiled loss for batches of labels; None where there is none."""
+        if self.kernel_kind is None or self.head.outputs != "leaves":
             return None
-        return ring_call(rings, self.kernel_kind, self.kernel_strength, self.label_weight)
+        return self.distances.call(
+            self.kernel_kind, self.kernel_strength, self.head.column, self.label_weight
+        )
 
     @abstractmethod
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
@@ -114,14 +99,8 @@ class SimLoss(DistanceLoss):
         similarity: S in place of r^dist: (labels, n) numbers >= 0, some above 0 in every row; rows and columns in label
             order, rows in node order with ``labels="nodes"``.
         distance: see :meth:`hace.Hierarchy.distances`.
-        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
-            ``sharing`` times the sum of its ancestors'.
-        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
-            plain sum along the path; with ``outputs="paths"`` only.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -140,24 +119,14 @@ class SimLoss(DistanceLoss):
         *,
         similarity: Tensor | np.ndarray | Sequence[Sequence[float]] | None = None,
         distance: Distance = "lca_height",
-        outputs: LeafOutputs = "leaves",
-        sharing: float = 1.0,
-        labels: Labels = "leaves",
-        weight: ClassWeights = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        **shared: Unpack[LeafLossOptions],
     ) -> None:
         fits = is_number(reduction_factor) and 0 <= reduction_factor < 1
         check_number("reduction_factor", reduction_factor, "in [0, 1)", fits)
         super().__init__(
             hierarchy,
             distance,
-            outputs=outputs,
-            sharing=sharing,
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            **shared,
         )
         self.reduction_factor = reduction_factor
         self.constant("log_similarity", self._checked_similarity(similarity))
@@ -213,14 +182,8 @@ class ExpectedDistanceLoss(DistanceLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
-        outputs: ``"leaves"``: the head has n columns. ``"paths"``: it has N, and a class's logit is its own output plus
-            ``sharing`` times the sum of its ancestors'.
-        sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
-            plain sum along the path; with ``outputs="paths"`` only.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -238,22 +201,12 @@ class ExpectedDistanceLoss(DistanceLoss):
         hierarchy: Hierarchy,
         *,
         distance: Distance = "lca_height",
-        outputs: LeafOutputs = "leaves",
-        sharing: float = 1.0,
-        labels: Labels = "leaves",
-        weight: ClassWeights = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        **shared: Unpack[LeafLossOptions],
     ) -> None:
         super().__init__(
             hierarchy,
             distance,
-            outputs=outputs,
-            sharing=sharing,
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            **shared,
         )
 
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
@@ -263,3 +216,54 @@ class ExpectedDistanceLoss(DistanceLoss):
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
         return {"distance": self.distance}
+
+
+class SoftMarginLoss(DistanceLoss):
+    r"""Soft-max-margin: every wrong class gets a head start that grows with its distance from the label.
+
+    .. math:: \ell(z, y) = \log \sum_c \exp\big(z_c + \tau \operatorname{dist}(y, c)\big) - z_y
+
+    At tau = 0 it is cross-entropy. A label at an inner node asks for the classes nearest to it, and distances count from
+    there.
+
+    Args:
+        hierarchy: the taxonomy.
+        margin: tau >= 0, the head start of one step of distance.
+        distance: see :meth:`hace.Hierarchy.distances`.
+        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
+            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> SoftMarginLoss(h)(torch.zeros(1, 3), torch.tensor([h.label("husky")]))
+        tensor(2.4076)
+
+    Reference: Valmadre, "Hierarchical classification at multiple operating points" (2022), soft-max-margin, there over the
+    outputs of all nodes.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        margin: float = 1.0,
+        *,
+        distance: Distance = "lca_height",
+        **shared: Unpack[LeafLossOptions],
+    ) -> None:
+        check_number("margin", margin, "a number >= 0", is_number(margin) and margin >= 0)
+        super().__init__(
+            hierarchy,
+            distance,
+            **shared,
+        )
+        self.margin = margin
+
+    def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
+        """- log of the nearest classes' share after the head starts."""
+        beyond = row - row.amin(dim=-1, keepdim=True)
+        right = log_p.masked_fill(beyond > 0, -torch.inf)
+        return (log_p + self.margin * beyond).logsumexp(dim=-1) - numerics.log_sum(right)
+
+    def settings(self) -> dict[str, Any]:
+        """This loss's own parameters."""
+        return {"margin": self.margin, "distance": self.distance}

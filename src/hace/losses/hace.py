@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
-from hace.losses.base import ClassWeights, Labels, Reduction
+from hace.losses.base import LossOptions
 from hace.losses.head import Outputs
 from hace.losses.table_loss import TableLoss
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class HACELoss(TableLoss):
@@ -48,10 +51,8 @@ class HACELoss(TableLoss):
         sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
             plain sum along the path; with ``outputs="paths"`` only.
         aggregate: False omits the aggregation of predictions: ancestral smoothing only (an ablation).
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
+            :class:`hace.losses.base.HierarchicalLoss`.
 
     Shape:
         - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
@@ -82,10 +83,7 @@ class HACELoss(TableLoss):
         outputs: Outputs = "nodes",
         sharing: float = 1.0,
         aggregate: bool = True,
-        labels: Labels = "leaves",
-        weight: ClassWeights = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        **shared: Unpack[LossOptions],
     ) -> None:
         check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
         level_weights = _checked_level_weights(level_weights, dilution)
@@ -110,10 +108,7 @@ class HACELoss(TableLoss):
             outputs=outputs,
             sharing=sharing,
             aggregate=aggregate,
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            **shared,
         )
         self.dilution, self.level_weights = dilution, level_weights
 
@@ -138,10 +133,8 @@ class HCELoss(TableLoss):
 
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
+            :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -157,20 +150,13 @@ class HCELoss(TableLoss):
     def __init__(
         self,
         hierarchy: Hierarchy,
-        *,
-        labels: Labels = "leaves",
-        weight: ClassWeights = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
+        **shared: Unpack[LossOptions],
     ) -> None:
         super().__init__(
             hierarchy,
             partial(tables.label_table, hierarchy),
             outputs="nodes",
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
+            **shared,
         )
 
 

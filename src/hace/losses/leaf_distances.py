@@ -10,9 +10,8 @@ from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import leaf_ranges, preorder_labels
-from hace.losses import kernels, numerics
-from hace.losses.kernels.label_losses import Rings
-from hace.losses.kernels.tree_loss import Ranges
+from hace.losses import numerics
+from hace.losses.kernels.losses import Call, make_call
 from hace.losses.table_module import TableModule
 from hace.losses.tables import distance_parts, path_entries
 
@@ -60,6 +59,7 @@ class LeafDistances(TableModule):
         own, at, leaf, self.outside = distance_parts(h, distance)
         start, node, _ = path_entries(h, rows)
         self.longest = int(np.diff(start).max())
+        self.ragged = bool(leaf.any())
         low, high = leaf_ranges(h)
         self.constant("start", start)
         self.constant("node", node)
@@ -71,16 +71,22 @@ class LeafDistances(TableModule):
         self.constant("place", np.argsort(preorder_labels(h)))  # position of each label in preorder
         self.constant("label", h.labels[rows])
 
-    def rings(self, column: Tensor | None) -> Rings | None:
-        """The distances as the kernel takes them; None on a DAG, or where the buffers are elsewhere.
+    def call(self, kind: int, strength: float, column: Tensor | None, weight: Tensor | None) -> Call | None:
+        """A compiled loss of the classes' probabilities and these distances; None on a DAG.
 
         Args:
+            kind: ``SOFT_LABELS``, ``SIMILARITY`` or ``EXPECTED``.
+            strength: factor of the distance in the exponent of soft labels, or the logarithm of SimLoss's reduction factor.
             column: the column of each class, in preorder; None if they are the same.
+            weight: weights of the labels, or None.
         """
-        if not self.is_tree or not kernels.is_plain(self.start):
+        if not self.is_tree:
             return None
-        ranges, leaf = Ranges(self.low, self.high, column), self.leaf if bool(self.leaf.any()) else None
-        return Rings(self.start, self.node, ranges, self.own, self.at, leaf, self.label, self.outside)
+        leaf = self.leaf if self.ragged else None
+        tensors = (self.start, self.node, self.low, self.high, column, self.own, self.at, leaf, self.label)
+        return make_call(
+            "lca_group_loss", tensors, (self.outside, kind, strength), len(self.start) - 1, weight
+        )
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""
@@ -93,10 +99,13 @@ class LeafDistances(TableModule):
         edges = torch.cat(
             [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
         )
-        ring = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)  # (B, K + 1), the rest last
-        ring = torch.cat([ring.flip(1), ring[:, 1:]], dim=1)  # left parts from outside in, then right parts
-        rings = ring.flatten()[numerics.segment_members(edges, classes).long()].view(batch, classes)
-        distance = self.own[rows][:, None] + rings + self.leaf
+        # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1).
+        groups = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)
+        groups = torch.cat(
+            [groups.flip(1), groups[:, 1:]], dim=1
+        )  # left parts from outside in, then right parts
+        distance = groups.flatten()[numerics.segment_members(edges, classes).long()].view(batch, classes)
+        distance = self.own[rows][:, None] + distance + self.leaf
         distance = distance.index_select(1, self.place)
         itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)
         return distance.masked_fill(itself, 0.0)

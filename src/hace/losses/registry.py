@@ -15,17 +15,17 @@ from typing import Any
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
-from hace.losses.class_embedding import ClassEmbeddingLoss as ClassEmbeddingLoss
-from hace.losses.conditional_softmax import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
 from hace.losses.cross_entropy import CrossEntropyLoss as CrossEntropyLoss
+from hace.losses.cross_entropy import HXELoss as HXELoss
+from hace.losses.cross_entropy import SoftLabelLoss as SoftLabelLoss
 from hace.losses.distance_losses import ExpectedDistanceLoss as ExpectedDistanceLoss
 from hace.losses.distance_losses import SimLoss as SimLoss
+from hace.losses.distance_losses import SoftMarginLoss as SoftMarginLoss
 from hace.losses.hace import HACELoss as HACELoss
 from hace.losses.hace import HCELoss as HCELoss
-from hace.losses.hxe import HXELoss as HXELoss
-from hace.losses.levelwise import LevelwiseLoss as LevelwiseLoss
-from hace.losses.soft_labels import SoftLabelLoss as SoftLabelLoss
-from hace.losses.soft_margin import SoftMarginLoss as SoftMarginLoss
+from hace.losses.node_heads import ClassEmbeddingLoss as ClassEmbeddingLoss
+from hace.losses.node_heads import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
+from hace.losses.node_heads import LevelwiseLoss as LevelwiseLoss
 
 LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
     {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,25 +13,26 @@ from hace.checks import check_choice, check_number, is_number
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
-from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.index import sparse_matrix
 from hace.losses import kernels, numerics, tables
-from hace.losses.base import ClassWeights, HierarchicalLoss, Reduction
+from hace.losses.base import HierarchicalLoss, LossOptions
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
-from hace.losses.kernels.autograd import Call
-from hace.losses.kernels.tree_loss import (
-    Below,
-    DenseRows,
-    KernelRows,
-    Ranges,
+from hace.losses.kernels.losses import (
+    Call,
     SparseTable,
-    tree_call,
-    tree_loss,
+    dag_call,
+    dense_call,
+    kernel_loss,
+    path_call,
+    path_sum_call,
     tree_places,
 )
 from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
 _ENTRIES = 1 << 22  # (sample, table entry) products held at once
@@ -50,13 +52,10 @@ class TableLoss(HierarchicalLoss):
         label_smoothing: eps of a uniform H.
         soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
         distance: distance of the soft labels.
-        outputs: what the head's columns are.
-        sharing: s of path sums, with ``outputs="paths"`` only.
         aggregate: whether R aggregates; without it, q* is softmax(z) itself.
-        labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``).
-        weight: weight of each class, length n, or N with ``labels="nodes"``.
-        ignore_index: label of samples that do not count.
-        reduction: ``"mean"`` (weighted as torch does), ``"sum"`` or ``"none"``.
+        outputs: what the head's columns are; see :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss.
     """
 
     start: Tensor
@@ -70,32 +69,21 @@ class TableLoss(HierarchicalLoss):
         hierarchy: Hierarchy,
         table: Callable[[IntArray], tables.Table],
         *,
-        outputs: Outputs,
-        labels: Labels,
-        weight: ClassWeights,
-        ignore_index: int,
-        reduction: Reduction,
         dilution: float | None = 1.0,
         label_smoothing: float = 0.0,
         soft_label_beta: float | None = None,
         distance: Distance = "lca_height",
         aggregate: bool = True,
+        outputs: Outputs | None = None,
         sharing: float = 1.0,
+        **shared: Unpack[LossOptions],
     ) -> None:
         fits = is_number(label_smoothing) and 0 <= label_smoothing < 1
         check_number("label_smoothing", label_smoothing, "in [0, 1)", fits)
         fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
         check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
-        super().__init__(
-            hierarchy,
-            outputs=outputs,
-            sharing=sharing,
-            labels=labels,
-            weight=weight,
-            ignore_index=ignore_index,
-            reduction=reduction,
-        )
+        super().__init__(hierarchy, outputs=outputs, sharing=sharing, **shared)
         self.label_smoothing = label_smoothing
         self.soft_label_beta, self.distance = soft_label_beta, distance
         self.aggregate = aggregate
@@ -118,7 +106,7 @@ class TableLoss(HierarchicalLoss):
         self.constant("node", built.node)
         self.constant("value", built.value * np.repeat(scale, np.diff(built.start)))
         self.constant("shared", background if uniform else None)
-        everywhere = outputs == "nodes" or (hierarchy.is_tree and not uniform)
+        everywhere = self.head.outputs == "nodes" or (hierarchy.is_tree and not uniform)
         self._labels_served = aggregate and everywhere and soft_label_beta is None
         self.soften = None
         if soft_label_beta is not None:
@@ -146,30 +134,27 @@ class TableLoss(HierarchicalLoss):
 
     # ------------------------------------------------------------------ class labels
 
-    def _reduced(self, z: Tensor, target: Tensor) -> Tensor:
-        # Graphs of torch.compile hold the kernel for trees only.
-        held = kernels.compiling() and self._labels_served and self.hierarchy.is_tree
-        if not held or len(z) == 0 or not kernels.usable(z, target):
-            return super()._reduced(z, target)
-        return tree_loss(z, self._kernel_rows(), self._kernel_labels(target), self._plain)
-
     def kernel_call(self) -> Call | None:
-        """The compiled loss for batches of labels; None where there is none, or the buffers are elsewhere."""
-        if not self._labels_served or not kernels.is_plain(self.start):
+        """The compiled loss for batches of labels; None where there is none."""
+        if not self._labels_served:
             return None
-        rows = self._kernel_rows()
-        return tree_call(rows, tree_places(rows))
+        table = SparseTable(self.start, self.node, self.value, self.label_weight)
+        return self._call(table, None if self.shared is None else self.shared.float())
 
-    def _kernel_rows(self) -> KernelRows:
-        """What the kernel needs for every batch of labels."""
-        head, table = self.head, SparseTable(self.start, self.node, self.value, self.label_weight)
-        shared = None if self.shared is None else self._dense_kernel_rows(self.shared.float())
+    def _call(self, table: SparseTable | None, mass: Tensor | None) -> Call:
+        """The compiled loss of the labels' rows, of masses at all nodes, or of both."""
+        head = self.head
         if not self.hierarchy.is_tree:
-            return KernelRows(table, dense=shared, below=Below(head.below_first, head.below))
-        if shared is not None:
-            return KernelRows(table, dense=shared)
-        ranges = Ranges(head.low, head.high, head.column, head.branch)
-        return KernelRows(table, ranges, paths=None if head.path_sums is None else head.path_sums.tree)
+            return dag_call(table, mass, head.below_first, head.below)
+        if mass is not None:
+            return dense_call(table, mass, head.parent, head.level, self._places())
+        assert table is not None
+        if head.path_sums is not None:
+            return path_sum_call(table, head.low, head.high, head.path_sums.tree, self._places())
+        return path_call(table, head.low, head.high, head.column, head.branch)
+
+    def _places(self) -> Tensor | None:
+        return None if kernels.compiling() else self.head.kept("places", lambda: tree_places(self.head.level))
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
         if target.is_floating_point() or len(layer.features) == 0 or not self._on_one_path:
@@ -219,12 +204,10 @@ class TableLoss(HierarchicalLoss):
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.aggregate and self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
-        if served and self._compiled_too and kernels.usable(z, self.start, dense):
-            rows = KernelRows(dense=self._dense_kernel_rows(dense.to(torch.float32).contiguous()))
-            if not self.hierarchy.is_tree:
-                rows = rows._replace(below=Below(self.head.below_first, self.head.below))
-            return tree_loss(
-                z, rows, None, lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)
+        if served and kernels.usable(z, self.start, dense):
+            call = self._call(None, dense.to(torch.float32).contiguous())
+            return kernel_loss(
+                z, call, None, lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)
             )
         return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
@@ -281,12 +264,3 @@ class TableLoss(HierarchicalLoss):
         if self.aggregate:
             return self.head.aggregate(z)
         return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
-
-    def _dense_kernel_rows(self, mass: Tensor) -> DenseRows:
-        tree = (self.head.parent, self.head.level) if self.hierarchy.is_tree else ()
-        return DenseRows(mass, *tree)
-
-    @property
-    def _compiled_too(self) -> bool:
-        """Whether the kernel serves here, as far as ``torch.compile`` matters: graphs hold it for trees only."""
-        return self.hierarchy.is_tree or not kernels.compiling()

@@ -8,7 +8,7 @@ It is plain C in a CPython extension. That needs no torch headers, so that one b
 seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
 so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
 
-The questions that decide whether it may serve a call are here; `tree_loss`, `label_losses` and `path_sums` call it.
+The questions that decide whether it may serve a call are here; `losses`, `path_sums` and `answers` call it.
 
 Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
 """
@@ -36,7 +36,7 @@ _as_value: Callable[[Any], int | str] = getattr(torch._C.DispatchKeySet, "raw_re
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-_INTERFACE = 8  # of the extension this package is written for: a build of other source takes other arguments
+_INTERFACE = 9  # of the extension this package is written for: a build of other source takes other arguments
 
 _kernels: Any
 try:

@@ -3,10 +3,9 @@
    It computes what hace/losses/numerics.py computes and is held by the same tests. Plain C, no torch headers: Python passes
    the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
 
-   Each header is one idea: `path.h` the label's path, `groups.h` eight samples side by side, `sums.h` path sums, `nodes.h`
-   targets at all nodes, `siblings.h` conditional softmax, `rings.h` distances, `dag.h` DAGs, `answers.h` the best
-   answers of decisions, `ranks.h` the best columns, `levels.h` the best of each level, `walks.h` the way down; how Python
-   calls the last four is in `answer_calls.h`. `threads.h` says who works on which rows.
+   Each header is one idea: `vectors.h` rows and eight samples side by side, `job.h` what a call is given, `path.h` the label's
+   path, `sums.h` path sums, `nodes.h` targets at all nodes of a tree or DAG, `label_losses.h` losses without a table,
+   `answers.h` what evaluation asks. Here are the threads and what Python calls.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
@@ -28,18 +27,82 @@
 #include "vectors.h"
 #include "job.h"
 #include "path.h"
-#include "groups.h"
-#include "path_sums.h"
 #include "sums.h"
 #include "nodes.h"
-#include "siblings.h"
-#include "rings.h"
-#include "dag.h"
+#include "label_losses.h"
 #include "answers.h"
-#include "ranks.h"
-#include "levels.h"
-#include "walks.h"
-#include "threads.h"
+
+/* ------------------------------------------------------------------------------------------ threads */
+
+/* Work on the rows of a batch, by one thread or several. */
+
+typedef void (*Work)(Share *);
+
+typedef struct {
+    const Job *job;
+    Work work;
+    int64_t unit, units, parts; /* rows that are worked on together stay together: a unit */
+    int64_t next;               /* the first part that nobody has begun */
+    int failed;
+} Queue;
+
+/* Works on parts until none is left. */
+static void *take_parts(void *given) {
+    Queue *q = given;
+    for (int64_t i; (i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED)) < q->parts;) {
+        const int64_t from = q->units * i / q->parts * q->unit, to = q->units * (i + 1) / q->parts * q->unit;
+        Share share = {q->job, from, to < q->job->rows ? to : q->job->rows, 0};
+        q->work(&share);
+        if (share.failed) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void take_parts_in_team(void *given) { take_parts(given); }
+
+/* torch's own threads (of its OpenMP), where they are at hand: they wait for work, and threads of ours would compete with them
+   for the cores. A forked child has lost them. */
+#ifdef __linux__
+extern void GOMP_parallel(void (*work)(void *), void *data, unsigned threads, unsigned flags) __attribute__((weak));
+static int has_team = 1;
+static void lose_team(void) { has_team = 0; }
+
+static int run_in_team(Queue *q, int64_t threads) {
+    if (!has_team || !GOMP_parallel) return 0;
+    GOMP_parallel(take_parts_in_team, q, (unsigned)threads, 0);
+    return 1;
+}
+#else
+static void lose_team(void) {}
+static int run_in_team(Queue *q, int64_t threads) { return (void)q, (void)threads, 0; }
+#endif
+
+/* Without them: threads that end with the job. */
+static void run_in_threads(Queue *q, int64_t threads) {
+    pthread_t ids[MAX_THREADS];
+    int64_t started = 0;
+    while (started + 1 < threads && pthread_create(&ids[started], NULL, take_parts, q) == 0) started++;
+    take_parts(q);
+    while (started > 0) pthread_join(ids[--started], NULL);
+}
+
+/* Runs a job on up to `threads` threads, in more parts than threads: a thread that starts late or has less of a core takes
+   fewer. Returns 0 when memory ran out. */
+static int run(const Job *job, Work work, int64_t threads) {
+    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows ||
+                        work == level_rows;
+    Queue q = {.job = job, .work = work, .unit = grouped ? GROUP : 1};
+    q.units = (job->rows + q.unit - 1) / q.unit;
+    const int64_t most = job->rows * job->cols / MIN_WORK + 1;
+    if (threads > most) threads = most;
+    if (threads > q.units) threads = q.units;
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    q.parts = threads > 1 ? threads * (grouped ? 2 : 4) : 1; /* each part of groups sets up its own tables */
+    if (q.parts > q.units) q.parts = q.units;
+    if (threads <= 1) take_parts(&q);
+    else if (!run_in_team(&q, threads)) run_in_threads(&q, threads);
+    return !q.failed;
+}
 
 /* ------------------------------------------------------------------------------------------ Python */
 
@@ -90,97 +153,89 @@ static int arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted) {
     return 0;
 }
 
+/* What a loss is called with: the batch, the addresses of its own tensors, its own numbers, and how many threads may work. */
+#define BATCH 11
+#define INTEGERS(i) POINTER(const int64_t *, BATCH + (i))
+#define SHORTS(i) POINTER(const int32_t *, BATCH + (i))
+#define DOUBLES(i) POINTER(const double *, BATCH + (i))
+#define SCALAR(i) PyFloat_AsDouble(args[BATCH + (i)])
+
+static int batch(const char *name, PyObject *const *args, Py_ssize_t given, Py_ssize_t own, Job *job) {
+    if (!arguments(name, given, BATCH + own + 1)) return 0;
+    job->z = POINTER(const float *, 0), job->rows = NUMBER(1), job->cols = job->nodes = NUMBER(2);
+    job->loss = POINTER(float *, 3), job->summed = (int)NUMBER(4), job->grad = POINTER(float *, 5);
+    job->target = POINTER(const int64_t *, 6), job->ignore = NUMBER(7), job->weight = POINTER(const double *, 8);
+    job->reduction = (int)NUMBER(9), job->labels = NUMBER(10);
+    return 1;
+}
+
+/* The table's rows come first in losses that have one. */
+static void table(PyObject *const *args, Job *job) {
+    job->start = INTEGERS(0), job->node = INTEGERS(1), job->value = DOUBLES(2);
+}
+
 static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_loss", count, 19)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3), .summed = (int)NUMBER(4),
-               .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7),
-               .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9), .labels = NUMBER(10),
-               .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
-               .value = POINTER(const double *, 13), .low = POINTER(const int64_t *, 14),
-               .high = POINTER(const int64_t *, 15), .column = POINTER(const int32_t *, 16),
-               .branch = POINTER(const int32_t *, 17)};
-    int64_t threads = NUMBER(18);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, path_rows, threads);
+    Job job = {0};
+    if (!batch("path_loss", args, count, 7, &job)) return NULL;
+    table(args, &job);
+    job.low = INTEGERS(3), job.high = INTEGERS(4), job.column = SHORTS(5), job.branch = SHORTS(6);
+    int64_t threads = NUMBER(BATCH + 7);
+    return PyErr_Occurred() ? NULL : finish(&job, path_rows, threads);
 }
 
 static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("path_sum_loss", count, 23)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .nodes = NUMBER(2), .loss = POINTER(float *, 3), .summed = (int)NUMBER(4),
-               .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7),
-               .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9), .labels = NUMBER(10),
-               .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
-               .value = POINTER(const double *, 13), .low = POINTER(const int64_t *, 14),
-               .high = POINTER(const int64_t *, 15), .cols = NUMBER(16), .classes = NUMBER(16),
-               .level = POINTER(const int32_t *, 17), .ends = POINTER(const int64_t *, 18),
-               .parent = POINTER(const int64_t *, 19), .sharing = PyFloat_AsDouble(args[20]), .centred = 1,
-               .places = POINTER(const Place *, 21)};
-    int64_t threads = NUMBER(22);
-    if (PyErr_Occurred()) return NULL;
-    return finish_tree(&job, sum_rows, threads);
+    Job job = {.centred = 1};
+    if (!batch("path_sum_loss", args, count, 11, &job)) return NULL;
+    table(args, &job);
+    job.low = INTEGERS(3), job.high = INTEGERS(4), job.level = SHORTS(5), job.ends = INTEGERS(6), job.parent = INTEGERS(7);
+    job.places = POINTER(const Place *, BATCH + 8), job.cols = job.classes = (int64_t)SCALAR(9), job.sharing = SCALAR(10);
+    int64_t threads = NUMBER(BATCH + 11);
+    return PyErr_Occurred() ? NULL : finish_tree(&job, sum_rows, threads);
 }
 
 static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("dense_loss", count, 20)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .loss = POINTER(float *, 3), .summed = (int)NUMBER(4), .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6),
-               .ignore = NUMBER(7), .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9),
-               .labels = NUMBER(10), .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
-               .value = POINTER(const double *, 13), .parent = POINTER(const int64_t *, 14),
-               .level = POINTER(const int32_t *, 15), .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17),
-               .places = POINTER(const Place *, 18)};
-    int64_t threads = NUMBER(19);
-    if (PyErr_Occurred()) return NULL;
-    return finish_tree(&job, dense_rows, threads);
-}
-
-static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!arguments("sibling_loss", count, 17)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .loss = POINTER(float *, 3), .summed = (int)NUMBER(4), .grad = POINTER(float *, 5),
-               .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7), .weight = POINTER(const double *, 8),
-               .reduction = (int)NUMBER(9), .labels = NUMBER(10), .node = POINTER(const int64_t *, 11),
-               .parent = POINTER(const int64_t *, 12), .first = POINTER(const int64_t *, 13),
-               .member = POINTER(const int32_t *, 14), .rooted = (int)NUMBER(15)};
-    int64_t threads = NUMBER(16);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, sibling_rows, threads);
-}
-
-static PyObject *ring_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    (void)self;
-    if (!arguments("ring_loss", count, 24)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .loss = POINTER(float *, 3),
-               .summed = (int)NUMBER(4), .grad = POINTER(float *, 5), .target = POINTER(const int64_t *, 6),
-               .ignore = NUMBER(7), .weight = POINTER(const double *, 8), .reduction = (int)NUMBER(9),
-               .labels = NUMBER(10), .start = POINTER(const int64_t *, 11), .node = POINTER(const int64_t *, 12),
-               .low = POINTER(const int64_t *, 13), .high = POINTER(const int64_t *, 14),
-               .column = POINTER(const int32_t *, 15), .own = POINTER(const double *, 16),
-               .at = POINTER(const double *, 17), .leaf = POINTER(const double *, 18),
-               .itself = POINTER(const int64_t *, 19), .outside = PyFloat_AsDouble(args[20]), .kind = (int)NUMBER(21),
-               .strength = PyFloat_AsDouble(args[22])};
-    int64_t threads = NUMBER(23);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, ring_rows, threads);
+    Job job = {0};
+    if (!batch("dense_loss", args, count, 8, &job)) return NULL;
+    table(args, &job);
+    job.dense = POINTER(const float *, BATCH + 3), job.parent = INTEGERS(4), job.level = SHORTS(5);
+    job.places = POINTER(const Place *, BATCH + 6), job.dense_stride = (int64_t)SCALAR(7);
+    int64_t threads = NUMBER(BATCH + 8);
+    return PyErr_Occurred() ? NULL : finish_tree(&job, dense_rows, threads);
 }
 
 static PyObject *dag_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("dag_loss", count, 19)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .loss = POINTER(float *, 3), .summed = (int)NUMBER(4), .grad = POINTER(float *, 5),
-               .target = POINTER(const int64_t *, 6), .ignore = NUMBER(7), .weight = POINTER(const double *, 8),
-               .reduction = (int)NUMBER(9), .labels = NUMBER(10), .start = POINTER(const int64_t *, 11),
-               .node = POINTER(const int64_t *, 12), .value = POINTER(const double *, 13),
-               .first = POINTER(const int64_t *, 14), .member = POINTER(const int32_t *, 15),
-               .dense = POINTER(const float *, 16), .dense_stride = NUMBER(17)};
-    int64_t threads = NUMBER(18);
-    if (PyErr_Occurred()) return NULL;
-    return finish(&job, dag_rows, threads);
+    Job job = {0};
+    if (!batch("dag_loss", args, count, 7, &job)) return NULL;
+    table(args, &job);
+    job.dense = POINTER(const float *, BATCH + 3), job.first = INTEGERS(4), job.member = SHORTS(5);
+    job.dense_stride = (int64_t)SCALAR(6);
+    int64_t threads = NUMBER(BATCH + 7);
+    return PyErr_Occurred() ? NULL : finish(&job, dag_rows, threads);
+}
+
+static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    Job job = {0};
+    if (!batch("sibling_loss", args, count, 5, &job)) return NULL;
+    job.node = INTEGERS(0), job.parent = INTEGERS(1), job.first = INTEGERS(2), job.member = SHORTS(3);
+    job.rooted = (int)SCALAR(4);
+    int64_t threads = NUMBER(BATCH + 5);
+    return PyErr_Occurred() ? NULL : finish(&job, sibling_rows, threads);
+}
+
+static PyObject *lca_group_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    Job job = {0};
+    if (!batch("lca_group_loss", args, count, 12, &job)) return NULL;
+    job.start = INTEGERS(0), job.node = INTEGERS(1), job.low = INTEGERS(2), job.high = INTEGERS(3), job.column = SHORTS(4);
+    job.own = DOUBLES(5), job.at = DOUBLES(6), job.leaf = DOUBLES(7), job.itself = INTEGERS(8);
+    job.outside = SCALAR(9), job.kind = (int)SCALAR(10), job.strength = SCALAR(11);
+    int64_t threads = NUMBER(BATCH + 12);
+    return PyErr_Occurred() ? NULL : finish(&job, group_rows, threads);
 }
 
 static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -221,7 +276,64 @@ static PyObject *tree_places(PyObject *self, PyObject *const *args, Py_ssize_t c
     return made;
 }
 
-#include "answer_calls.h"
+/* What evaluation calls: answers, rankings, levels and walks, none of which has a gradient. */
+
+static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("best_answers", count, 17)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .level = POINTER(const int32_t *, 3), .gain = POINTER(const double *, 4), .scale = POINTER(const double *, 5),
+               .inside = POINTER(const double *, 6), .constant = POINTER(const double *, 7),
+               .sample = POINTER(const double *, 8), .order = POINTER(const int64_t *, 9),
+               .begin = PyFloat_AsDouble(args[10]), .factor = PyFloat_AsDouble(args[11]), .tie = PyFloat_AsDouble(args[12]),
+               .answer = POINTER(int64_t *, 13), .answer_mass = POINTER(double *, 14), .worth = POINTER(double *, 15)};
+    int64_t threads = NUMBER(16);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, answer_rows, threads);
+}
+
+static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("best_columns", count, 7)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .best = NUMBER(3),
+               .answer = POINTER(int64_t *, 4), .top = POINTER(float *, 5)};
+    int64_t threads = NUMBER(6);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, rank_rows, threads);
+}
+
+static PyObject *level_masses(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("level_masses", count, 9)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .level = POINTER(const int32_t *, 3), .best = NUMBER(4), .answer = POINTER(int64_t *, 5),
+               .top = POINTER(float *, 6), .worth = POINTER(double *, 7)};
+    int64_t threads = NUMBER(8);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, level_rows, threads);
+}
+
+static PyObject *walk_down(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("walk_down", count, 11)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
+               .start = POINTER(const int64_t *, 3), .high = POINTER(const int64_t *, 4),
+               .node = POINTER(const int64_t *, 5), .ignore = NUMBER(6), .best = NUMBER(7),
+               .answer = POINTER(int64_t *, 8), .top = POINTER(float *, 9)};
+    int64_t threads = NUMBER(10);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, walk_rows, threads);
+}
+
+static PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (!arguments("spread", count, 7)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2),
+               .node = POINTER(const int64_t *, 3), .out = POINTER(float *, 4), .nodes = NUMBER(5)};
+    int64_t threads = NUMBER(6);
+    if (PyErr_Occurred()) return NULL;
+    return finish(&job, spread_rows, threads);
+}
 
 /* A copy of memory: labels, which the caller may write over before a second backward pass. */
 static PyObject *copied(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -255,7 +367,7 @@ static PyMethodDef methods[] = {
      "Losses (and gradients) of samples whose table row may touch every node of a tree."},
     {"sibling_loss", (PyCFunction)(void (*)(void))sibling_loss, METH_FASTCALL,
      "Losses (and gradients) of the conditional softmax among siblings."},
-    {"ring_loss", (PyCFunction)(void (*)(void))ring_loss, METH_FASTCALL,
+    {"lca_group_loss", (PyCFunction)(void (*)(void))lca_group_loss, METH_FASTCALL,
      "Losses (and gradients) of soft labels (0), expected similarity (1) or expected distance (2) over the classes."},
     {"dag_loss", (PyCFunction)(void (*)(void))dag_loss, METH_FASTCALL,
      "Losses (and gradients) of samples over a DAG."},
@@ -285,6 +397,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 8); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 9); /* bump when functions or their arguments change */
     return made;
 }

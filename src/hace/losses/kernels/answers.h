@@ -1,3 +1,5 @@
+/* What evaluation asks, none of which has a gradient: the best answers, the best columns, the best of each level, ways down. */
+
 /* The answer of greatest expected worth on a tree, for measures that do not ask how deep the true leaf is.
 
    With P_v the share of the leaves' mass at or below v, and S_v = S_parent + gain_v P_v,
@@ -186,4 +188,199 @@ EVERY_CPU static void answer_rows(Share *share) {
         }
     }
     free(s.only_leaves), free(s.cell), free(s.sum), free(s.stack), free(s.path);
+}
+
+/* ------------------------------------------------------------------------------------------ columns */
+
+/* The best columns of each row, best first, equal ones in their order, and the row's largest score, NaN where one is.
+
+   Two passes. The first takes the largest of each of 64 sets of columns; the k-th of these is a bar that k columns at least
+   reach, and not many more. The second finds the row in the cache and looks only at blocks with a column that reaches it. */
+
+#define MOST_BEST 64 /* beyond, a sort is faster */
+#define SETS 64
+#define STRIDE 32 /* columns compared at once */
+
+typedef int64_t vpairs __attribute__((vector_size(LANES * 4)));
+
+INLINE int some_set(const vint *mask) {
+    const vpairs pairs = (vpairs)*mask;
+    return ((pairs[0] | pairs[1]) | (pairs[2] | pairs[3])) != 0;
+}
+
+INLINE int some_reach(const float *x, float bar) {
+    vint any = {0};
+    for (int i = 0; i < STRIDE; i += LANES) {
+        vfloat v;
+        load(x + i, &v);
+        any |= v >= bar;
+    }
+    return some_set(&any);
+}
+
+/* Puts column c, of value x, into the `held` best; with all k held the worst one drops out. */
+INLINE void insert(float *value, int64_t *column, int64_t held, int64_t k, float x, int64_t c) {
+    int64_t at = held < k ? held : k - 1;
+    for (; at > 0 && value[at - 1] < x; at--) {
+        value[at] = value[at - 1];
+        column[at] = column[at - 1];
+    }
+    value[at] = x;
+    column[at] = c;
+}
+
+/* The largest of the columns i, i + SETS, ... for each i; -inf where there is none. Returns whether one is NaN. */
+INLINE int largest_of_sets(const float *z, int64_t n, float *most) {
+    vfloat top[SETS / LANES], v;
+    vint nan = {0};
+    int64_t c = 0;
+    for (int i = 0; i < SETS / LANES; i++) top[i] = (vfloat){0} - INFINITY;
+    for (; c + SETS <= n; c += SETS)
+        for (int i = 0; i < SETS / LANES; i++) {
+            load(z + c + i * LANES, &v);
+            const vint more = v > top[i];
+            nan |= v != v;
+            choose(&more, &v, &top[i], &top[i]);
+        }
+    memcpy(most, top, sizeof top);
+    int found = some_set(&nan);
+    for (int64_t i = 0; c + i < n; i++) {
+        if (z[c + i] > most[i]) most[i] = z[c + i];
+        found |= z[c + i] != z[c + i];
+    }
+    return found;
+}
+
+EVERY_CPU static void rank_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t n = job->cols, k = job->best;
+    for (int64_t b = share->from; b < share->to; b++) {
+        const float *z = job->z + b * n;
+        int64_t *column = job->answer + b * k, held = 0;
+        float most[SETS], value[MOST_BEST];
+        const int nan = largest_of_sets(z, n, most);
+        for (int64_t i = 0; i < SETS; i++)
+            if (i < k || most[i] > value[k - 1]) insert(value, column, i, k, most[i], i);
+        float bar = value[k - 1];
+        for (int64_t c = 0; c < n; c += STRIDE) {
+            const int64_t end = c + STRIDE < n ? c + STRIDE : n;
+            if (end - c == STRIDE && !some_reach(z + c, bar)) continue;
+            for (int64_t i = c; i < end; i++) {
+                if (!(z[i] >= bar) || (held == k && z[i] == bar)) continue;
+                insert(value, column, held, k, z[i], i);
+                held += held < k;
+                if (held == k) bar = value[k - 1];
+            }
+        }
+        job->top[b] = nan ? NAN : held ? value[0] : -INFINITY;
+        for (; held < k; held++) column[held] = 0; /* a row of NaN, which is refused */
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ levels */
+
+/* For each level of a tree, among its nodes and the leaves above it: the node of greatest mass, of equal ones the first, and
+   the sum of squared masses. Eight samples side by side: inner nodes and leaves are gathered by their own level, and the
+   leaves then carried down. */
+
+typedef struct {
+    v8 mass;
+    vint node;
+    d8 squares;
+} LevelBest;
+
+/* The better of both to `best`, of equal ones the first node. */
+INLINE void take_better(const LevelBest *other, LevelBest *best) {
+    const vint better = (other->mass > best->mass) | ((other->mass == best->mass) & (other->node < best->node));
+    choose(&better, &other->mass, &best->mass, &best->mass);
+    best->node = (better & other->node) | (~better & best->node);
+    best->squares += other->squares;
+}
+
+/* One tile of nodes, by level: inner nodes at 2 * level, leaves behind them. */
+INLINE void gather_levels(const Job *job, const v8 *cell, int64_t start, int64_t width, LevelBest *found) {
+    for (int64_t c = 0; c < width; c++) {
+        const int64_t v = start + c;
+        LevelBest *here = found + 2 * job->level[v] + !is_inner(job->level, v, job->nodes);
+        if (job->answer) {
+            const vint better = cell[c] > here->mass;
+            choose(&better, &cell[c], &here->mass, &here->mass);
+            here->node = (better & (int32_t)v) | (~better & here->node);
+        }
+        if (job->worth) {
+            v8 square = 2.0f * cell[c];
+            d8 wide;
+            exponential(&square);
+            widen(&square, &wide);
+            here->squares += wide;
+        }
+    }
+}
+
+EVERY_CPU static void level_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t n = job->nodes, levels = job->best; /* level 0, the root's, is not asked for */
+    LevelBest *found = cells(2 * (levels + 1), sizeof(LevelBest)), *none = cells(2 * (levels + 1), sizeof(LevelBest));
+    share->failed = !found || !none;
+    for (int64_t l = 0; l < 2 * (levels + 1) && !share->failed; l++)
+        none[l] = (LevelBest){.mass = (v8){0} - INFINITY, .node = (vint){0} + (int32_t)n};
+    for (int64_t v = n - 1; v >= 0 && !share->failed; v--) /* where all masses are 0 the first node counts, too */
+        none[2 * job->level[v] + !is_inner(job->level, v, n)].node = (vint){0} + (int32_t)v;
+    for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
+        const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
+        const float *x[GROUP];
+        v8 cell[TILE];
+        for (int r = 0; r < GROUP; r++) x[r] = job->z + (b + (r < count ? r : 0)) * n;
+        memcpy(found, none, (size_t)(2 * (levels + 1)) * sizeof(LevelBest));
+        for (int64_t start = 0; start < n; start += TILE) {
+            const int64_t width = start + TILE < n ? TILE : n - start;
+            to_cells(x, start, width, cell);
+            gather_levels(job, cell, start, width, found);
+        }
+        for (int64_t l = 1; l <= levels; l++) {
+            if (l > 1) take_better(&found[2 * l - 1], &found[2 * l + 1]); /* leaves of the levels above */
+            take_better(&found[2 * l + 1], &found[2 * l]);
+            for (int r = 0; r < count; r++) {
+                const int64_t at = (b + r) * levels + l - 1;
+                if (job->answer) job->answer[at] = found[2 * l].node[r], job->top[at] = found[2 * l].mass[r];
+                if (job->worth) job->worth[at] = found[2 * l].squares[r];
+            }
+        }
+    }
+    free(found), free(none);
+}
+
+/* ------------------------------------------------------------------------------------------ walks */
+
+/* Ways between columns and nodes that follow lists: down a hierarchy, and from the leaves to their nodes. */
+
+/* From the top, always to the child of greatest mass, of equal ones the first; a leaf repeats. The children of node v are
+   `node[start[v]]` and on, `high[v]` of them; those of the virtual root, -1, are the last list. */
+static void walk_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t n = job->nodes, steps = job->best;
+    for (int64_t b = share->from; b < share->to; b++) {
+        const float *z = job->z + b * n;
+        int64_t at = job->ignore;
+        float mass = at < 0 ? 0 : z[at];
+        for (int64_t j = 0; j < steps; j++) {
+            job->answer[b * steps + j] = at;
+            job->top[b * steps + j] = mass;
+            const int64_t list = at < 0 ? n : at;
+            const int64_t *child = job->node + job->start[list];
+            for (int64_t i = 0; i < job->high[list]; i++)
+                if (i == 0 || z[child[i]] > mass) at = child[i], mass = z[at];
+        }
+    }
+}
+
+/* (rows, cols) -> (rows, nodes): column c to node[c], and -inf to all others. */
+static void spread_rows(Share *share) {
+    const Job *job = share->job;
+    for (int64_t b = share->from; b < share->to; b++) {
+        const float *z = job->z + b * job->cols;
+        float *out = job->out + b * job->nodes;
+        for (int64_t v = 0; v < job->nodes; v++) out[v] = -INFINITY;
+        for (int64_t c = 0; c < job->cols; c++) out[job->node[c]] = z[c];
+    }
 }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hace.losses import kernels
-from hace.losses.kernels.autograd import address
+from hace.losses.kernels.losses import address
 
 
 class AnswerTable(NamedTuple):

@@ -1,10 +1,6 @@
 /* ------------------------------------------------------------------------------------------ the job */
 
 typedef struct {
-    int32_t node, above; /* where it is; its parent's number among the inner nodes, which begin at 1 */
-} Place; /* of an inner node, or of leaves side by side */
-
-typedef struct {
     /* the batch */
     const float *z;         /* (rows, cols) logits */
     int64_t rows, cols, nodes;

@@ -1,0 +1,295 @@
+"""The compiled losses: what each is called with, its place in autograd, and the operator that graphs of torch.compile hold.
+
+The gradient of a loss is made together with its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hace.losses import kernels
+from hace.losses.kernels.path_sums import Tree
+
+SOFT_LABELS, SIMILARITY, EXPECTED = 0, 1, 2  # kinds of losses of distances
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+class BatchLabels(NamedTuple):
+    """The labels of a batch, contiguous, and how their losses are reduced."""
+
+    target: Tensor
+    ignore_index: int
+    reduction: str
+
+
+class Call(NamedTuple):
+    """A loss of the extension and what it takes besides the batch.
+
+    ``function`` is its name, ``tensors`` and ``numbers`` are its own arguments, ``labels`` is how many labels there are and
+    ``weight`` their weights. ``arguments`` are the addresses of the tensors and the numbers; a graph has no addresses.
+    """
+
+    function: str
+    tensors: tuple[Tensor | None, ...]
+    numbers: tuple[float, ...]
+    labels: int
+    weight: Tensor | None
+    arguments: tuple[float, ...]
+
+
+class SparseTable(NamedTuple):
+    """The rows of all labels, each from the label upward, and the labels' weights in a mean."""
+
+    start: Tensor
+    node: Tensor
+    value: Tensor
+    weight: Tensor | None
+
+    def call(self, function: str, tensors: Sequence[Tensor | None], numbers: Sequence[float] = ()) -> Call:
+        """A loss of these rows."""
+        return make_call(function, (*self[:3], *tensors), numbers, len(self.start) - 1, self.weight)
+
+
+def make_call(
+    function: str,
+    tensors: Sequence[Tensor | None],
+    numbers: Sequence[float] = (),
+    labels: int = 0,
+    weight: Tensor | None = None,
+) -> Call:
+    """A call of a loss; see :class:`Call`."""
+    arguments = () if kernels.compiling() else (*map(address, tensors), *numbers)
+    return Call(function, tuple(tensors), tuple(numbers), labels, weight, arguments)
+
+
+def address(tensor: Tensor | None) -> int:
+    """Where a tensor's memory begins; 0 for None."""
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+# ---------------------------------------------------------------------- the losses
+
+
+def path_call(
+    table: SparseTable, low: Tensor, high: Tensor, column: Tensor | None, branch: Tensor | None
+) -> Call:
+    """Rows along one path of a tree.
+
+    Args:
+        table: the rows.
+        low: (N,) where the range of positions at or below each node begins, in preorder.
+        high: (N,) where it ends.
+        column: the column at each position; None: the same.
+        branch: for each column, the first position of the widest subtree around it that has not all columns.
+    """
+    return table.call("path_loss", (low, high, column, branch))
+
+
+def path_sum_call(table: SparseTable, low: Tensor, high: Tensor, tree: Tree, places: Tensor | None) -> Call:
+    """The same over path sums of the outputs of all nodes, with the leaves in preorder; ``places`` as in `tree_places`."""
+    numbers = (len(tree.label), tree.sharing)
+    return table.call("path_sum_loss", (low, high, tree.level, tree.end, tree.parent, places), numbers)
+
+
+_NO_TABLE = (None, None, None)
+
+
+def dense_call(
+    table: SparseTable | None, mass: Tensor, parent: Tensor, level: Tensor, places: Tensor | None
+) -> Call:
+    """Targets at all nodes of a tree.
+
+    Args:
+        table: rows that are added to the masses, by label; None without labels.
+        mass: (N,), shared by all samples, or (B, N), float32.
+        parent: (N,) the node above each node, N for none.
+        level: (N,) its level in int32, the tops' being 0.
+        places: as in `tree_places`.
+    """
+    tensors, stride = (mass, parent, level, places), (mass.shape[1] if mass.ndim == 2 else 0,)
+    if table is None:
+        return make_call("dense_loss", (*_NO_TABLE, *tensors), stride)
+    return table.call("dense_loss", tensors, stride)
+
+
+def dag_call(table: SparseTable | None, mass: Tensor | None, first: Tensor, member: Tensor) -> Call:
+    """Targets at all nodes of a DAG; those at or below node v begin at ``first[v]`` in ``member``."""
+    stride = (mass.shape[1] if mass is not None and mass.ndim == 2 else 0,)
+    if table is None:
+        return make_call("dag_loss", (*_NO_TABLE, mass, first, member), stride)
+    return table.call("dag_loss", (mass, first, member), stride)
+
+
+def tree_places(level: Tensor) -> Tensor:
+    """Where a tree's inner nodes and leaves are; a call without them finds them itself."""
+    return torch.frombuffer(kernels._kernels.tree_places(address(level), len(level)), dtype=torch.int32)
+
+
+# ---------------------------------------------------------------------- autograd
+
+
+def kernel_loss(
+    z: Tensor, call: Call, labels: BatchLabels | None, pure: Callable[[Tensor, Any], Tensor]
+) -> Tensor:
+    """(B,) losses by the kernel, or their sum.
+
+    Args:
+        z: (B, C) float32 logits.
+        call: the loss.
+        labels: the labels, or None where the targets are among the loss's arguments.
+        pure: from logits and labels to the (B,) losses in plain PyTorch; it serves second derivatives.
+    """
+    if kernels.compiling():
+        needed = torch.is_grad_enabled() and z.requires_grad
+        tensors = [z.new_empty(0) if t is None else t for t in call.tensors]
+        numbers = [*call.numbers, call.labels]
+        batch = labels or (None, -100, "none")
+        return _loss_op(z, *batch, call.function, tensors, numbers, call.weight, needed)[0]
+    return _KernelLoss.apply(z, call, labels, pure)  # type: ignore[attr-defined]
+
+
+def compute(
+    z: Tensor, with_grad: bool, call: Call, labels: BatchLabels | None, *, summed: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(B,) losses, or the sum of them, and the gradient of that sum.
+
+    Args:
+        z: (B, C) float32 logits.
+        with_grad: whether the gradient is wanted.
+        call: the loss.
+        labels: the labels, or None where the targets are among the loss's arguments.
+        summed: whether the sum is wanted.
+    """
+    if not z.is_contiguous():
+        z = z.contiguous()
+    target, ignore_index, reduction = labels or (None, -100, "none")
+    loss = z.new_empty(() if summed else len(z))
+    grad = torch.empty_like(z) if with_grad else None
+    bad = getattr(kernels._kernels, call.function)(
+        *(z.data_ptr(), *z.shape, loss.data_ptr(), summed, address(grad)),
+        *(address(target), ignore_index, address(call.weight), _REDUCTIONS[reduction], call.labels),
+        *call.arguments,
+        torch.get_num_threads(),
+    )
+    if bad >= 0 and target is not None:
+        kernels.raise_bad_target(target[bad].item(), call.labels, ignore_index)
+    return loss, grad
+
+
+# What torch.autograd.Function is without torch.func, which never comes here.
+class _KernelLoss(torch.autograd.function._SingleLevelFunction):
+    @staticmethod
+    def forward(ctx, z: Tensor, call: Call, labels: BatchLabels | None, pure: Any) -> Tensor:  # type: ignore[override]
+        summed = labels is not None and labels.reduction != "none"
+        loss, ctx.grad = compute(z, ctx.needs_input_grad[0], call, labels, summed=summed)
+        ctx.save_for_backward(z)
+        # A copy: the graph may be used again after the caller has written new labels into the tensor.
+        copy = labels and kernels._kernels.copied(labels.target.data_ptr(), 8 * len(labels.target))
+        ctx.rest = call, labels, copy, pure
+        return loss
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None, None, None]:  # type: ignore[override]
+        by = outer[0]
+        if torch.is_grad_enabled():  # the gradient is to be differentiated again
+            (z,) = ctx.saved_tensors
+            labels = _labels_of(ctx)
+            losses = ctx.rest[3](z, labels and labels.target)
+            # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
+            (grad,) = torch.autograd.grad(losses, z, z.new_ones(len(z)), create_graph=True)
+            return grad * (by[:, None] if by.ndim else by), None, None, None
+        # The gradient was made with the loss. It is handed over once, and recomputed if the graph is used twice.
+        grad, ctx.grad = ctx.grad, None
+        if grad is None:
+            (z,) = ctx.saved_tensors
+            grad = compute(z, True, ctx.rest[0], _labels_of(ctx), summed=False)[1]
+            assert grad is not None
+        if by.ndim == 0 and kernels.is_plain(by):
+            kernels._kernels.multiply(grad.data_ptr(), grad.numel(), by.data_ptr())
+        elif by.ndim == 0 or not bool((by == 1.0).all()):
+            grad = grad.mul_(by[:, None] if by.ndim else by)
+        return grad, None, None, None
+
+
+def _labels_of(ctx: Any) -> BatchLabels | None:
+    """The labels as they were."""
+    _, labels, copy, _ = ctx.rest
+    if labels is None or len(labels.target) == 0:
+        return labels
+    return labels._replace(target=torch.frombuffer(bytearray(copy), dtype=torch.int64))
+
+
+def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
+    """(B, N) log q* of every node of a tree, without gradient."""
+    if kernels.compiling():
+        return _node_log_probs_op(z, parent, level)
+    z = z.detach().contiguous()
+    out = torch.empty_like(z)
+    kernels._kernels.node_log_probs(
+        *(z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), level.data_ptr()),
+        torch.get_num_threads(),
+    )
+    return out
+
+
+# ---------------------------------------------------------------------- for torch.compile
+
+
+# Schemas are spelled out: torch 2.4 cannot read them from annotations that are strings. An empty tensor stands for None, and
+# the number of labels is the last of the numbers: autograd takes neither lists with None nor empty ones.
+@torch.library.custom_op(
+    "hace::loss",
+    mutates_args=(),
+    schema="(Tensor z, Tensor? target, int ignore_index, str reduction, str function, Tensor[] tensors, float[] numbers, "
+    "Tensor? weight, bool with_grad) -> (Tensor, Tensor)",
+)
+def _loss_op(
+    z: Tensor,
+    target: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    function: str,
+    tensors: Sequence[Tensor],
+    numbers: Sequence[float],
+    weight: Tensor | None,
+    with_grad: bool,
+) -> tuple[Tensor, Tensor]:
+    batch = None if target is None else BatchLabels(target.contiguous(), ignore_index, reduction)
+    given = [t if t.numel() else None for t in tensors]
+    call = make_call(function, given, numbers[:-1], int(numbers[-1]), weight)
+    loss, grad = compute(z, with_grad, call, batch, summed=False)
+    return loss, z.new_empty(0) if grad is None else grad
+
+
+@_loss_op.register_fake
+def _(z: Tensor, *rest: object) -> tuple[Tensor, Tensor]:
+    grad = torch.empty_like(z, memory_format=torch.contiguous_format) if rest[-1] else z.new_empty(0)
+    return z.new_empty(z.shape[0]), grad
+
+
+def _save_gradient(ctx, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[1])
+    ctx.tensors = len(inputs[5])
+
+
+def _hand_over_gradient(ctx, outer: Tensor, _: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
+    return (ctx.saved_tensors[0] * outer[:, None], *(None,) * 4, [None] * ctx.tensors, *(None,) * 3)
+
+
+_loss_op.register_autograd(_hand_over_gradient, setup_context=_save_gradient)
+
+
+@torch.library.custom_op(
+    "hace::node_log_probs", mutates_args=(), schema="(Tensor z, Tensor parent, Tensor level) -> Tensor"
+)
+def _node_log_probs_op(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
+    return kernel_log_probs(z, parent, level)
+
+
+@_node_log_probs_op.register_fake
+def _(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
+    return torch.empty_like(z, memory_format=torch.contiguous_format)
