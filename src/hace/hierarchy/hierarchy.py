@@ -56,12 +56,18 @@ class Hierarchy:
     """
 
     # Set once, by _assemble and _with_levels.
-    _nodes: tuple[str, ...]
-    _names: tuple[str, ...]
-    _edges: IntArray
-    _leaf_nodes: IntArray
-    _rooted: bool
-    _level_names: tuple[str, ...] | None
+    nodes: tuple[str, ...]
+    """Ids in node order."""
+    names: tuple[str, ...]
+    """Display names in node order."""
+    edges: IntArray
+    """(E, 2) node indices (parent, child), sorted by child, then parent."""
+    leaf_nodes: IntArray
+    """(n,) node index of each label."""
+    rooted: bool
+    """Whether a single root is above everything, at depth 0."""
+    level_names: tuple[str, ...] | None
+    """Names of the levels 1 to ``max_depth``, or None."""
 
     def __init__(self) -> None:
         raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
@@ -95,12 +101,12 @@ class Hierarchy:
         made = assemble(ids, edges, classes, rooted, problems)
         self = object.__new__(cls)
         self.__dict__.update(
-            _nodes=made.ids,
-            _names=tuple(display.get(i, i) for i in made.ids) if display else made.ids,
-            _edges=frozen(made.edges),
-            _leaf_nodes=frozen(made.leaf_nodes),
-            _rooted=made.rooted,
-            _level_names=None,
+            nodes=made.ids,
+            names=tuple(display.get(i, i) for i in made.ids) if display else made.ids,
+            edges=frozen(made.edges),
+            leaf_nodes=frozen(made.leaf_nodes),
+            rooted=made.rooted,
+            level_names=None,
         )
         return self
 
@@ -113,7 +119,7 @@ class Hierarchy:
             raise HierarchyError(
                 f"level_names must have one name for each of the levels 1 to {self.max_depth}. Got {names!r}."
             )
-        self.__dict__["_level_names"] = levels
+        self.__dict__["level_names"] = levels
         return self
 
     def __setattr__(self, name: str, *value: object) -> None:
@@ -377,85 +383,55 @@ class Hierarchy:
 
     # ------------------------------------------------------------------ orders and shape
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Ids in node order."""
-        return self._nodes
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Display names in node order."""
-        return self._names
-
     @cached_property
     def leaves(self) -> tuple[str, ...]:
         """Ids of the classes in label order."""
-        return tuple(self._nodes[i] for i in self._leaf_nodes.tolist())
+        return tuple(self.nodes[i] for i in self.leaf_nodes.tolist())
 
     @property
     def num_nodes(self) -> int:
         """N, the number of nodes."""
-        return len(self._nodes)
+        return len(self.nodes)
 
     @property
     def num_leaves(self) -> int:
         """n, the number of classes."""
-        return len(self._leaf_nodes)
+        return len(self.leaf_nodes)
 
     @property
     def num_edges(self) -> int:
         """The number of parent-child pairs."""
-        return len(self._edges)
-
-    @property
-    def edges(self) -> IntArray:
-        """(E, 2) node indices (parent, child), sorted by child, then parent."""
-        return self._edges
-
-    @property
-    def leaf_nodes(self) -> IntArray:
-        """(n,) node index of each label."""
-        return self._leaf_nodes
+        return len(self.edges)
 
     @cached_property
     def labels(self) -> IntArray:
         """(N,) label of each node, -1 for inner nodes."""
         labels = np.full(self.num_nodes, -1, dtype=np.int64)
-        labels[self._leaf_nodes] = np.arange(self.num_leaves)
+        labels[self.leaf_nodes] = np.arange(self.num_leaves)
         return frozen(labels)
-
-    @property
-    def rooted(self) -> bool:
-        """Whether a single root is above everything, at depth 0."""
-        return self._rooted
 
     @cached_property
     def is_tree(self) -> bool:
         """Whether no node has two parents: a tree or a forest."""
-        return not bool((self._edges[1:, 1] == self._edges[:-1, 1]).any())
+        return not bool((self.edges[1:, 1] == self.edges[:-1, 1]).any())
 
     @property
     def kind(self) -> Literal["tree", "forest", "DAG"]:
         """``"tree"`` (with a root), ``"forest"`` or ``"DAG"``."""
-        return "DAG" if not self.is_tree else "tree" if self._rooted else "forest"
+        return "DAG" if not self.is_tree else "tree" if self.rooted else "forest"
 
     @cached_property
     def tops(self) -> tuple[str, ...]:
         """Ids of the nodes without parent."""
         has_parent = np.zeros(self.num_nodes, dtype=bool)
-        has_parent[self._edges[:, 1]] = True
-        return tuple(self._nodes[i] for i in np.flatnonzero(~has_parent).tolist())
-
-    @property
-    def level_names(self) -> tuple[str, ...] | None:
-        """Names of the levels 1 to ``max_depth``, or None."""
-        return self._level_names
+        has_parent[self.edges[:, 1]] = True
+        return tuple(self.nodes[i] for i in np.flatnonzero(~has_parent).tolist())
 
     @cached_property
     def depths(self) -> IntArray:
         """(N,) depth of each node: 0 at the root, 1 at the tops where there is no root; the longest path on a DAG."""
-        depth = [0 if self._rooted else 1] * self.num_nodes
-        for parent, child in self._edges.tolist():  # sorted by child, and parents come first
+        depth = [0 if self.rooted else 1] * self.num_nodes
+        for parent, child in self.edges.tolist():  # sorted by child, and parents come first
             if depth[parent] >= depth[child]:
                 depth[child] = depth[parent] + 1
         return frozen(np.array(depth, dtype=np.int64))
@@ -464,7 +440,7 @@ class Hierarchy:
     def heights(self) -> IntArray:
         """(N,) height of each node: edges on the longest way down to a leaf."""
         height = [0] * self.num_nodes
-        for parent, child in reversed(self._edges.tolist()):
+        for parent, child in reversed(self.edges.tolist()):
             if height[child] >= height[parent]:
                 height[parent] = height[child] + 1
         return frozen(np.array(height, dtype=np.int64))
@@ -479,7 +455,7 @@ class Hierarchy:
         """(N,) node index of the parent, -1 at the tops. Trees and forests only."""
         self._require_tree("parent_nodes")
         parents = np.full(self.num_nodes, -1, dtype=np.int64)
-        parents[self._edges[:, 1]] = self._edges[:, 0]
+        parents[self.edges[:, 1]] = self.edges[:, 0]
         return frozen(parents)
 
     @cached_property
@@ -499,7 +475,7 @@ class Hierarchy:
         """Position of a node in node order."""
         key = as_id(node, "node")
         if key not in self._index:
-            raise HierarchyError(f"node {key!r} is not in the hierarchy.{nearest(key, self._nodes)}")
+            raise HierarchyError(f"node {key!r} is not in the hierarchy.{nearest(key, self.nodes)}")
         return self._index[key]
 
     def label(self, node: Any) -> int:
@@ -513,7 +489,7 @@ class Hierarchy:
 
     def name(self, node: Any) -> str:
         """Display name of a node."""
-        return self._names[self.index(node)]
+        return self.names[self.index(node)]
 
     def parents(self, node: Any) -> tuple[str, ...]:
         """Ids of the parents."""
@@ -534,7 +510,7 @@ class Hierarchy:
         """Ids of everything below a node, in node order."""
         v = self.index(node)
         if self.is_tree:
-            return self._nodes[v if include_self else v + 1 : self.subtree_ends[v]]
+            return self.nodes[v if include_self else v + 1 : self.subtree_ends[v]]
         start, children = self._children
         return self._ids(self._closure(v, lambda u: children[start[u] : start[u + 1]].tolist(), include_self))
 
@@ -559,12 +535,12 @@ class Hierarchy:
 
     def level_index(self, level: int | str) -> int:
         """Depth of a level given by number or by name."""
-        if isinstance(level, str) and self._level_names and level in self._level_names:
-            return self._level_names.index(level) + 1
-        lowest = 0 if self._rooted else 1
+        if isinstance(level, str) and self.level_names and level in self.level_names:
+            return self.level_names.index(level) + 1
+        lowest = 0 if self.rooted else 1
         if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth:
             return int(level)
-        known = f", or one of {', '.join(map(repr, self._level_names))}" if self._level_names else ""
+        known = f", or one of {', '.join(map(repr, self.level_names))}" if self.level_names else ""
         raise HierarchyError(
             f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r}."
         )
@@ -590,7 +566,7 @@ class Hierarchy:
         On a DAG: the common ancestor of least height (of several, the deepest, then the first in node order).
         """
         lca = int(_distances.lca_nodes(self, np.array([self.index(a)]), np.array([self.index(b)]))[0])
-        return None if lca < 0 else self._nodes[lca]
+        return None if lca < 0 else self.nodes[lca]
 
     def distance(self, a: Any, b: Any, distance: str = "lca_height") -> int:
         """Distance of two nodes; see :meth:`distances`."""
@@ -710,12 +686,12 @@ class Hierarchy:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what decides results: ids, edges, label order and root; display names do not count."""
-        kind = "rooted" if self._rooted else "unrooted"
+        kind = "rooted" if self.rooted else "unrooted"
         digest = hashlib.sha256(f"hace.Hierarchy.1 {kind} {self.num_nodes} {self.num_edges} ".encode())
-        for node in self._nodes:
+        for node in self.nodes:
             raw = node.encode("utf-8", "surrogatepass")
             digest.update(len(raw).to_bytes(8, "little") + raw)
-        digest.update(self._edges.astype("<i8").tobytes() + self._leaf_nodes.astype("<i8").tobytes())
+        digest.update(self.edges.astype("<i8").tobytes() + self.leaf_nodes.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -723,8 +699,8 @@ class Hierarchy:
             return NotImplemented
         return self is other or (
             self.fingerprint == other.fingerprint
-            and self._names == other._names
-            and self._level_names == other._level_names
+            and self.names == other.names
+            and self.level_names == other.level_names
         )
 
     def __hash__(self) -> int:
@@ -732,33 +708,33 @@ class Hierarchy:
 
     def __reduce__(self) -> tuple[Any, ...]:  # plain values: torch.load(weights_only=True) reads them
         edges, leaves = (
-            self._edges.ravel().tolist(),
-            self._leaf_nodes.tolist(),
+            self.edges.ravel().tolist(),
+            self.leaf_nodes.tolist(),
         )
-        return restore, (self._nodes, self._names, edges, leaves, self._rooted, self._level_names)
+        return restore, (self.nodes, self.names, edges, leaves, self.rooted, self.level_names)
 
     # ------------------------------------------------------------------ inside
 
     @cached_property
     def _index(self) -> dict[str, int]:
-        return {node: i for i, node in enumerate(self._nodes)}
+        return {node: i for i, node in enumerate(self.nodes)}
 
     @cached_property
     def _children(self) -> tuple[IntArray, IntArray]:
         """CSR rows of children: (start, child); siblings in node order."""
-        order = np.lexsort((self._edges[:, 1], self._edges[:, 0]))
-        by_parent = self._edges[order]
+        order = np.lexsort((self.edges[:, 1], self.edges[:, 0]))
+        by_parent = self.edges[order]
         return np.searchsorted(by_parent[:, 0], np.arange(self.num_nodes + 1)), by_parent[:, 1]
 
     @cached_property
     def _parent_start(self) -> IntArray:
-        return np.searchsorted(self._edges[:, 1], np.arange(self.num_nodes + 1))
+        return np.searchsorted(self.edges[:, 1], np.arange(self.num_nodes + 1))
 
     def _parents_of(self, v: int) -> list[int]:
-        return self._edges[self._parent_start[v] : self._parent_start[v + 1], 0].tolist()
+        return self.edges[self._parent_start[v] : self._parent_start[v + 1], 0].tolist()
 
     def _ids(self, indices: Iterable[int]) -> tuple[str, ...]:
-        return tuple(self._nodes[int(i)] for i in indices)
+        return tuple(self.nodes[int(i)] for i in indices)
 
     @staticmethod
     def _closure(v: int, following: Any, include_self: bool) -> list[int]:
@@ -771,7 +747,7 @@ class Hierarchy:
 
     def _require_tree(self, what: str) -> None:
         if not self.is_tree:
-            several = [self._nodes[c] for c, k in Counter(self._edges[:, 1].tolist()).items() if k > 1]
+            several = [self.nodes[c] for c, k in Counter(self.edges[:, 1].tolist()).items() if k > 1]
             raise HierarchyError(
                 f"{what} needs a tree or forest, but these nodes have several parents: {listed(several)}."
             )
@@ -782,7 +758,7 @@ class Hierarchy:
 
     @cached_property
     def _ancestor_rows(self) -> _distances.Ancestors:
-        return _distances.Ancestors(self.num_nodes, self._edges)
+        return _distances.Ancestors(self.num_nodes, self.edges)
 
     def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
         if labels not in ("leaves", "nodes"):
@@ -798,7 +774,7 @@ class Hierarchy:
             raise HierarchyError(
                 f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])}."
             )
-        return self._leaf_nodes[array] if labels == "leaves" else array
+        return self.leaf_nodes[array] if labels == "leaves" else array
 
     def _derive(
         self,
@@ -810,9 +786,9 @@ class Hierarchy:
         same_levels: bool = True,
     ) -> Hierarchy:
         """A hierarchy over (some of) the same nodes, which keep their display names and, with `same_levels`, their levels."""
-        names = {i: self._names[self._index[i]] for i in ids if i in self._index}
+        names = {i: self.names[self._index[i]] for i in ids if i in self._index}
         h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted)
-        return h._with_levels(self._level_names[: h.max_depth] if self._level_names and same_levels else None)
+        return h._with_levels(self.level_names[: h.max_depth] if self.level_names and same_levels else None)
 
 
 def frozen(array: IntArray) -> IntArray:
