@@ -76,7 +76,7 @@ def test_scores_of_the_wrong_width() -> None:
             ConfigError, match=says("outputs must be one of 'nodes', 'leaves', 'paths'. Got 'roots'.")
         ):
             function(torch.zeros(2, 4), h, "roots")
-    with pytest.raises(ConfigError, match=says("outputs must be 'nodes' or 'leaves'. Got 'roots'.")):
+    with pytest.raises(ConfigError, match=says("outputs must be one of 'nodes', 'leaves'. Got 'roots'.")):
         hace.reachability_matrix(h, "roots")
 
 
