@@ -30,8 +30,8 @@ from hace.lab.report.comparisons import (
 from hace.lab.report.method_tables import calibrated
 from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
+from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
-from hace.metrics.sample_statistics import MetricKey
 
 REFERENCE = "sce"
 COLUMNS = (

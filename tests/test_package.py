@@ -92,6 +92,7 @@ PUBLIC = {
     "read_hierarchy",
     "read_run",
     "show_config",
+    "write_evaluation",
     "write_hierarchy",
     *hace.losses.registry.CLASSES,
 }

@@ -32,6 +32,7 @@ from hace.formats import read_hierarchy as read_hierarchy
 from hace.formats import write_hierarchy as write_hierarchy
 from hace.hierarchy import Hierarchy as Hierarchy
 from hace.hierarchy.index import reachability_matrix as reachability_matrix
+from hace.lab.report.evaluation_page import write_evaluation as write_evaluation
 from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.run import read_run as read_run

@@ -255,7 +255,7 @@ def test_subset_and_compare(
     assert 0 < top1["low"] < top1["high"]
     arguments = ["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]
     assert cli.main([*arguments, "--compare", "better.npy", "--replicates", "50", "--out", "both"]) == 0
-    assert "95 % interval" in capsys.readouterr().out
+    assert "95% interval" in capsys.readouterr().out
     assert (folder / "both" / "operating_curve.png").stat().st_size > 5000
 
 
@@ -410,7 +410,7 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--threshold must be a number" in refused(capsys, "--threshold", "high")
     assert "levels 1 to 2. Got 3" in refused(capsys, "--threshold", "0.1,0.2,0.3")
     assert "from 0 to 1" in refused(capsys, "--threshold", "7")
-    assert "--price must be from 0 to 1" in refused(capsys, "--price", "7")
+    assert "price must be a number from 0 to 1" in refused(capsys, "--price", "7")
     assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
     for option, value in [("bins", "0"), ("bins", "1000000000"), ("replicates", "0"), ("seed", "-1")]:
         assert f"--{option} must be from" in refused(capsys, f"--{option}", value)
@@ -470,7 +470,7 @@ def test_a_bad_out_is_found_before_any_work(
 def test_a_missing_matplotlib_is_found_before_any_work(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hace.cli.evaluate_folder.find_spec", lambda name: None)
+    monkeypatch.setattr("hace.cli.evaluate.find_spec", lambda name: None)
     message = refused(capsys, "--out", "results", scores="missing.npy")
     assert message == 'hace: --out draws with matplotlib. Install it with: pip install "hace[report]".\n'
 

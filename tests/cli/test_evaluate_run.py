@@ -96,7 +96,7 @@ def test_the_table_names_the_run(runs: dict[str, Run], capsys: pytest.CaptureFix
     assert cli.main(["evaluate", "--run", str(runs["hace"].folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("HACE d=0.5, lr 2: right class in ")
-    assert lines[4] == f"run {runs['hace'].id}, test samples"
+    assert lines[4] == f"run {runs['hace'].id}, split test"
     assert lines[5].startswith("40 samples, ")
 
 

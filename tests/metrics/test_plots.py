@@ -50,7 +50,7 @@ def test_a_long_name_leaves_room_for_the_axes() -> None:
 
     h = ANIMALS.build()
     each = evaluate(*sample(h, 40), h)
-    for name, figure in evaluation_figures(each, each, ("a" * 300, "b" * 300)).items():
+    for name, figure in evaluation_figures([("a" * 300, each), ("b" * 300, each)]).items():
         figure.draw_without_rendering()
         for axes in figure.axes[:2]:
             assert axes.bbox.width > 0.2 * figure.bbox.width, name

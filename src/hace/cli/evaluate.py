@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.evaluate_folder import EVALUATION_PAGE, check_out, write_results
-from hace.cli.evaluate_run import input_of_runs
-from hace.cli.evaluate_scores import Model, input_of_files
-from hace.cli.options import add_raw_cells
-from hace.cli.options_answers import (
+from hace.cli.options import add_raw_cells, pick_device
+from hace.cli.options_scores import (
     add_promise,
-    level_index_of,
+    add_score_files,
     level_of,
+    like_probabilities,
+    nan_report,
+    path_sharing,
     promise_of,
-    promise_text,
+    read_truth,
+    scores_of,
     subset_of,
     threshold_of,
+    warn_of_probabilities,
 )
-from hace.cli.options_scores import add_score_files
-from hace.errors import ConfigError
+from hace.errors import ConfigError, DataError
 from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.metrics.comparison import Difference
-    from hace.metrics.evaluation import Evaluation
-    from hace.metrics.sample_statistics import MetricKey
+    from hace.lab.serve.rescoring import Rescored
+    from hace.metrics import Evaluation
 
 DESCRIPTION = """\
 Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
@@ -158,100 +162,100 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the report as JSON instead of a table")
 
 
+# Options that a run makes superfluous, with the value of each when it is not given.
+OF_FILES = {
+    "scores": None,
+    "labels": None,
+    "hierarchy": None,
+    "format": None,
+    "option": [],
+    "root": None,
+    "label_kind": "auto",
+    "label_key": None,
+    "label_column": None,
+    "calibration": None,
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model to evaluate.
+
+    Attributes:
+        source: What the user called it: a file, or a run.
+        name: The same in pictures.
+        evaluate: From the options of `hace.evaluate` to all metrics.
+        calibration: The temperature and the promise that were asked for, and a remark, as attributes of an evaluation.
+    """
+
+    source: str
+    name: str
+    evaluate: Callable[..., Evaluation]
+    calibration: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Given:
+    """One or two models on the same samples.
+
+    Attributes:
+        hierarchy: The classes, with the names to show.
+        models: The model, and the one to compare it with.
+        about: What the report says of them besides.
+    """
+
+    hierarchy: Hierarchy
+    models: list[Model]
+    about: dict[str, str] = field(default_factory=dict)
+
+
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
+    check_options(args)
+    given = models_of_files(args) if args.run_folder is None else models_of_runs(args)
+    h = given.hierarchy
+    options = {
+        "subset": None if args.subset is None else subset_of(args.subset, h),
+        "only_subset": args.only_subset,
+        "distance": args.distance,
+        "threshold": None if args.threshold is None else threshold_of(args.threshold, h),
+        "level": None if args.level is None else level_of(args.level),
+        "price": args.price,
+        "bins": args.bins,
+    }
+    found = []
+    for model in unique_names(given.models):
+        asked = dict(model.calibration)
+        remark = asked.pop("remark", None)
+        report = model.evaluate(**options, **asked, name=model.name).over(h)
+        found.append(replace(report, source=model.source, remark=remark))
+    report = replace(found[0], about=given.about)
+    if len(found) > 1:
+        from hace.lab.runs.progress import progress
+
+        with progress("bootstrap", "draws") as start:
+            step = start(args.replicates, 0)
+            report = report.compared_with(found[1], replicates=args.replicates, seed=args.seed, progress=step)
+    document = given.about | report.to_dict()
+    print(
+        json.dumps(without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
+        if args.json
+        else report.to_text()
+    )
+    if args.out is not None:
+        drawn = args.metrics == "all"
+        if drawn:
+            print("drawing the page and the pictures", file=sys.stderr)
+        page = report.write(args.out, raw_cells=args.raw_cells)
+        if drawn:
+            print(f"The page: {page}", file=sys.stderr if args.json else sys.stdout)
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Refuse what does not go together, before any work is done."""
     for option, (least, most) in BOUNDS.items():
         if not least <= getattr(args, option) <= most:
             raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
-    check_metrics(args)
-    if args.out is not None:
-        check_out(args.out)
-    from hace.metrics.summary_lines import summary_lines
-
-    if args.names is not None and args.run_folder is None:
-        args.option = [*args.option, f"names={args.names}"]
-    given = input_of_files(args) if args.run_folder is None else input_of_runs(args)
-    h = given.hierarchy
-    subset = None if args.subset is None else subset_of(args.subset, h)
-    inside = None if subset is None else within(subset, given.truth, h)
-    if args.only_subset and (inside is None or not inside.any()):
-        got = "no --subset" if inside is None else "no sample with its truth inside it"
-        raise ConfigError(f"--only-subset must come with a --subset that some samples belong to. Got {got}.")
-    options = {
-        "subset": subset,
-        "distance": args.distance,
-        "rules": extra_rules(args, h),
-        "bins": args.bins,
-    }
-    promise = promise_of(args)
-    if promise is not None and subset is not None:
-        raise ConfigError(
-            "--accuracy must come without --subset: the promise is about answers among all classes."
-        )
-    calibrations = [model.calibrated(promise) for model in given.models]
-    report, other = (
-        [model.evaluate(options | c.options) for model, c in zip(given.models, calibrations, strict=True)]
-        + [None]
-    )[:2]
-    assert report is not None
-    report, other = report.over(h), other and other.over(h)  # with the names of --names
-    if args.only_subset and inside is not None:
-        report, other = report.of_samples(inside), other and other.of_samples(inside)
-    found = given.about | report.to_dict()
-    models = [
-        (model.name, e) for model, e in zip(given.models, (report, other), strict=False) if e is not None
-    ]
-    text = [*(line for name, e in models for line in summary_lines(e, name)), "", report.to_text()]
-    if given.about:
-        text.insert(-1, f"run {given.about['run']}, {given.about['split']} samples")
-    sure = calibrations[0].promise
-    if sure is not None:
-        kept = calibrations[0].measured(report)
-        found["promise"] = {
-            **sure.to_dict(),
-            "promise": sure.promise,
-            "assumptions": list(sure.assumptions),
-            "measured": kept,
-            "remark": calibrations[0].remark,
-        }
-        text.append(f"\n{promise_text(sure)}\n{calibrations[0].measured_text(report)}")
-    if subset is not None:
-        assert inside is not None
-        outside = int((~inside).sum())
-        found["outside_subset"] = outside
-        text.append(
-            f"\nsubset of {len(subset)} classes; {outside:,} samples have their truth outside it"
-            f"{' and are left out' if args.only_subset else ''}"
-        )
-    differences = None
-    if other is not None:
-        differences, found["comparison"], lines = comparison(report, other, given.models, args)
-        text.append(lines)
-    document = json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
-    print(document if args.json else "\n".join(text))
-    if args.out is not None:
-        level = h.max_depth if args.level is None else h.level_index(level_of(args.level))
-        out = Path(args.out)
-        facts = [
-            *((str(k), str(v)) for k, v in given.about.items()),
-            ("scores", ", ".join(m.source for m in given.models)),
-        ]
-        facts += [
-            ("samples", f"{len(report.samples):,}"),
-            ("hierarchy", repr(h)),
-            ("distance", args.distance),
-        ]
-        if args.metrics == "all":
-            print("drawing the page and the pictures", file=sys.stderr)
-        write_results(out, models, document, level, facts=facts, differences=differences, raw=args.raw_cells)
-        if args.metrics == "all":
-            print(
-                f"The page: {(out / EVALUATION_PAGE).resolve()}", file=sys.stderr if args.json else sys.stdout
-            )
-
-
-def check_metrics(args: argparse.Namespace) -> None:
-    """Refuse options of probabilities and further decisions beside --metrics leaves."""
     given = {
         "--run": args.run_folder,
         "--threshold": args.threshold,
@@ -263,58 +267,209 @@ def check_metrics(args: argparse.Namespace) -> None:
     wrong = [option for option, value in given.items() if value is not None]
     if args.metrics == "leaves" and wrong:
         raise ConfigError(f"--metrics leaves must come without {wrong[0]}. Leave one of them out.")
+    if args.accuracy is not None and args.subset is not None:
+        raise ConfigError(
+            "--accuracy must come without --subset: the promise is about answers among all classes."
+        )
+    if args.only_subset and args.subset is None:
+        raise ConfigError("--only-subset must come with a --subset. Got none.")
+    if args.out is not None:
+        check_out(args.out)
 
 
-def within(subset: list[str], truth: np.ndarray, h: Hierarchy) -> np.ndarray:
-    """(S,) whether each truth is a class of the subset, or an inner node with no class outside it."""
-    from hace.decisions.scores import subset_mask
+def check_out(out: str) -> None:
+    """Refuse an --out that cannot be written, before any work is done.
 
-    others = [leaf for leaf in h.leaves if leaf not in set(subset)]
-    return ~subset_mask(h, others)[truth] if others else np.ones(len(truth), dtype=bool)
+    Raises:
+        ConfigError: It is a file, is below a file or in a read-only folder, or pictures cannot be drawn.
+    """
+    there = Path(out).absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent  # missing folders are created later
+    if not there.is_dir():
+        words = "it is a file" if there == Path(out).absolute() else f"{there} is a file"
+        raise ConfigError(f"--out must be a folder. Got {out!r}: {words}. Name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"--out must be a folder that can be written to. Got {out!r}: {there} may not be.")
+    if find_spec("matplotlib") is None:
+        raise ConfigError('--out draws with matplotlib. Install it with: pip install "hace[report]".')
 
 
-def comparison(
-    report: Evaluation, other: Evaluation, models: list[Model], args: argparse.Namespace
-) -> tuple[dict[MetricKey, Difference], dict[str, Any], str]:
-    """The differences of two models: as they are, as JSON and as text."""
-    from hace.lab.runs.progress import progress
-    from hace.metrics.comparison import compare, comparison_text
+def unique_names(models: list[Model]) -> list[Model]:
+    """Models with different names: those that share one add where they are from."""
+    if len({model.name for model in models}) == len(models):
+        return models
+    return [replace(model, name=f"{model.name} ({model.source})") for model in models]
 
-    with progress("bootstrap", "draws") as start:
-        step = start(args.replicates, 0)
-        differences = compare(report, other, replicates=args.replicates, seed=args.seed, progress=step)
-    rows = [
-        {
-            "heading": g,
-            "name": n,
-            "first": d.first,
-            "second": d.second,
-            "change": d.value,
-            "low": d.low,
-            "high": d.high,
-        }
-        for (g, n), d in differences.items()
+
+# ---------------------------------------------------------------------- files of scores and labels
+
+
+def models_of_files(args: argparse.Namespace) -> Given:
+    """Scores and labels from files."""
+    missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} must be given; or --run, a finished run.")
+    stray = [f"--{name.replace('_', '-')}" for name in ("split", "data_root") if getattr(args, name)]
+    if stray:
+        raise ConfigError(f"{stray[0]} belongs to --run. Leave it out with --scores.")
+    if args.compare is not None and Path(args.compare).is_dir():
+        raise ConfigError(
+            f"--compare {args.compare} is a folder, and --scores a file. Two runs compare with --run RUN --compare RUN."
+        )
+    if args.compare is not None and args.calibration is not None:
+        raise ConfigError("--calibration must come without --compare: it belongs to the scores of one model.")
+    if args.names is not None:
+        args.option = [*args.option, f"names={args.names}"]
+    h, truth = read_truth(args)
+    paths = [path for path in (args.scores, args.compare) if path is not None]
+    return Given(h, [file_model(path, truth, args.labels, h, args) for path in paths])
+
+
+def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:
+    """A model by its scores; the file is opened now and read later."""
+    sharing = path_sharing(args)
+    scores = scores_of(path, len(truth), labels, h, args)
+    outputs = scores.outputs if sharing is None else "leaves"
+
+    def evaluate(**options: Any) -> Evaluation:
+        from hace.lab.runs.progress import progress
+        from hace.metrics.evaluator import evaluate
+
+        doubtful = args.kind == "logits" and scores.rows > 0 and sharing is None
+
+        def chunks() -> Iterator[Any]:
+            nonlocal doubtful
+            for chunk in scores.chunks():
+                yield chunk if sharing is None else path_sums(chunk, h, sharing)
+                doubtful = doubtful and like_probabilities(chunk)
+
+        forms = {"kind": args.kind, "outputs": outputs, "labels": "nodes", "metrics": args.metrics}
+        with progress(scores.path.name, "rows") as start:
+            step = start(scores.rows, 0)
+            try:
+                found = evaluate(chunks(), truth, h, progress=step, **forms, **options)
+            except DataError as error:
+                raise DataError(f"{scores.path}: {nan_report(scores, error)}") from error
+        if doubtful:
+            warn_of_probabilities(scores)
+        return found
+
+    return Model(path, Path(path).stem, evaluate, file_calibration(args, h, outputs))
+
+
+def path_sums(chunk: np.ndarray, h: Hierarchy, sharing: float) -> np.ndarray:
+    """The logits of the leaves from outputs of nodes that add up along each path."""
+    import torch
+
+    from hace.losses.head import leaf_logits
+
+    return leaf_logits(torch.tensor(chunk), h, "paths", sharing).numpy()
+
+
+def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> dict[str, Any]:
+    """What --calibration and --accuracy say, for a file of scores."""
+    promise, again = promise_of(args), "hace calibrate --hierarchy FILE --scores FILE --labels FILE"
+    if args.calibration is None:
+        if promise is not None:
+            raise ConfigError(
+                "--accuracy must come with --calibration, which `hace calibrate` writes from scores of other samples. Run: "
+                f"{again}"
+            )
+        return {}
+    from hace.lab.serve.run_calibration import read_calibration
+
+    found = read_calibration(args.calibration)
+    found.check_hierarchy(h, args.calibration, again)
+    if found.outputs != outputs:
+        raise ConfigError(
+            f"{args.calibration} must be made with scores over {outputs}, as these are. It was made with scores over "
+            f"{found.outputs}. Calibrate again: {again}"
+        )
+    sure = None if promise is None else found.promise(*promise, again)
+    return {"temperature": found.temperature, "promise": sure}
+
+
+# ---------------------------------------------------------------------- finished runs
+
+
+def models_of_runs(args: argparse.Namespace) -> Given:
+    """A run, and a second one or a file of scores to compare it with."""
+    from hace.lab.serve.rescoring import rescored
+    from hace.lab.study.naming import without_common_end
+
+    given = [
+        f"--{name.replace('_', '-')}" for name, unset in OF_FILES.items() if getattr(args, name) != unset
     ]
-    second = models[1].source
-    text = (
-        f"\nfirst: {models[0].name}\nsecond: {models[1].name}\nchange: second minus first; 95 % intervals by "
-        f"{args.replicates:,} paired bootstrap draws; * excludes 0\n\n{comparison_text(differences)}"
-    )
-    found = {"second": second, "replicates": args.replicates, "seed": args.seed, "metrics": rows}
-    return differences, found, text
+    if given:
+        raise ConfigError(
+            f"--run has its own model, hierarchy and labels. Leave out {', '.join(given)}, or --run."
+        )
+    if not Path(args.run_folder).is_dir():
+        raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
+    device = pick_device(args.device, 0)
+    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=device)
+    models = [run_model(args.run_folder, first, args)]
+    if args.compare is not None:
+        if Path(args.compare).is_dir():
+            models.append(run_model(args.compare, second_run(args, first, device), args))
+        else:
+            labels = f"the split {first.split!r} of {args.run_folder}"
+            models.append(file_model(args.compare, first.samples.nodes, labels, first.hierarchy, args))
+        short = without_common_end([model.name for model in models])
+        models = [replace(model, name=name) for model, name in zip(models, short, strict=True)]
+    h = first.hierarchy if args.names is None else first.run.named_hierarchy(args.names)
+    return Given(h, models, {"run": first.run.id, "split": first.split})
 
 
-def extra_rules(args: argparse.Namespace, h: Hierarchy) -> dict[str, dict[str, Any]]:
-    """The decisions that options ask for, by title."""
-    rules: dict[str, dict[str, Any]] = {}
-    if args.price is not None:
-        cost = {"rule": "cost", "candidates": "nodes", "price": args.price, "distance": args.distance}
-        if not 0 <= args.price <= 1:
-            raise ConfigError(f"--price must be from 0 to 1. Got {args.price}.")
-        rules[f"least cost, any rank, price {args.price:g}"] = cost
-    if args.threshold is not None:
-        threshold = threshold_of(args.threshold, h)
-        rules[f"threshold {args.threshold}"] = {"rule": "threshold", "threshold": threshold}
-    if args.level is not None:
-        rules[f"best node of level {args.level}"] = {"rule": "level", "level": level_index_of(args.level, h)}
-    return rules
+def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
+    """The run of --compare, on the samples of the first; its data are in --data-root too, if both runs saw the same data."""
+    from hace.lab.runs.run import read_run
+    from hace.lab.serve.rescoring import rescored
+
+    prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
+    root = args.data_root if len(prints) == 1 else None
+    second = rescored(args.compare, root=root, split=first.split, device=device)
+    a, b = first.samples, second.samples
+    if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
+        raise DataError(
+            f"{args.run_folder} and {args.compare} have different hierarchies, so they do not compare."
+        )
+    if list(a.names) != list(b.names) or not np.array_equal(a.nodes, b.nodes):
+        raise DataError(
+            f"{args.run_folder} and {args.compare} have different {first.split} samples: {len(a):,} and {len(b):,}. "
+            "Compare runs on the same samples."
+        )
+    return second
+
+
+def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
+    """A model by its run."""
+    from hace.lab.runs.progress import progress
+    from hace.lab.serve.run_calibration import calibration_of
+    from hace.lab.study.naming import run_title
+
+    title = run_title(scored.run.config)
+
+    def evaluate(**options: Any) -> Evaluation:
+        with progress(title, "samples") as start:
+            return scored.report(**options, progress=start(len(scored.samples), 0))
+
+    promise, calibration = promise_of(args), {}
+    if promise is not None:
+        found = calibration_of(scored.run)
+        calibration = {
+            "temperature": found.temperature,
+            "promise": found.promise(*promise, f"hace calibrate {folder}"),
+            "remark": no_test(scored.split, found.split),
+        }
+    return Model(folder, title, evaluate, calibration)
+
+
+def no_test(split: str, calibrated_on: str) -> str | None:
+    """Why samples of a split do not test a promise; None if they do."""
+    if split == "train":
+        return "These samples do not test the promise: the run was trained on them."
+    if split == calibrated_on:
+        return "These samples do not test the promise: the run was calibrated on them."
+    return None

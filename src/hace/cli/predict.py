@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import add_device, pick_device, pick_workers
-from hace.cli.options_answers import (
-    add_promise,
-    level_index_of,
-    promise_of,
-    promise_text,
-    subset_of,
-    threshold_of,
-)
+from hace.cli.options_scores import add_promise, level_index_of, promise_of, subset_of, threshold_of
 from hace.errors import ConfigError, DataError, printable
 from hace.files.documents import safe_cell
 from hace.files.writing import atomic_path, writing
@@ -124,6 +117,8 @@ def run(args: argparse.Namespace) -> None:
         promise = predictor.promise(asked)
         if promise is not None:
             shown = form == "table" and args.out is None
+            from hace.metrics.evaluation import promise_text
+
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
         inputs = as_inputs(args.input)
         if not len(inputs):

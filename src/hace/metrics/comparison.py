@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
 from hace.metrics.curves import ladder_curves
-from hace.metrics.evaluation import CALIBRATED, Evaluation
+from hace.metrics.evaluation import CALIBRATED, Evaluation, MetricKey, SampleStatistics
 from hace.metrics.intervals import LEVEL, draw_counts, interval_ends
-from hace.metrics.sample_statistics import MetricKey, SampleStatistics
 
 _WEIGHTS = 1 << 22  # entries of the table of weights held at once
 _POINTS = 101  # of a curve
@@ -39,6 +39,11 @@ class Difference:
     def value(self) -> float:
         """Second minus first."""
         return self.second - self.first
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
 
 
 def compare(
@@ -103,24 +108,67 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
         yield draw_counts(rng, samples, min(step, replicates - start)).astype(np.float64)
 
 
-def comparison_text(differences: dict[MetricKey, Difference]) -> str:
-    """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
-    width = max(len(name) for _, name in differences)
-    lines, heading = [], ""
-    for (group, name), d in differences.items():
-        if group != heading:
-            heading = group
-            columns = f"  {'first':>8}  {'second':>8}  {'change':>8}  95 % interval"
-            fits = len(heading) <= width + 2
-            lines += ["", *([] if fits else [heading]), f"{heading if fits else '':<{width + 2}}{columns}"]
-        if np.isnan(d.low):
-            lines.append(f"  {name:<{width}}  {'-':>8}  {'-':>8}  {'-':>8}")
-            continue
-        star = " *" if d.low > 0 or d.high < 0 else ""
-        lines.append(
-            f"  {name:<{width}}  {d.first:8.4f}  {d.second:8.4f}  {d.value:+8.4f}  {d.low:+.4f} to {d.high:+.4f}{star}"
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A second model beside the first.
+
+    Attributes:
+        second: the evaluation of the second model.
+        differences: of every metric, second minus first.
+        replicates: number of draws behind the intervals.
+        seed: seed of the draws.
+    """
+
+    second: Evaluation
+    differences: dict[MetricKey, Difference]
+    replicates: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        rows = [
+            {"heading": heading, "name": name, **asdict(d), "change": d.value}
+            for (heading, name), d in self.differences.items()
+        ]
+        second = self.second.source or self.second.name
+        return {"second": second, "replicates": self.replicates, "seed": self.seed, "metrics": rows}
+
+    def to_text(self, first: str) -> str:
+        """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
+        width = max(len(name) for _, name in self.differences)
+        lines, heading = [], ""
+        for (group, name), d in self.differences.items():
+            if group != heading:
+                heading = group
+                columns = f"  {'first':>8}  {'second':>8}  {'change':>8}  95% interval"
+                fits = len(heading) <= width + 2
+                lines += [
+                    "",
+                    *([] if fits else [heading]),
+                    f"{heading if fits else '':<{width + 2}}{columns}",
+                ]
+            if np.isnan(d.low):
+                lines.append(f"  {name:<{width}}  {'-':>8}  {'-':>8}  {'-':>8}")
+                continue
+            star = " *" if d.excludes_zero else ""
+            lines.append(
+                f"  {name:<{width}}  {d.first:8.4f}  {d.second:8.4f}  {d.value:+8.4f}  {d.low:+.4f} to {d.high:+.4f}{star}"
+            )
+        return "\n".join(
+            [
+                f"first: {first}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals by "
+                f"{self.replicates:,} paired bootstrap draws; * excludes 0",
+                *lines,
+            ]
         )
-    return "\n".join(lines[1:])
+
+
+def compare_models(
+    first: Evaluation, second: Evaluation, *, replicates: int = 1000, seed: int = 0, **options: Any
+) -> Comparison:
+    """:func:`compare` with the second model's evaluation beside the differences."""
+    found = compare(first, second, replicates=replicates, seed=seed, **options)
+    return Comparison(second, found, replicates, seed)
 
 
 @dataclass(frozen=True)

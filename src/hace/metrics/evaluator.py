@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import MOST_BINS, check_choice, check_count
+from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
+from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.ladders import level_thresholds
 from hace.decisions.rules import RULES, check_rule
-from hace.decisions.scores import as_nodes, check_scores, restricted, row_blocks, score_tensor, subset_mask
+from hace.decisions.scores import (
+    Scores,
+    as_nodes,
+    as_tensor,
+    level_numbers,
+    row_blocks,
+    subset_leaves,
+    subset_mask,
+)
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import measures
 from hace.metrics.curves import THRESHOLDS, LadderColumns, ladder_columns, operating_columns
-from hace.metrics.evaluation import CARRIED_UP, Evaluation
+from hace.metrics.evaluation import CARRIED_UP, LEAVES, Evaluation, SampleStatistics, promise_title
 from hace.metrics.measures import Measure, mean_of
 from hace.metrics.metric_batch import MetricBatch
-from hace.metrics.sample_statistics import LEAVES, SampleStatistics
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 RANKS = (1, 5, 20)
 METRICS = ("all", LEAVES)
 CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
 
 
-@dataclass
-class Evaluator:
-    """Takes scores chunk by chunk; :meth:`evaluation` gives all metrics of what it has seen.
+class EvaluatorOptions(TypedDict, total=False):
+    """What to evaluate: keywords of :func:`evaluate` and :class:`Evaluator`.
 
     Attributes:
-        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
         kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
         outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
         labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
@@ -45,39 +55,76 @@ class Evaluator:
         bins: number of bins of the calibration.
         thresholds: thresholds of the operating curve.
         metrics: ``"all"``; or ``"leaves"``: top-k, severity and HD@k alone, which need no probabilities and so are much faster.
+        temperature: fitted on other samples (:func:`hace.fit_temperature`): the metrics of confidence of scores divided by it
+            are given beside the raw ones.
+        promise: a calibrated threshold (:func:`hace.guaranteed_threshold`) whose answers are evaluated, on the scores divided
+            by the temperature if there is one.
     """
 
-    hierarchy: Hierarchy
-    kind: str = "logits"
-    outputs: str = "auto"
-    labels: str = "leaves"
-    subset: Sequence[Any] | None = None
-    distance: str = "lca_height"
-    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    bins: int = 15
-    thresholds: Sequence[float] = THRESHOLDS
-    metrics: str = "all"
+    kind: str
+    outputs: str
+    labels: str
+    subset: Sequence[Any] | None
+    distance: str
+    rules: Mapping[str, Mapping[str, Any]]
+    bins: int
+    thresholds: Sequence[float]
+    metrics: str
+    temperature: float | None
+    promise: GuaranteedThreshold | None
 
-    def __post_init__(self) -> None:
+
+class Evaluator:
+    """Takes scores chunk by chunk; :meth:`evaluation` gives all metrics of what it has seen.
+
+    Args:
+        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
+        **options: see :class:`EvaluatorOptions`.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, **options: Unpack[EvaluatorOptions]) -> None:
+        stray = [name for name in options if name not in EvaluatorOptions.__annotations__]
+        if stray:
+            raise TypeError(f"Evaluator() got an unexpected keyword argument {stray[0]!r}")
+        h = self.hierarchy = hierarchy
+        self.kind, self.outputs = options.get("kind", "logits"), options.get("outputs", "auto")
+        self.labels, self.distance = options.get("labels", "leaves"), options.get("distance", "lca_height")
+        self.bins, self.thresholds = options.get("bins", 15), tuple(options.get("thresholds", THRESHOLDS))
+        self.metrics, self.temperature = options.get("metrics", "all"), options.get("temperature")
+        self.promise = options.get("promise")
+        subset, rules = options.get("subset"), options.get("rules") or {}
         check_choice("metrics", self.metrics, METRICS)
         check_count("bins", self.bins, MOST_BINS)
-        for options in self.rules.values():
-            check_rule(options.get("rule"), (name for name in options if name != "rule"))
-        h = self.hierarchy
-        self._keep = None if self.subset is None else subset_mask(h, self.subset)
+        for given in rules.values():
+            check_rule(given.get("rule"), (name for name in given if name != "rule"))
+        self._keep = None if subset is None else subset_mask(h, subset)
         choices = h.num_leaves if self._keep is None else int(self._keep[h.leaf_nodes].sum())
         self._measures = standard_measures(h, self.distance, choices)
-        costs = {title: {**options, "distance": self.distance} for title, options in CHEAPEST.items()}
-        self._rules = {**costs, **self.rules}
+        costs = {title: {**cost, "distance": self.distance} for title, cost in CHEAPEST.items()}
+        self._rules = {**costs, **rules}
         if self.metrics == LEAVES:
-            if self.rules:
+            self._only_leaves(rules)
+        self._calibrated: Evaluator | None = None
+        if self.temperature is not None:
+            check_number("temperature", self.temperature, "a number above 0", _is_positive(self.temperature))
+            if self.kind == "node_log_probs":
                 raise ConfigError(
-                    f"rules must be empty with metrics='leaves'. Got {', '.join(self.rules)}. Use metrics='all'."
+                    "temperature needs logits or probabilities: log q* does not divide. Pass scores of kind='logits'."
                 )
-            self._measures = [(group, measure) for group, measure in self._measures if group == LEAVES]
-            self._rules = {}
+            self._calibrated = Evaluator(h, **{**options, "temperature": None})  # type: ignore[typeddict-item]
+            self.promise = None  # it is about the calibrated scores
         self._parts: list[SampleStatistics] = []
         self._seen = 0
+
+    def _only_leaves(self, rules: Mapping[str, object]) -> None:
+        asked = {"temperature": self.temperature, "promise": self.promise, "rules": ", ".join(rules) or None}
+        for name, value in asked.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{name} must be left out with metrics='leaves'. Got {value}. Use metrics='all'."
+                )
+        self._measures = [(group, measure) for group, measure in self._measures if group == LEAVES]
+        self._rules = {}
 
     def add(self, scores: Any, target: Any) -> None:
         """Add a chunk of scores and truths."""
@@ -85,30 +132,34 @@ class Evaluator:
             raise DataError(
                 f"scores and target must have one row per sample. Got {len(scores)} and {len(target)} rows."
             )
+        self._take(Scores(scores, self.hierarchy, self.kind, self.outputs), target)
+
+    def _take(self, scores: Scores, target: Any) -> None:
         h = self.hierarchy
-        z = score_tensor(scores, h, self.kind, self.outputs)
-        labels, top = self._ranked(z)
-        z = check_scores(z, self.kind, self._seen, top)
-        truth = as_nodes(target, h, "target", of=self.labels)
+        labels, top = self._ranked(scores)
+        scores = scores.checked(self._seen, top)
+        truth = as_nodes(target, h, "target", of=self.labels).numpy()
         self._seen += len(truth)
         width = max(RANKS) if labels is not None and self.metrics == LEAVES else h.num_nodes
         for rows in row_blocks(len(truth), width):
             known = None if labels is None else labels[rows]
-            self._parts.append(self._statistics(z[rows], truth[rows], known))
+            self._parts.append(self._statistics(scores[rows], truth[rows], known))
+        if self._calibrated is not None and self.temperature is not None:
+            self._calibrated._take(replace(scores, data=scores.data / self.temperature), target)
 
-    def _ranked(self, z: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _ranked(self, scores: Scores) -> tuple[Tensor | None, Tensor | None]:
         """(B, k) the best leaves and (B,) the greatest scores, in one pass where nothing is to be done to the scores first."""
-        h = self.hierarchy
-        as_they_are = self.kind in ("logits", "log_probs") and self._keep is None
-        if not as_they_are or score_columns(tuple(z.shape), h, self.outputs) != "leaves":
+        as_they_are = scores.kind in ("logits", "log_probs") and self._keep is None
+        if not as_they_are or scores.outputs != "leaves":
             return None, None
-        return best_columns(z, min(max(RANKS), h.num_leaves)) or (None, None)
+        z = as_tensor(scores.data, "scores")
+        return best_columns(z, min(max(RANKS), self.hierarchy.num_leaves)) or (None, None)
 
-    def _statistics(self, scores: Tensor, truth: Tensor, labels: Tensor | None = None) -> SampleStatistics:
+    def _statistics(
+        self, scores: Scores, truth: np.ndarray, labels: Tensor | None = None
+    ) -> SampleStatistics:
         h = self.hierarchy
-        kind = "node_log_probs" if self.kind == "node_log_probs" else "logits"
-        z = restricted(scores, h, kind, self.outputs, self._keep)
-        batch = MetricBatch(h, truth.numpy(), scores=z, kind=kind, outputs=self.outputs, labels=labels)
+        batch = MetricBatch(h, truth, scores=scores.restricted(self._keep), labels=labels)
         batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
@@ -116,9 +167,7 @@ class Evaluator:
             columns.append(measure.columns(batch))
             named += [(group, name, measure.empty) for name in measure.names]
         answers = {}
-        for title, options in self._rules.items():
-            given = dict(options)
-            decided = RULES[given.pop("rule")][0](batch.log_q, h, **given)
+        for title, decided in self._decided(batch.log_q):
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
             measure = answer_measure(h, self.distance)
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
@@ -159,19 +208,39 @@ class Evaluator:
             ladders=ladder_columns(batch),
         )
 
-    def evaluation(self) -> Evaluation:
-        """The metrics of all chunks so far."""
+    def _decided(self, log_q: Tensor) -> Iterator[tuple[str, Decisions]]:
+        """The answers of every further rule, and those that keep the promise, by title."""
+        for title, options in self._rules.items():
+            given = dict(options)
+            yield title, RULES[given.pop("rule")][0](log_q, self.hierarchy, **given)
+        if self.promise is not None:
+            yield (
+                promise_title(self.promise),
+                self.promise.predict(log_q, self.hierarchy, kind="node_log_probs"),
+            )
+
+    def evaluation(self, **about: Any) -> Evaluation:
+        """The metrics of all chunks so far.
+
+        Args:
+            **about: further attributes of :class:`Evaluation`.
+        """
+        h = self.hierarchy
         if not self._parts:
-            empty = torch.zeros(0, self.hierarchy.num_nodes)
-            nothing = torch.zeros(0, dtype=torch.long)
-            self._parts.append(replace(self, outputs="nodes")._statistics(empty, nothing))
+            nothing = Scores(torch.zeros(0, h.num_nodes), h, "logits", "nodes")
+            self._parts.append(self._statistics(nothing, np.zeros(0, dtype=np.int64)))
         self._parts = [SampleStatistics.joined(self._parts)]
+        warm = None if self._calibrated is None else self._calibrated.evaluation()
         return Evaluation(
-            self.hierarchy,
+            h,
             self._parts[0],
             bins=self.bins,
-            thresholds=tuple(self.thresholds),
+            thresholds=self.thresholds,
             distance=self.distance,
+            calibrated=warm,
+            temperature=self.temperature,
+            promise=self.promise if warm is None else warm.promise,
+            **about,
         )
 
 
@@ -180,32 +249,36 @@ def evaluate(
     target: Any,
     hierarchy: Hierarchy,
     *,
-    kind: str = "logits",
-    outputs: str = "auto",
-    labels: str = "leaves",
-    subset: Sequence[Any] | None = None,
-    distance: str = "lca_height",
-    rules: Mapping[str, Mapping[str, Any]] | None = None,
-    bins: int = 15,
-    thresholds: Sequence[float] = THRESHOLDS,
-    metrics: str = "all",
+    name: str = "scores",
+    threshold: float | Sequence[float] | None = None,
+    level: int | str | None = None,
+    price: float | None = None,
+    only_subset: bool = False,
+    compare: Any = None,
+    replicates: int = 1000,
+    seed: int = 0,
+    progress: Callable[[int], object] | None = None,
+    **options: Unpack[EvaluatorOptions],
 ) -> Evaluation:
-    """All metrics of a model.
+    """All metrics of a model: everything that `hace evaluate` does.
+
+    ``print(found.to_text())`` shows them, ``found.write("results")`` writes a page with tables and pictures.
 
     Args:
         scores: (S, n) or (S, N), or an iterable of chunks of them.
         target: (S,) truths.
         hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
-        kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
-        outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
-        labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
-        subset: ids of leaves, or of inner nodes for all below, to restrict scores to. A truth outside the subset stays in
-            and counts as a mistake.
-        distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
-        bins: number of bins of the calibration.
-        thresholds: thresholds of the operating curve.
-        metrics: ``"all"``; or ``"leaves"``: top-k, severity and HD@k alone, which need no probabilities and so are much faster.
+        name: what to call the model.
+        threshold: evaluate the deepest node above a probability, too; one, or one per level.
+        level: evaluate the best node of a level, too, by depth or name, and list its classes.
+        price: evaluate the answer of least cost at any rank, too, where a vague answer costs this share of its distance.
+        only_subset: whether to skip samples whose truth is outside ``subset``.
+        compare: scores of a second model on the same samples, in the same forms; or its evaluation.
+        replicates: number of bootstrap draws of the comparison.
+        seed: seed of these draws.
+        progress: called with the number of samples scored since the last call.
+        **options: kind, outputs, labels, subset, distance, rules, bins, thresholds, metrics, temperature and promise; see
+            :class:`EvaluatorOptions`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -213,21 +286,85 @@ def evaluate(
         >>> evaluation.values["leaves", "top-1"], evaluation.values["leaves", "severity"]
         (0.5, 1.0)
     """
-    truth = as_nodes(target, hierarchy, "target", of=labels)
-    evaluator = Evaluator(
-        hierarchy, kind, outputs, "nodes", subset, distance, rules or {}, bins, thresholds, metrics
-    )
+    truth = as_nodes(target, hierarchy, "target", of=options.get("labels", "leaves"))
+    rules = {
+        **_asked_rules(hierarchy, threshold, level, price, options.get("distance", "lca_height")),
+        **(options.get("rules") or {}),
+    }
+    inside = _inside(hierarchy, options.get("subset"), truth.numpy(), only_subset)
+    evaluator = Evaluator(hierarchy, **{**options, "labels": "nodes", "rules": rules})  # type: ignore[typeddict-item]
     start = 0
-    chunks: Iterable[Any] = scores
-    if hasattr(scores, "shape"):
-        score_columns(tuple(scores.shape), hierarchy, outputs if kind != "node_log_probs" else "nodes")
-        chunks = (scores[rows] for rows in row_blocks(len(scores), hierarchy.num_nodes))
-    for chunk in chunks:
+    for chunk in _chunks(scores, hierarchy, evaluator):
         evaluator.add(chunk, truth[start : start + len(chunk)])
         start += len(chunk)
+        if progress is not None:
+            progress(len(chunk))
     if start != len(truth):
         raise DataError(f"scores and target must have one row per sample. Got {start} and {len(truth)} rows.")
-    return evaluator.evaluation()
+    found = evaluator.evaluation(name=name, level=None if level is None else hierarchy.level_index(level))
+    if inside is not None:
+        classes = int(subset_mask(hierarchy, options["subset"] or ())[hierarchy.leaf_nodes].sum())
+        found = replace(found, subset=(classes, int((~inside).sum())), only_subset=only_subset)
+        found = found.of_samples(inside) if only_subset else found
+    if compare is None:
+        return found
+    if not isinstance(compare, Evaluation):
+        same = {"threshold": threshold, "level": level, "price": price, "only_subset": only_subset}
+        compare = evaluate(compare, target, hierarchy, name="second", **same, **options)  # type: ignore[arg-type]
+    return found.compared_with(compare, replicates=replicates, seed=seed)
+
+
+def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterable[Any]:
+    """Scores in pieces that bound the memory of work on them."""
+    if not hasattr(scores, "shape"):
+        return scores
+    over = "nodes" if evaluator.kind == "node_log_probs" else evaluator.outputs
+    score_columns(tuple(scores.shape), h, over)
+    return (scores[rows] for rows in row_blocks(len(scores), h.num_nodes))
+
+
+def _asked_rules(
+    h: Hierarchy,
+    threshold: float | Sequence[float] | None,
+    level: int | str | None,
+    price: float | None,
+    distance: str,
+) -> dict[str, dict[str, Any]]:
+    """The decisions that arguments of :func:`evaluate` ask for, by title."""
+    rules: dict[str, dict[str, Any]] = {}
+    if price is not None:
+        check_number("price", price, "a number from 0 to 1", is_number(price) and 0 <= price <= 1)
+        cost = {"rule": "cost", "candidates": "nodes", "price": price, "distance": distance}
+        rules[f"least cost, any rank, price {price:g}"] = cost
+    if threshold is not None:
+        level_thresholds(threshold, h)  # refuses what is not a probability
+        words = [threshold] if isinstance(threshold, (int, float)) else threshold
+        title = f"threshold {','.join(f'{t:g}' for t in words)}"
+        rules[title] = {"rule": "threshold", "threshold": threshold}
+    if level is not None:
+        level_numbers(h)
+        rules[f"best node of level {level}"] = {"rule": "level", "level": h.level_index(level)}
+    return rules
+
+
+def _inside(h: Hierarchy, subset: Sequence[Any] | None, truth: np.ndarray, only: bool) -> np.ndarray | None:
+    """(S,) whether each truth is a class of the subset, or an inner node with no class outside it; None without a subset."""
+    if subset is None:
+        if only:
+            raise ConfigError("only_subset must come with a subset. Got none.")
+        return None
+    kept = set(subset_leaves(h, subset))
+    others = [leaf for leaf in h.leaves if leaf not in kept]
+    inside = ~subset_mask(h, others)[truth] if others else np.ones(len(truth), dtype=bool)
+    if only and not inside.any():
+        raise ConfigError(
+            "only_subset must come with a subset that some samples belong to. No truth is inside it."
+        )
+    return inside
+
+
+def _is_positive(value: object) -> bool:
+    return is_number(value) and value > 0  # type: ignore[operator]
 
 
 def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:

@@ -5,7 +5,6 @@ Every derived quantity is computed once, on first use. The node index -1 is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -14,9 +13,16 @@ import torch
 from torch import Tensor
 
 from hace.decisions import Decisions
-from hace.decisions import scores as _scores
 from hace.decisions.rules import all_levels
-from hace.decisions.scores import rank_leaves
+from hace.decisions.scores import (
+    Scores,
+    as_nodes,
+    as_tensor,
+    holds_ids,
+    leaf_log_probs,
+    level_numbers,
+    rank_leaves,
+)
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -131,7 +137,7 @@ class ScoreForms(TypedDict, total=False):
         labels: what integers in ``preds`` and ``target`` are: ``"leaves"``, labels of leaves (the default), or ``"nodes"``,
             node indices, where -1 in ``preds`` means no answer. Decisions are nodes in either case.
         kind: what scores are: ``"logits"`` (the default), ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``; see
-            :func:`hace.decisions.scores.as_scores`.
+            :class:`hace.decisions.scores.Scores`.
         outputs: what the columns of scores are: ``"leaves"``, ``"nodes"``, or ``"auto"`` (the default) to tell by their
             number.
     """
@@ -147,9 +153,7 @@ class MetricBatch:
     Args:
         hierarchy: the hierarchy.
         truth: (B,) node indices.
-        scores: what :func:`hace.decisions.scores.as_scores` made of the scores, if the model gave them.
-        kind: of these scores.
-        outputs: what their columns are.
+        scores: the scores, if the model gave them.
         answers: (B,) or (B, k) node indices, if it gave answers; -1 means no answer.
         confidence: the probability of each answer.
         labels: (B, k) the best leaves, best first, if they are known already.
@@ -160,16 +164,14 @@ class MetricBatch:
         hierarchy: Hierarchy,
         truth: IntArray,
         *,
-        scores: Tensor | None = None,
-        kind: str = "logits",
-        outputs: str = "auto",
+        scores: Scores | None = None,
         answers: IntArray | None = None,
         confidence: np.ndarray | None = None,
         labels: Tensor | None = None,
     ) -> None:
         self.hierarchy = hierarchy
         self.truth = truth
-        self._scores, self._kind, self._outputs = scores, kind, outputs
+        self._scores = scores
         self._answers = answers
         self._confidence = confidence
         self._ranking: IntArray | None = None if labels is None else hierarchy.leaf_nodes[labels.numpy()]
@@ -185,8 +187,8 @@ class MetricBatch:
         return relations(self.hierarchy)
 
     @property
-    def scores(self) -> Tensor:
-        """(B, n) or (B, N) the scores."""
+    def scores(self) -> Scores:
+        """The scores."""
         if self._scores is None:
             raise DataError(
                 "preds must be scores over leaves or nodes for this metric. Got answers (integers, ids or Decisions)."
@@ -196,17 +198,12 @@ class MetricBatch:
     @cached_property
     def log_q(self) -> Tensor:
         """(B, N) log q* of the nodes."""
-        return _scores.log_q_of(self.scores, self.hierarchy, self._kind, self._outputs)
-
-    @cached_property
-    def leaf_scores(self) -> Tensor:
-        """(B, n) scores of the leaves, whose softmax are their probabilities."""
-        return _scores.leaf_scores(self.scores, self.hierarchy, self._kind, self._outputs)
+        return self.scores.log_q()
 
     def ranking(self, k: int) -> IntArray:
         """(B, k) the best leaves, as node indices."""
         if self._ranking is None or self._ranking.shape[1] < k:
-            self._ranking = self.hierarchy.leaf_nodes[rank_leaves(self.leaf_scores, k).cpu().numpy()]
+            self._ranking = self.hierarchy.leaf_nodes[rank_leaves(self.scores.leaves(), k).cpu().numpy()]
         return self._ranking[:, :k]
 
     @property
@@ -239,11 +236,11 @@ class MetricBatch:
         if self._confidence is not None:
             return self._confidence
         nodes = torch.from_numpy(self.ranking(1)).to(self.log_q.device)
-        if self.leaf_scores is self.scores:  # over leaves, so that log q* of a leaf is its log-probability
+        if self.scores.outputs == "leaves":  # log q* of a leaf is its log-probability
             log_p = self.log_q.gather(1, nodes)
         else:
             labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(nodes.device)
-            log_p = _scores.leaf_log_probs(self.log_q, self.hierarchy).gather(1, labels)
+            log_p = leaf_log_probs(self.log_q, self.hierarchy).gather(1, labels)
         return log_p.squeeze(1).double().exp().cpu().numpy()
 
     @cached_property
@@ -263,7 +260,7 @@ class MetricBatch:
         A truth at an inner node has none at the levels below it.
         """
         h, log_q = self.hierarchy, self.log_q.cpu()
-        levels = _scores.level_numbers(h)
+        levels = level_numbers(h)
         nodes = self.carried(self.truth)
         known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
         right = log_q.gather(1, torch.from_numpy(nodes)).double().numpy()
@@ -274,7 +271,7 @@ class MetricBatch:
 
     def carried(self, nodes: IntArray) -> IntArray:
         """(B, H) nodes carried to every level 1 to the deepest."""
-        levels = _scores.level_numbers(self.hierarchy)
+        levels = level_numbers(self.hierarchy)
         return (
             np.stack([self.relations.level(k)[nodes] for k in levels], axis=-1)
             if levels
@@ -306,7 +303,7 @@ class MetricBatch:
 def _at_levels(h: Hierarchy) -> Tensor:
     """(N, H) 1 where a node counts at a level."""
     found = torch.zeros(h.num_nodes, h.max_depth)
-    for column, level in enumerate(_scores.level_numbers(h)):
+    for column, level in enumerate(level_numbers(h)):
         found[torch.from_numpy(level_choices(h, level)), column] = 1.0
     return found
 
@@ -319,7 +316,6 @@ def as_metric_batch(
     labels: str = "leaves",
     kind: str = "logits",
     outputs: str = "auto",
-    subset: Iterable[Any] | None = None,
 ) -> MetricBatch:
     """Check predictions and truths in the forms that every metric takes.
 
@@ -330,12 +326,11 @@ def as_metric_batch(
         labels: what integers are; see :class:`ScoreForms`.
         kind: what scores are; see :class:`ScoreForms`.
         outputs: what the columns of scores are; see :class:`ScoreForms`.
-        subset: ids of the leaves to restrict scores to; see :func:`hace.decisions.scores.restrict`.
 
     Raises:
         DataError: predictions and truths do not fit the hierarchy or each other.
     """
-    truth = _scores.as_nodes(target, hierarchy, "target", of=labels)
+    truth = as_nodes(target, hierarchy, "target", of=labels)
     if truth.dim() != 1:
         raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)}.")
     if isinstance(preds, Decisions):
@@ -345,18 +340,16 @@ def as_metric_batch(
             )
         answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
         batch = MetricBatch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
-    elif _scores.holds_ids(preds):
-        answers = _scores.as_nodes(preds, hierarchy, "preds", abstain=True)
+    elif holds_ids(preds):
+        answers = as_nodes(preds, hierarchy, "preds", abstain=True)
         batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
     else:
-        values = _scores.as_tensor(preds, "preds").detach()
+        values = as_tensor(preds, "preds").detach()
         if values.is_floating_point():
-            z = _scores.as_scores(values, hierarchy, kind=kind, outputs=outputs)
-            keep = None if subset is None else _scores.subset_mask(hierarchy, subset)
-            z = _scores.restricted(z, hierarchy, kind, outputs, keep)
-            batch = MetricBatch(hierarchy, truth.numpy(), scores=z, kind=kind, outputs=outputs)
+            scores = Scores(values, hierarchy, kind, outputs).checked()
+            batch = MetricBatch(hierarchy, truth.numpy(), scores=scores)
         else:
-            answers = _scores.as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
+            answers = as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
             batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
         preds = values
     if len(preds) != len(truth):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,15 +41,11 @@ def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
     return files
 
 
-def evaluation_figures(
-    evaluation: Evaluation, other: Evaluation | None = None, names: tuple[str, str] = ("", "")
-) -> dict[str, Figure]:
+def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
     """All plots of an evaluation, with a second model's curves if there is one.
 
     Args:
-        evaluation: the model's evaluation.
-        other: the second model's evaluation.
-        names: what to call the two.
+        models: name and evaluation of the model, and of the one it is compared with.
 
     Returns:
         Figures by name. Without a second model, the reliability of calibrated scores is beside that of the raw ones.
@@ -59,9 +55,9 @@ def evaluation_figures(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError('Plots need matplotlib. Install it with: pip install "hace[report]".') from error
-    models = [(evaluation, names[0] or "scores"), (other, names[1] or "other")]
     # Longer names would leave no room for the axes.
-    both = [(each, _short(name, 40)) for each, name in models if each is not None]
+    both = [(each, _short(name, 40)) for name, each in models]
+    evaluation = both[0][0]
     pictures = {
         "operating_curve": (_operating, (6.4, 4.8), both),
         "risk_coverage": (_risk, (6.4, 4.8), both),
@@ -69,7 +65,7 @@ def evaluation_figures(
     }
     if evaluation.reliability:
         warm = [] if evaluation.calibrated is None else [(evaluation.calibrated, "calibrated")]
-        shown = both if other is not None else [(evaluation, "as scored"), *warm]
+        shown = both if len(both) > 1 else [(evaluation, "as scored"), *warm]
         pictures["reliability"] = (_reliability, (11.0, 5.6), shown)
     figures = {}
     for name, (draw, size, shown) in pictures.items():

@@ -33,18 +33,21 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import level_choices
 from hace.metrics import measures
-from hace.metrics.calibration_error import Reliability, check_binning, level_diagrams, reliability
 from hace.metrics.curves import (
     THRESHOLDS,
     HierarchicalRiskCoverage,
     LadderColumns,
     OperatingColumns,
     OperatingCurve,
+    Reliability,
     RiskCoverage,
+    check_binning,
     curve_of,
     ladder_columns,
     ladder_curve,
+    level_diagrams,
     operating_columns,
+    reliability,
     risk_coverage,
 )
 from hace.metrics.measures import Measure, level_titles

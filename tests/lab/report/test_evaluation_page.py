@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hace import Hierarchy, evaluate, predict
-from hace.metrics.comparison import compare
-from hace.metrics.evaluation import Evaluation
-from hace.metrics.summary_lines import summary_lines, wilson
+from hace.metrics.evaluation import Evaluation, summary_lines, wilson
 from tests.report_studies import ANIMALS, animals
 
 pytest.importorskip("matplotlib")
@@ -29,10 +28,10 @@ def scored(gain: float, seed: int = 0, rows: int = 90) -> tuple[np.ndarray, np.n
 
 
 def page_of(*models: tuple[str, Evaluation]) -> str:
-    others = [e for _, e in models[1:]]
-    figures = evaluation_figures(models[0][1], *others, names=(models[0][0], models[-1][0]))
-    gaps = compare(models[0][1], others[0], replicates=50) if others else None
-    return evaluation_page(models, figures, [("run", "<b>x</b>")], gaps)
+    first, *others = (replace(e, name=name) for name, e in models)
+    first = replace(first, about={"run": "<b>x</b>"})
+    shown = first.compared_with(others[0], replicates=50) if others else first
+    return evaluation_page(shown, evaluation_figures(models))
 
 
 def test_the_three_lines_are_counts() -> None:
@@ -108,7 +107,7 @@ def test_a_dag_and_calibrated_scores() -> None:
     assert "On a DAG" in page
     z, y = scored(2.0)
     cold = evaluate(z, y, animals())
-    warm = cold.with_calibrated(evaluate(2 * z, y, animals()), 0.5)
+    warm = evaluate(z, y, animals(), temperature=0.5)
     page = page_of(("mine", warm))
     assert "One temperature, 0.5, fitted on held-out samples." in page
     ece = {e: f"{100 * e.reliability['level 2'].ece:.1f} %" for e in (cold, warm.calibrated) if e is not None}

@@ -49,7 +49,7 @@ def tree(folder: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder, h = tmp_path_factory.mktemp("pages"), animals()
     (z, y), (other, _) = scored(2.0), scored(0.5, seed=1)
-    mine = evaluate(z, y, h).with_calibrated(evaluate(2 * z, y, h), 0.5)
+    mine = evaluate(z, y, h, temperature=0.5)
     dag = Hierarchy.from_edges(
         [("pet", "cat"), ("wild", "cat"), ("pet", "dog"), ("wild", "wolf")], leaves=["cat", "dog", "wolf"]
     )

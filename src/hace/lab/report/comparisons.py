@@ -18,7 +18,7 @@ from hace.lab.models import ARCHITECTURES
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
 from hace.lab.study.methods import METHODS
 from hace.lab.study.naming import DINOV2
-from hace.metrics.sample_statistics import MetricKey
+from hace.metrics.evaluation import MetricKey
 
 BY_LEVEL = "accuracy by level, answer carried up"
 BEST_NODE_BY_LEVEL = "accuracy by level, best node of the level"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from hace import environment
+from hace.decisions import Decisions
 from hace.draw import lay_out
+from hace.files.documents import write_table
+from hace.files.writing import atomic_folder, without_nan
 from hace.lab.report.comparisons import BEST_NODE_BY_LEVEL
 from hace.lab.report.document import Document, Entry, Folded, ReportTable, Section
 from hace.lab.report.figures import Picture, picture
@@ -16,11 +22,10 @@ from hace.lab.report.nodes import ancestors_at, node_counts, samples_at
 from hace.lab.report.page import to_page
 from hace.lab.report.verdict import Verdict
 from hace.metrics.comparison import Difference
-from hace.metrics.evaluation import CARRIED_UP, Evaluation
+from hace.metrics.evaluation import CARRIED_UP, Evaluation, MetricKey, summary_lines, wilson
 from hace.metrics.measures import node_of_level
-from hace.metrics.sample_statistics import MetricKey
-from hace.metrics.summary_lines import summary_lines, wilson
 
+EVALUATION_PAGE = "report.html"
 _PAIRS = 15
 _FEW = 5  # samples of a class
 _THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -39,20 +44,86 @@ _READING = (
 _Figures = Mapping[str, Any]  # of hace.metrics.plots.evaluation_figures
 
 
-def evaluation_page(
-    models: Sequence[tuple[str, Evaluation]],
-    figures: _Figures,
-    facts: Sequence[tuple[str, str]] = (),
-    differences: Mapping[MetricKey, Difference] | None = None,
-) -> str:
+def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: bool = False) -> Path:
+    """Write the page, report.json, tables and pictures of an evaluation into a folder: all of them, or none.
+
+    Where only the metrics of the leaves were computed, there is neither page nor picture.
+
+    Args:
+        evaluation: Of `hace.evaluate`, with or without a second model.
+        folder: Where to; files of the same names are replaced.
+        raw_cells: Whether text in tables is written unchanged, formulas included.
+
+    Returns:
+        The page.
+    """
+    from hace.metrics.plots import draw_evaluation, evaluation_figures
+
+    models = _models(evaluation)
+    leaves = evaluation.samples.only_leaves
+    figures = {} if leaves else evaluation_figures(models)
+    with atomic_folder(Path(folder)) as temporary:
+        _write_tables(temporary, evaluation, raw_cells)
+        if not leaves:
+            draw_evaluation(figures, temporary)
+            page = evaluation_page(evaluation, figures)
+            (temporary / EVALUATION_PAGE).write_text(page, encoding="utf-8", newline="\n")
+    return (Path(folder) / EVALUATION_PAGE).resolve()
+
+
+def _models(evaluation: Evaluation) -> list[tuple[str, Evaluation]]:
+    second = [] if evaluation.comparison is None else [evaluation.comparison.second]
+    return [(each.name, each) for each in (evaluation, *second)]
+
+
+def _write_tables(folder: Path, e: Evaluation, raw: bool) -> None:
+    document = json.dumps(
+        without_nan({**e.about, **e.to_dict()}), indent=2, ensure_ascii=False, allow_nan=False
+    )
+    (folder / "report.json").write_text(document + "\n", encoding="utf-8")
+    tables = {"decisions.csv": _decision_columns(e), "mistakes.csv": e.confusion.pair_columns()}
+    if e.hierarchy.is_tree:
+        level = e.hierarchy.max_depth if e.level is None else e.level
+        tables["classes.csv"] = e.class_table(level).columns()
+    for name, table in tables.items():
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            write_table(file, table, raw=raw)
+
+
+def _decision_columns(e: Evaluation) -> dict[str, list]:
+    """One row per sample: truth, best leaf, and the answers of the other rules."""
+    h, s = e.hierarchy, e.samples
+    table: dict[str, list] = {"sample": list(range(len(s)))}
+    for title, nodes in (("truth", s.truth.tolist()), ("leaf", s.answers.tolist())):
+        table |= {title: [h.nodes[v] for v in nodes], f"{title}_name": [h.names[v] for v in nodes]}
+    if not s.only_leaves:
+        table["leaf_probability"] = s.confidence.tolist()
+    table["distance"] = s.distance.tolist()
+    for title, (nodes, probabilities) in s.decided.items():
+        decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities))
+        columns = decided.columns()
+        for name in ("id", "name", "level", "probability", "path"):
+            table[f"{title}: {name}"] = columns[name]
+    return table
+
+
+def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     """The page of a model, or of two on the same samples.
 
     Args:
-        models: Name and evaluation of the model, and of the one it is compared with.
+        evaluation: Of the model, and of the one it is compared with.
         figures: The plots of `hace.metrics.plots.evaluation_figures`.
-        facts: What was evaluated: term and text.
-        differences: Of the second minus the first.
     """
+    models = _models(evaluation)
+    differences = {} if evaluation.comparison is None else evaluation.comparison.differences
+    sources = ", ".join(e.source for _, e in models if e.source)
+    facts = [
+        *evaluation.about.items(),
+        *([("scores", sources)] if sources else []),
+        ("samples", f"{len(evaluation.samples):,}"),
+        ("hierarchy", repr(evaluation.hierarchy)),
+        ("distance", evaluation.distance),
+    ]
     names = [name for name, _ in models]
     document = Document(
         " against ".join(names),
@@ -102,7 +173,7 @@ def _difference(
     """The card that compares two models: accuracy, coarse answers and mistakes, each with its interval."""
     (first, evaluation), (second, _) = models
     top1 = differences["leaves", "top-1"]
-    known = top1.low > 0 or top1.high < 0
+    known = top1.excludes_zero
     better = second if top1.value > 0 else first
     answer = f"{better} is right more often." if known else "No difference in accuracy is shown."
     lines = [_change("Right class", top1, percent=True)]
@@ -130,7 +201,7 @@ def _change(name: str, d: Difference, *, percent: bool) -> str:
         return f"{name}: unknown."
     values = f"{scale * d.first:.{digits}f}{unit} to {scale * d.second:.{digits}f}{unit}"
     gap, low, high = (f"{scale * value:+.{digits}f}" for value in (d.value, d.low, d.high))
-    word = "" if d.low > 0 or d.high < 0 else ", which includes 0"
+    word = "" if d.excludes_zero else ", which includes 0"
     return f"{name}: {values}, {gap} {points}[{low}, {high}]{word}."
 
 
@@ -271,7 +342,7 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
             blocks.append(len(rows))
         if np.isnan(d.low):
             continue
-        clear = d.low > 0 or d.high < 0
+        clear = d.excludes_zero
         change = Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not clear)
         rows.append(
             (

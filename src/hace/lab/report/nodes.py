@@ -15,8 +15,8 @@ from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
 from hace.lab.report.results import MethodScores
 from hace.lab.report.sure_answers import detail, ladder_of, sure_places
+from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
-from hace.metrics.summary_lines import wilson
 
 DESTINATIONS = 5
 _MOST_BINS = 1 << 22  # counted in place; more are sorted

@@ -28,6 +28,7 @@ from hace.lab.report.comparisons import (
 from hace.lab.report.sure_answers import DERIVED, confidence_columns
 from hace.lab.runs.run import Run
 from hace.lab.study.cells import Record
+from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import (
     Compared,
     DrawnSums,
@@ -38,7 +39,6 @@ from hace.metrics.intervals import (
     headline_columns,
     ratio,
 )
-from hace.metrics.sample_statistics import MetricKey
 
 DEFAULT_PAIR = ("hace", "sce")
 

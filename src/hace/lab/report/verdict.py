@@ -27,8 +27,8 @@ from hace.lab.report.findings import (
 from hace.lab.report.labels import Answer, LabelQuestion, in_words, label_questions
 from hace.lab.report.results import Results
 from hace.lab.study.searches import searched_at
+from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
-from hace.metrics.summary_lines import wilson
 
 Tone = Literal["yes", "part", "no", "open"]
 FEW_SEEDS = 5  # the fair protocol's number for probes

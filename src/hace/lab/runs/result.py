@@ -19,7 +19,7 @@ from hace.lab.runs.config import RunConfig
 from hace.lab.runs.samples import Task
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import Evaluation
-from hace.metrics.evaluator import Evaluator
+from hace.metrics.evaluator import evaluate
 from hace.metrics.metric_batch import as_metric_batch
 
 _S = TypeVar("_S", bound=Split)
@@ -127,7 +127,7 @@ class ScoreView:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of scores, as `hace.predict` and `Evaluator` name it."""
+        """The kind of scores, as `hace.predict` and `hace.evaluate` name it."""
         logits = self.restricted or self.temperature is not None
         return "node_log_probs" if self._same and not logits else "logits"
 
@@ -244,12 +244,8 @@ def evaluate_outputs(
     truth: Sequence[int] | np.ndarray,
     hierarchy: Hierarchy,
     *,
-    subset: Sequence[str] | None = None,
-    distance: str = "lca_height",
-    rules: Mapping[str, Mapping[str, Any]] | None = None,
-    bins: int = 15,
     temperature: float | None = None,
-    promises: Mapping[str, Mapping[str, Any]] | None = None,
+    **options: Any,
 ) -> Outcome:
     """All metrics of a model's raw outputs.
 
@@ -258,38 +254,15 @@ def evaluate_outputs(
         outputs: Chunks (B, loss.num_outputs), in the order of the samples.
         truth: (S,) node indices of `hierarchy`.
         hierarchy: The tree of the results.
-        subset, distance, rules, bins: As of `hace.metrics.evaluator.Evaluator`.
         temperature: Fitted on other samples: metrics of scores divided by it are given beside the raw ones.
-        promises: Further rules, for the scores divided by it alone.
+        **options: Further options of `hace.evaluate`.
 
     Raises:
         DataError: There are more or fewer outputs than samples.
     """
-    views = [ScoreView(loss, hierarchy, subset is not None)]
-    if temperature is not None:
-        views.append(ScoreView(loss, hierarchy, subset is not None, temperature))
-    evaluators = [
-        Evaluator(
-            hierarchy,
-            kind=view.kind,
-            outputs=view.outputs,
-            labels="nodes",
-            subset=subset,
-            distance=distance,
-            rules={**(rules or {}), **(({} if view.temperature is None else promises) or {})},
-            bins=bins,
-        )
-        for view in views
-    ]
-    start = 0
-    truth = np.asarray(truth)
-    for z in outputs:
-        for view, evaluator in zip(views, evaluators, strict=True):
-            evaluator.add(view(z), truth[start : start + len(z)])
-        start += len(z)
-    if start != len(truth):  # a model that dropped its last batch would look better or worse than it is
-        raise DataError(
-            f"A model must score every sample once. Got {start:,} rows for {len(truth):,} samples."
-        )
-    raw, *calibrated = (evaluator.evaluation() for evaluator in evaluators)
-    return Outcome(raw.with_calibrated(calibrated[0], temperature) if calibrated else raw)
+    # The temperature divides logits; what it leaves raw is computed from the same logits.
+    view = ScoreView(loss, hierarchy, options.get("subset") is not None or temperature is not None)
+    forms = {"kind": view.kind, "outputs": view.outputs, "labels": "nodes"}
+    # A model that dropped its last batch would look better or worse than it is: evaluate refuses missing rows.
+    chunks = (view(z) for z in outputs)
+    return Outcome(evaluate(chunks, truth, hierarchy, temperature=temperature, **forms, **options))

@@ -7,7 +7,7 @@ The data must be those of the run, to the byte: their fingerprint and that of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,46 +62,17 @@ class Rescored:
         fitted = (self.run.result or {}).get("temperature") or {}
         return None if fitted.get("source") == self.split else fitted.get("value")
 
-    def report(
-        self,
-        *,
-        subset: Sequence[str] | None = None,
-        distance: str = "lca_height",
-        rules: Mapping[str, Mapping[str, Any]] | None = None,
-        bins: int = 15,
-        temperature: float | None = None,
-        promises: Mapping[str, Mapping[str, Any]] | None = None,
-        progress: Callable[[int], object] | None = None,
-    ) -> Evaluation:
+    def report(self, *, temperature: float | None = None, **options: Any) -> Evaluation:
         """All metrics; without options those of the run's result.
 
         Args:
-            subset: See :class:`hace.metrics.evaluator.Evaluator`.
-            distance: See :class:`hace.metrics.evaluator.Evaluator`.
-            rules: See :class:`hace.metrics.evaluator.Evaluator`.
-            bins: See :class:`hace.metrics.evaluator.Evaluator`.
             temperature: By which scores are divided for the calibrated metrics; by default that of the run's result.
-            promises: Further rules, for the calibrated scores alone.
-            progress: Called with the number of samples scored since the last call.
+            **options: Further options of :func:`hace.evaluate`.
         """
-
-        def chunks() -> Iterable[Tensor]:
-            for z in self.outputs():
-                yield z
-                if progress is not None:
-                    progress(len(z))
-
+        value = self.temperature if temperature is None else temperature
+        outputs, truth = self.outputs(), self.samples.nodes
         return evaluate_outputs(
-            self.loss,
-            chunks(),
-            self.samples.nodes,
-            self.hierarchy,
-            subset=subset,
-            distance=distance,
-            rules=rules,
-            bins=bins,
-            temperature=self.temperature if temperature is None else temperature,
-            promises=promises,
+            self.loss, outputs, truth, self.hierarchy, temperature=value, **options
         ).report
 
 
