@@ -38,7 +38,7 @@ from hace.draw import draw_hierarchy
 from hace.draw.layout import lay_out
 from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
-from hace.formats.builtin import animals_hierarchy
+from hace.formats.hierarchies import animals_hierarchy
 from hace.lab.features import FeatureStore, extract, load_backbone
 from hace.lab.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig

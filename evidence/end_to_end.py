@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from hace.cli.options_study import add_study_arguments, do_study
 from hace.data import DATASETS, Dataset, Samples, load_dataset
-from hace.data.registry import DatasetKind
+from hace.data.catalog import DatasetKind
 from hace.formats import cifar100_hierarchy
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.train_config import TrainConfig

@@ -11,8 +11,14 @@ from PIL import Image
 
 import hace
 from hace.data import Samples, synthetic_images
-from hace.data.batches import MemoryBatches, channel_stats, normalisation
-from hace.data.loader import LoaderBatches, image_transform, make_batches
+from hace.data.batches import (
+    LoaderBatches,
+    MemoryBatches,
+    Preprocessing,
+    channel_stats,
+    make_batches,
+    normalisation,
+)
 from hace.errors import ConfigError, DataError
 from tests.data_layouts import write_image
 
@@ -147,7 +153,7 @@ def on_disk(tmp_path: Path) -> Samples:
 
 
 def test_images_from_disk_without_augmentation(on_disk: Samples) -> None:
-    batches = make_batches(on_disk, 3, train=False, size=24, mean=(0, 0, 0), std=(1, 1, 1))
+    batches = make_batches(on_disk, 3, Preprocessing(24, 27, (0, 0, 0), (1, 1, 1)))
     assert isinstance(batches, LoaderBatches)
     found = list(batches.epoch(0))
     assert [tuple(x.shape) for x, _ in found] == [(3, 3, 24, 24), (3, 3, 24, 24), (1, 3, 24, 24)]
@@ -158,7 +164,7 @@ def test_images_from_disk_without_augmentation(on_disk: Samples) -> None:
 
 
 def test_workers_change_nothing(on_disk: Samples) -> None:
-    transform = image_transform(8, augment=True)
+    transform = Preprocessing(8, 9).transform(augment=True)
     state = torch.random.get_rng_state()
 
     def epochs(workers: int, numbers: list[int]) -> list[torch.Tensor]:
@@ -175,7 +181,7 @@ def test_workers_change_nothing(on_disk: Samples) -> None:
 
 
 def test_every_epoch_has_its_own_crops(on_disk: Samples) -> None:
-    batches = LoaderBatches(on_disk, 7, image_transform(8, augment=True, mean=(0, 0, 0), std=(1, 1, 1)))
+    batches = LoaderBatches(on_disk, 7, Preprocessing(8, 9, (0, 0, 0), (1, 1, 1)).transform(augment=True))
     pictures = [Image.effect_noise((40, 30), 60).convert("RGB") for _ in range(7)]
     assert on_disk.paths is not None
     for path, picture in zip(on_disk.paths, pictures, strict=True):
@@ -190,23 +196,23 @@ def test_a_truncated_image_is_named(workers: int, on_disk: Samples) -> None:
     assert on_disk.paths is not None
     path = on_disk.paths[4]
     path.write_bytes(path.read_bytes()[:40])
-    batches = LoaderBatches(on_disk, 2, image_transform(8, augment=False), workers=workers)
+    batches = LoaderBatches(on_disk, 2, Preprocessing(8, 9).transform(), workers=workers)
     with pytest.raises(DataError) as caught:
         list(batches.epoch(0))
     assert str(caught.value).startswith(f"{path}: the image cannot be read")
 
 
 def test_the_way_that_suits(train: Samples, on_disk: Samples) -> None:
-    small = make_batches(train, 16, train=True, size=32)
+    small = make_batches(train, 16, Preprocessing.of(train), shuffle=True, augment=True)
     assert isinstance(small, MemoryBatches)
     assert (small.pad, small.flip, small.order.shuffle) == (4, True, True)
-    plain = make_batches(train, 16, train=False, size=32)
+    plain = make_batches(train, 16, Preprocessing.of(train, 32))
     assert isinstance(plain, MemoryBatches)
     assert (plain.pad, plain.flip, plain.order.shuffle) == (0, False, False)
-    large = make_batches(train, 16, train=True, size=48)
+    large = make_batches(train, 16, Preprocessing.of(train, 48), augment=True)
     assert isinstance(large, LoaderBatches)
     assert next(iter(large.epoch(0)))[0].shape == (16, 3, 48, 48)
     with pytest.raises(ConfigError, match="samples must have pixels in memory"):
         MemoryBatches(on_disk, 2)
     with pytest.raises(ConfigError, match=r"workers must be 0 or more. Got -1"):
-        make_batches(on_disk, 2, train=True, size=8, workers=-1)
+        make_batches(on_disk, 2, Preprocessing(8, 9), workers=-1)

@@ -201,11 +201,11 @@ def test_the_published_archives_are_the_ones_of_torchvision() -> None:
 
     from torchvision import datasets
 
-    from hace.data import aircraft
+    from hace.data import fine_grained
 
     assert cifar100.CIFAR100_ARCHIVE.url == datasets.CIFAR100.url
     assert cifar100.CIFAR100_ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
-    assert aircraft.AIRCRAFT_ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
+    assert fine_grained.AIRCRAFT_ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
 
 
 def test_gzip_alone_is_no_archive(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from hace.formats import (
     write_hierarchy,
 )
 from hace.hierarchy import Hierarchy
-from tests.hierarchies import Plain, dags, forests, hierarchies, trees
+from tests.hierarchies import Plain, forests, hierarchies, trees
 
 RealData = Callable[[str], Path]
 
@@ -120,7 +120,6 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"format": "newik"}, "format of a file must be one of .*Got 'newik'. Did you mean 'newick'"),
-        ({"format": "dot"}, "Got 'dot'. It is written, not read"),
         ({"format": "folder"}, "Got 'folder'. It does not read a file"),
         (
             {"format": "edges", "ordre": "x"},
@@ -141,12 +140,9 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
         ({"format": "csv", "ids": "path"}, "label and ids need columns="),
         ({"format": "edges", "encoding": "klingon"}, "encoding must be the name of a text encoding"),
         ({"format": "edges", "encoding": True}, r"encoding must be text. Got True"),
-        (
-            {"format": "edges", "leaves": {"a": 1}},
-            r"leaves must be a list of text or an integer. Got {'a': 1}",
-        ),
-        ({"format": "edges", "names": [1]}, r"names must be a mapping to text or text or a path. Got \[1\]"),
-        ({"format": "edges", "level_names": "a"}, r"level_names must be a list of text. Got 'a'"),
+        ({"format": "edges", "leaves": "a"}, r"leaves must be a list of ids. Got 'a'"),
+        ({"format": "edges", "names": [1]}, r"names must be a mapping"),
+        ({"format": "edges", "level_names": "a"}, r"level_names must have one name for each"),
         ({"format": "edges", "rooted": "maybe"}, r"rooted must be true or false. Got 'maybe'"),
         ({"format": "edges", "order": ["a"]}, r"order must be text. Got \['a'\]"),
         ({"format": "csv", "columns": "a"}, r"columns must be a mapping to text or a list of text. Got 'a'"),
@@ -158,7 +154,7 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
 def test_wrong_options(options: dict, words: str, tmp_path: Path) -> None:
     name = options["format"]
     (tmp_path / "tree").write_text(WRITTEN.get(name, WRITTEN["edges"]))
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises((ConfigError, HierarchyError), match=words):
         read_hierarchy(tmp_path / "tree", **options)
 
 
@@ -416,36 +412,6 @@ def test_newick_refuses_several_parents() -> None:
     h = Hierarchy.from_edges([("a", "c"), ("b", "c")])
     with pytest.raises(HierarchyError, match=r"Newick can hold trees and forests only.*Write it as json"):
         render_hierarchy(h, "newick")
-
-
-@given(nasty(dags()))
-def test_drawings_are_one_line_a_node_and_edge(h: Hierarchy) -> None:
-    """Whatever the names hold, they stay inside their quotes."""
-    dot = render_hierarchy(h, "dot").split("\n")
-    assert len(dot) == 3 + h.num_nodes + h.num_edges + 2
-    for line in dot[3 : 3 + h.num_nodes]:
-        text = line.replace("\\\\", "").replace('\\"', "")
-        assert text.count('"') == 4
-        assert text.endswith("];")
-    mermaid = render_hierarchy(h, "mermaid").split("\n")
-    assert len(mermaid) == 1 + h.num_nodes + h.num_edges + 1
-    for line in mermaid[1 : 1 + h.num_nodes]:
-        assert line.count('"') == 2
-        inside = line.split('"')[1].replace("<br>", "")
-        assert not set(inside) & set("<>[]{}()|`")
-
-
-def test_drawings_in_full() -> None:
-    h = Hierarchy.from_edges([("a", "b")], names={"a": 'A "quoted" & <b>\nname', "b": "C:\\x #1"})
-    assert render_hierarchy(h, "dot") == (
-        "digraph hierarchy {\n  rankdir=LR;\n  node [shape=ellipse];\n"
-        '  n0 [label="A \\"quoted\\" &amp; <b>\\nname", tooltip="a"];\n'
-        '  n1 [label="C:\\\\x #1", tooltip="b", shape=box];\n'
-        "  n0 -> n1;\n}\n"
-    )
-    assert render_hierarchy(h, "mermaid") == (
-        'flowchart LR\n  n0["A #34;quoted#34; #38; #60;b#62;<br>name"]\n  n1(["C#58;#92;x #35;1"])\n  n0 --> n1\n'
-    )
 
 
 # ---------------------------------------------------------------- files

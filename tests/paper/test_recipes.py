@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hace import Hierarchy, build_loss
-from hace.data import aircraft
-from hace.data.nabirds import load_nabirds
+from hace.data import fine_grained
+from hace.data.fine_grained import load_nabirds
 from hace.errors import ConfigError
 from hace.lab.features.backbones import EVALUATED_AT
 from hace.lab.models import ARCHITECTURES, build_model
@@ -172,7 +172,7 @@ def test_assumptions_are_what_the_code_does() -> None:
     assert build_loss("soft_label", Hierarchy.flat(["a", "b"])).settings()["distance"] == "lca_height"
     smooth = {METHODS[name].loss.options["label_smoothing"] for name in ("hace_smooth", "sce_smooth")}
     assert smooth == {0.1}
-    assert aircraft.BANNER == 20
+    assert fine_grained.BANNER == 20
     assert inspect.signature(load_nabirds).parameters["crop"].default is False
     assert EVALUATED_AT["dinov2"] == {"image_size": 224, "crop_pct": 0.875}
 

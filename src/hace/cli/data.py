@@ -93,8 +93,7 @@ def check(data: Dataset[Any], official: bool) -> str:
     Raises:
         DataError: Images cannot be read, or an image of the user's own data is in two splits.
     """
-    from hace.data.dataset import duplicates
-    from hace.data.samples import Features
+    from hace.data.dataset import Features, duplicates
     from hace.lab.runs.progress import progress
 
     if any(isinstance(split, Features) for split in data.splits.values()):

@@ -8,9 +8,8 @@ Imports `files`, `hierarchy` and `formats`. Knows nothing of runs or studies.
 
 from __future__ import annotations
 
-from hace.data.dataset import Dataset
-from hace.data.registry import DATASETS, load_dataset
-from hace.data.samples import Features, Samples
+from hace.data.catalog import DATASETS, load_dataset
+from hace.data.dataset import Dataset, Features, Samples
 from hace.data.synthetic import synthetic_features, synthetic_hierarchy, synthetic_images
 
 __all__ = [

@@ -1,40 +1,138 @@
-"""Batches of small images from memory: cropped, flipped and normalised a whole batch at a time.
+"""Batches of images: small ones from memory, a whole batch at a time; others from disk, one by one, by worker processes.
 
-The images stay uint8 on their device; nothing is decoded, copied between processes or handled one by one. (seed, epoch)
-alone decide a pass: a run that resumes at epoch 7 sees what it would have seen without the break.
+In memory the images stay uint8 on their device; nothing is decoded, copied between processes or handled one by one. Either
+way (seed, epoch) alone decide a pass: a run that resumes at epoch 7 sees what it would have seen without the break, and the
+number of workers changes only the speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import pad as padded
+from torch.utils import data as torch_data
 
-from hace.data.samples import Samples, Split
-from hace.errors import ConfigError
+from hace.data.dataset import Samples, Split
+from hace.errors import ConfigError, DataError
+from hace.files.reading import optional
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TARGET_KINDS = ("leaves", "nodes")
 
 
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes a model's input; a run keeps it in run.json, for predictions.
+
+    Attributes:
+        size: The side of what the model sees.
+        resize: The shorter side of the image before its middle is cut out.
+        mean, std: Of the channels, on the scale from 0 to 1.
+        in_memory: Whether training had its images in memory, at their size.
+
+    Example:
+        >>> from hace.data import synthetic_images
+        >>> view = Preprocessing.of(synthetic_images(classes=10)["train"])
+        >>> view.size, view.resize, view.in_memory
+        (32, 32, True)
+    """
+
+    size: int
+    resize: int
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    in_memory: bool = False
+
+    @classmethod
+    def of(cls, samples: Samples, size: int | None = None) -> Preprocessing:
+        """Images in memory at their own size are normalised by their own statistics, others by ImageNet's.
+
+        Args:
+            samples: The training samples.
+            size: The side of what the model sees; by default the images' own, or 224.
+        """
+        pixels = samples.pixels
+        size = size or (224 if pixels is None else pixels.shape[-1])
+        if pixels is not None and tuple(pixels.shape[-2:]) == (size, size):
+            return cls(size, size, *channel_stats(pixels), True)
+        return cls(size, round(size * 8 / 7))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
+        """What :meth:`to_dict` gave."""
+        return cls(**{**document, "mean": tuple(document["mean"]), "std": tuple(document["std"])})
+
+    def transform(self, augment: bool = False) -> Callable[[Any], torch.Tensor]:
+        """From a PIL image of any size to the tensor that the model sees.
+
+        Args:
+            augment: False: resize the shorter side and take the centre; True: a random crop of 8 to 100% of the area,
+                mirrored with probability 1/2.
+        """
+        t = optional("torchvision.transforms", "Transforming images")
+        cropped = [t.RandomResizedCrop(self.size), t.RandomHorizontalFlip()]
+        steps = cropped if augment else [t.Resize(self.resize), t.CenterCrop(self.size)]
+        return t.Compose([*steps, t.ToTensor(), t.Normalize(self.mean, self.std)])
+
+
+def make_batches(
+    samples: Samples,
+    batch_size: int,
+    view: Preprocessing,
+    *,
+    shuffle: bool = False,
+    augment: bool = False,
+    labels: str = "leaves",
+    seed: int = 0,
+    workers: int = 0,
+    device: torch.device | str | None = None,
+    drop_last: bool = False,
+    part: tuple[int, int] = (0, 1),
+) -> MemoryBatches | LoaderBatches:
+    """Batches from memory if the images are there at the right size, else by workers.
+
+    Args:
+        samples: A split.
+        batch_size: Images per batch; the last batch of an epoch may have fewer.
+        view: How an image becomes an input.
+        shuffle: Whether every epoch has its own order.
+        augment: Whether to vary the images: from memory by a flip and a crop of the image padded by 1/8 of its side,
+            otherwise as `Preprocessing.transform` does.
+        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
+        seed: Seed of order and augmentation.
+        workers: Processes that prepare batches of images on disk; 0 prepares them in this one.
+        device: Where batches go.
+        drop_last: Whether to drop a last batch that is not full. Never for a test.
+        part: (rank, world): this process's share of every batch, see `share_of`.
+    """
+    order: dict[str, Any] = {"shuffle": shuffle, "labels": labels, "seed": seed, "device": device}
+    order |= {"drop_last": drop_last, "part": part}
+    if view.in_memory:
+        pad = view.size // 8 if augment else 0
+        return MemoryBatches(
+            samples, batch_size, pad=pad, flip=augment, mean=view.mean, std=view.std, **order
+        )
+    return LoaderBatches(samples, batch_size, view.transform(augment), workers=workers, **order)
+
+
 class MemoryBatches:
-    """Batches of images in memory.
+    """Batches of images in memory; what is not listed is as in `make_batches`.
 
     Args:
         samples: A split with pixels.
-        batch_size: Images per batch; the last batch of an epoch may have fewer.
-        shuffle: Whether every epoch has its own order.
         pad: Pixels of zeros around the image before a random crop to its own size; 0 for no crop.
         flip: Whether to mirror each image with probability 1/2.
-        mean: Mean of each channel, on the scale from 0 to 1, to normalise with.
-        std: Standard deviation of each channel, on the same scale.
-        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
-        seed: Seed of order, crops and flips.
+        mean, std: Of each channel, on the scale from 0 to 1, to normalise with.
         device: Where to keep the pixels and make batches; by default where the pixels are.
-        drop_last: Whether to drop a last batch that is not full. Never for a test.
-        part: (rank, world): this process's share of every batch, see `share_of`.
 
     Example:
         >>> from hace.data import synthetic_images
@@ -115,15 +213,68 @@ class MemoryBatches:
         return images.float().mul_(self._scale).add_(self._shift)
 
 
-class EpochOrder:
-    """Which samples are in which batch, decided by seed and epoch alone.
+class LoaderBatches:
+    """Batches of images on disk, or in memory at another size; what is not listed is as in `make_batches`.
+
+    Every image has its own generator, so that the number of workers does not matter.
 
     Args:
-        count: The number of samples.
-        batch_size: Samples per batch.
-        shuffle: Whether every epoch has its own order.
-        seed: Seed of the orders.
-        drop_last: Whether to drop a last batch that is not full.
+        samples: A split.
+        transform: From a PIL image to a tensor.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batch_size: int,
+        transform: Callable[[Any], torch.Tensor],
+        *,
+        shuffle: bool = False,
+        labels: str = "leaves",
+        seed: int = 0,
+        workers: int = 0,
+        device: torch.device | str | None = None,
+        drop_last: bool = False,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        if workers < 0:
+            raise ConfigError(f"workers must be 0 or more. Got {workers}.")
+        order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        self._batches = _Batches(order, part)
+        self._device = torch.device("cpu" if device is None else device)
+        self._loader = torch_data.DataLoader(
+            _Images(samples, targets_of(samples, labels), transform, seed),
+            batch_sampler=self._batches,
+            num_workers=workers,
+            collate_fn=_collate,
+            persistent_workers=workers > 0,
+            pin_memory=self._device.type == "cuda",
+            generator=torch.Generator().manual_seed(seed),  # the default is the global generator
+        )
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
+
+        Args:
+            number: The epoch.
+            start: The batch to begin with, to resume in the middle of a pass.
+
+        Raises:
+            DataError: An image cannot be read; names its path.
+        """
+        self._batches.number, self._batches.start = number, start
+        for batch in self._loader:
+            if isinstance(batch, DataError):
+                raise batch
+            images, targets = (part.to(self._device, non_blocking=True) for part in batch)
+            yield images, targets
+
+
+class EpochOrder:
+    """Which of `count` samples are in which batch, decided by seed and epoch alone.
 
     Example:
         >>> order = EpochOrder(5, 2)
@@ -161,11 +312,6 @@ def share_of(size: int, rank: int, world: int) -> slice:
 
     A process left without any gets the batch's first sample, since it must take part in the step; that sample does not count.
 
-    Args:
-        size: Samples in the batch.
-        rank: This process.
-        world: The number of processes.
-
     Example:
         >>> [share_of(7, rank, 3) for rank in range(3)]
         [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
@@ -179,15 +325,7 @@ def share_of(size: int, rank: int, world: int) -> slice:
 
 
 def targets_of(split: Split, labels: str) -> torch.Tensor:
-    """int64 (M,): leaf labels, or node indices.
-
-    Args:
-        split: The samples.
-        labels: "leaves" or "nodes".
-
-    Raises:
-        DataError: Leaf labels are asked for and some samples have none.
-    """
+    """int64 (M,): leaf labels (`labels="leaves"`, an error where samples have none), or node indices ("nodes")."""
     if labels not in TARGET_KINDS:
         raise ConfigError(f"labels must be one of {', '.join(TARGET_KINDS)}. Got {labels!r}.")
     return torch.from_numpy(np.array(split.labels if labels == "leaves" else split.nodes))
@@ -227,3 +365,47 @@ def _windows(pixels: torch.Tensor, size: tuple[int, int] | torch.Size) -> np.nda
     if pixels.device.type == "cpu":
         return np.lib.stride_tricks.sliding_window_view(pixels.numpy(), (height, width), (2, 3))  # pyright: ignore[reportCallIssue, reportArgumentType]
     return pixels.unfold(2, height, 1).unfold(3, width, 1)
+
+
+class _Batches(torch_data.Sampler[list[tuple[int, int]]]):
+    """Batches of (epoch, position): workers outlive an epoch, so each position carries its own."""
+
+    def __init__(self, order: EpochOrder, part: tuple[int, int]) -> None:
+        self.order, self.part = order, part
+        self.number = self.start = 0
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        number = self.number
+        batches = (batch[share_of(len(batch), *self.part)] for batch, _ in self.order.epoch(number))
+        return ([(number, i) for i in batch.tolist()] for batch in islice(batches, self.start, None))
+
+
+class _Images(torch_data.Dataset[Any]):
+    """Transformed images by (epoch, position)."""
+
+    def __init__(
+        self, samples: Samples, targets: torch.Tensor, transform: Callable[[Any], torch.Tensor], seed: int
+    ) -> None:
+        self.samples, self.targets, self.transform, self.seed = samples, targets, transform, seed
+
+    def __getitem__(self, key: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
+        epoch, index = key
+        try:
+            image = self.samples.image(index)
+        except DataError as error:
+            return error  # raised by the main process, without the worker's traceback
+        seed = np.random.SeedSequence([self.seed, epoch, index]).generate_state(1, np.uint64)[0]
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(seed))
+            return self.transform(image), self.targets[index]
+
+
+def _collate(items: list[Any]) -> Any:
+    broken = next((item for item in items if isinstance(item, DataError)), None)
+    if broken is not None:
+        return broken
+    images, targets = zip(*items, strict=True)
+    return torch.stack(images), torch.stack(targets)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hace.data.dataset import Dataset, check_classes, ordered_splits, split_name
+from hace.data.dataset import Dataset, Features, check_classes, ordered_splits, split_name
 from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
-from hace.data.samples import Features
 from hace.errors import DataError, FormatError, listed
 from hace.files.arrays import Arrays, Parquet, native
 from hace.files.reading import check_memory

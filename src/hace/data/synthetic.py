@@ -13,9 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hace.data.dataset import Dataset
+from hace.data.dataset import Dataset, Features, Samples
 from hace.data.listings import HierarchyLike, chosen_hierarchy
-from hace.data.samples import Features, Samples
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 

@@ -1,17 +1,22 @@
 """Readers and writers of hierarchies, and readers of scores and labels: what other programs write, and what they read.
 
-`registry` lists every format: its suffixes, the function that reads it and the one that writes it. A reader is a function
+`hierarchies` lists every format: its suffixes, the function that reads it and the one that writes it. A reader is a function
 from a `SourceText` (or a folder) to a `Draft`; a new format is one such function and one entry there. Files are opened by
 `hace.files` alone. Imports `errors`, `files` and `hierarchy`.
 """
 
 from __future__ import annotations
 
-from hace.formats.builtin import cifar100_hierarchy
 from hace.formats.folders import fgvc_hierarchy, nabirds_hierarchy
-from hace.formats.input import parse_hierarchy, read_hierarchy
-from hace.formats.output import render_hierarchy, write_hierarchy
-from hace.formats.registry import FORMATS, Format
+from hace.formats.hierarchies import (
+    FORMATS,
+    Format,
+    cifar100_hierarchy,
+    parse_hierarchy,
+    read_hierarchy,
+    render_hierarchy,
+    write_hierarchy,
+)
 
 __all__ = [
     "FORMATS",

@@ -1,17 +1,23 @@
-"""Graphs for programs and for the eye: JSON in and out, DOT and Mermaid out."""
+"""Graphs: JSON in and out, nodes that name each other by id, and lines with two things each: edges, or ids with names."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from hace.errors import FormatError
-from hace.formats.links import linked_nodes
-from hace.formats.places import Places
-from hace.formats.source import Draft, SourceText, quoted
+from hace.errors import ConfigError, FormatError, listed
+from hace.files.documents import parse_json
+from hace.formats.source import Draft, Places, Problems, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
 JSON_FORMAT = "hace-hierarchy/1"
+_ORDERS = ("parent child", "child parent")
+# Keys of JSON nodes, without underscores and hyphens, whose names tell what their ids are.
+_CHILDREN = set("children child childid childids childrenid childrenids subclasses narrower hyponyms".split())
+_PARENTS = set("parents parent parentid parentids parentsids superclasses broader hypernyms isa".split())
+_SHOWN = 3
 
 
 def parse_json_graph(
@@ -31,39 +37,12 @@ def parse_json_graph(
         children: For the third shape, the key that holds the ids of a node's children, where its name does not tell.
         parents: For the third shape, the key that holds the ids of a node's parents, where its name does not tell.
     """
-    content = _loaded(source)
+    content = parse_json(source.text, source.name)
     if isinstance(content, dict) and "format" in content:
         return _own(source, content)
     trees = content if isinstance(content, list) else [content]
-    linked = linked_nodes(source, trees, children, parents)
+    linked = _linked_nodes(source, trees, children, parents)
     return linked or _nested(source, trees).draft(ids, source.problems)
-
-
-def _loaded(source: SourceText) -> Any:
-    try:
-        return json.loads(source.text, object_pairs_hook=_object, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise FormatError(f"{source.name}, {place}: not valid JSON: {error.msg}.") from error
-    except RecursionError as error:
-        raise FormatError(
-            f"{source.name}: the JSON is nested too deeply. Write so deep a tree as edges or Newick."
-        ) from error
-    except ValueError as error:  # a key that is there twice, NaN, a number of thousands of digits
-        raise FormatError(f"{source.name}: not valid JSON: {error}.") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-        raise ValueError(f"the key {quoted(twice)} is there twice in one object")
-    return content
-
-
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a value of JSON")
 
 
 def _own(source: SourceText, content: dict[str, Any]) -> Draft:
@@ -142,6 +121,101 @@ def _nested(source: SourceText, trees: list[Any]) -> Places:
     return places
 
 
+def _linked_nodes(
+    source: SourceText, nodes: list[Any], children: str | None, parents: str | None
+) -> Draft | None:
+    """The hierarchy of nodes that name each other; None if no node names another, as in a nested tree."""
+    if children is not None and parents is not None:
+        raise ConfigError("children and parents are two ways to say the same. Pass one.")
+    known = _identified(source, nodes)
+    asked = children if parents is None else parents
+    if known is None or (asked is None and len(nodes) < 2):
+        return None
+    if asked is None:
+        keys = [key for key, own in _keys(known).items() if own]
+        named = [key for key in keys if _plain(key) in _CHILDREN | _PARENTS]
+        if not named and keys:
+            raise FormatError(
+                f"{source.name}: nodes name each other in {listed(keys, _SHOWN)}. Pass children={keys[0]!r} or "
+                f"parents={keys[0]!r} (on the command line: -o children={keys[0]} or -o parents={keys[0]})."
+            )
+        if not named:
+            return None
+        asked = min(named, key=lambda key: _plain(key) not in _CHILDREN)
+        parents = None if _plain(asked) in _CHILDREN else asked
+    return _draft(source, known, asked, upward=parents is not None)
+
+
+def _identified(source: SourceText, nodes: list[Any]) -> dict[str, dict[str, Any]] | None:
+    """Nodes by id; None where they are not a list of nodes with ids, or hold each other."""
+    known: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        if not isinstance(node, dict) or any(
+            isinstance(v, dict) for value in node.values() for v in _items(value)
+        ):
+            return None
+        id = _text(node.get("id", node.get("name")))
+        if not id:
+            return None
+        if id in known:
+            source.problems.unfit(
+                None, f"the id {quoted(id)} is there twice. Ids must be unique: change one of them."
+            )
+        known.setdefault(id, node)
+    return known
+
+
+def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
+    """Keys that hold text or lists of text; whether they name other nodes, all of them or by the key's own name most."""
+    right: dict[str, int] = {}
+    wrong: dict[str, int] = {}
+    for id, node in known.items():
+        for key, value in node.items():
+            for item in _items(value) if key not in ("id", "name") else ():
+                counts = right if _text(item) in known and _text(item) != id else wrong
+                counts[key] = counts.get(key, 0) + 1
+    return {key: not wrong.get(key) or _plain(key) in _CHILDREN | _PARENTS for key in right}
+
+
+def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
+    draft = Draft(nodes=list(known))
+    unknown: list[tuple[str, str]] = []
+    for id, node in known.items():
+        name = node.get("name")
+        if isinstance(name, str) and name:
+            draft.names[id] = name
+        for item in _items(node.get(key)):
+            other = _text(item)
+            if other is None or other not in known:
+                unknown.append((quoted(item), id))
+            else:
+                draft.edges.append((other, id) if upward else (id, other))
+    if not draft.edges and not unknown:
+        raise ConfigError(
+            f"{source.name}: some node must have the key {key!r} with the id of another. Got none."
+        )
+    for other, id in unknown[:_SHOWN]:
+        source.problems.unfit(None, f"{key} of {quoted(id)} names {other}, and no node has this id.")
+    if len(unknown) > _SHOWN:
+        source.problems.unfit(None, f"{len(unknown) - _SHOWN:,} more names in {key} are unknown.")
+    draft.edges = list(dict.fromkeys(draft.edges))
+    return draft
+
+
+def _items(value: Any) -> Iterator[Any]:
+    yield from value if isinstance(value, list) else () if value is None or value == "" else (value,)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else None
+
+
+def _plain(key: str) -> str:
+    return key.casefold().replace("_", "").replace("-", "")
+
+
 def render_json(hierarchy: Hierarchy) -> str:
     """Everything a hierarchy is, one node per line, so that a change shows as the line that changed."""
     parents: list[list[str]] = [[] for _ in hierarchy.nodes]
@@ -167,40 +241,91 @@ def render_json(hierarchy: Hierarchy) -> str:
     )
 
 
-def _dot_text(text: str) -> str:
-    # Graphviz reads backslashes and HTML entities inside a quoted label, so both must be masked.
-    text = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return '"' + "".join(c if c.isprintable() else " " for c in text) + '"'
+def take_edge(
+    parent: str, child: str, line: int, first_line: dict[tuple[str, str], int], problems: Problems
+) -> None:
+    """Remembers the line of an edge; a duplicate is a problem, and is kept once."""
+    earlier = first_line.setdefault((parent, child), line)
+    if earlier != line:
+        problems.unfit(
+            line,
+            f"the edge {quoted(parent)} -> {quoted(child)} is on line {earlier} already. Remove one.",
+        )
 
 
-def render_dot(hierarchy: Hierarchy) -> str:
-    """A Graphviz graph: nodes n0, n1, ... in node order with their display names; boxes are leaves."""
-    lines = ["digraph hierarchy {", "  rankdir=LR;", "  node [shape=ellipse];"]
-    for v, label in enumerate(hierarchy.labels.tolist()):
-        shape = ", shape=box" if label >= 0 else ""
-        id, name = _dot_text(hierarchy.nodes[v]), _dot_text(hierarchy.names[v])
-        lines.append(f"  n{v} [label={name}, tooltip={id}{shape}];")
-    lines += [f"  n{parent} -> n{child};" for parent, child in hierarchy.edges.tolist()]
-    return "\n".join([*lines, "}"]) + "\n"
+def parse_edges(source: SourceText, *, order: str | None = None) -> Draft:
+    """Two ids per line, separated by blanks, or by a tab where the ids themselves hold blanks.
+
+    Args:
+        source: The text.
+        order: Which one is first: "parent child" or "child parent", with a blank or a hyphen. Without it parents
+            are first, and lines that make no sense that way round are refused.
+    """
+    asked = _order(order)
+    pairs: list[tuple[int, str, str]] = []
+    for number, line in source.lines():
+        ends = [end.strip() for end in line.split("\t")] if "\t" in line.strip() else line.split()
+        if len(ends) != 2 or not all(ends):
+            source.problems.broken(
+                number,
+                f"expected two ids ({asked}), got {len(ends)}: {quoted(line.strip())}. "
+                "Separate ids that hold blanks by one tab.",
+            )
+            continue
+        pairs.append((number, ends[0], ends[1]))
+    return draft_of_pairs(pairs, order, source.problems)
 
 
-def _mermaid_text(text: str) -> str:
-    # Mermaid has no backslash escapes: every special character is written as a character code.
-    def masked(c: str) -> str:
-        if c == "\n":
-            return "<br>"
-        if not c.isprintable():
-            return " "
-        return c if c.isalnum() or c in " -_,.'" or ord(c) > 127 else f"#{ord(c)};"
+def draft_of_pairs(pairs: list[tuple[int, str, str]], order: str | None, problems: Problems) -> Draft:
+    """The edges of a file without a header, from (line, one id, the other id); `order` is as in `parse_edges`."""
+    asked = _order(order)
+    first_line: dict[tuple[str, str], int] = {}
+    for number, first, second in pairs:
+        parent, child = (first, second) if asked == _ORDERS[0] else (second, first)
+        take_edge(parent, child, number, first_line, problems)
+    if order is None and not problems.count:
+        _refuse_no_hierarchy(list(first_line), problems)
+    return Draft(edges=list(first_line))
 
-    return '"' + "".join(map(masked, text)) + '"'
+
+def _order(order: str | None) -> str:
+    asked = _ORDERS[0] if order is None else order.replace("-", " ")
+    if asked not in _ORDERS:
+        raise ConfigError(f"order must be 'parent child' or 'child parent'. Got {order!r}.")
+    return asked
 
 
-def render_mermaid(hierarchy: Hierarchy) -> str:
-    """A Mermaid flowchart: nodes n0, n1, ... in node order with display names; leaves have round ends."""
-    lines = ["flowchart LR"]
-    for v, label in enumerate(hierarchy.labels.tolist()):
-        name = _mermaid_text(hierarchy.names[v])
-        lines.append(f"  n{v}([{name}])" if label >= 0 else f"  n{v}[{name}]")
-    lines += [f"  n{parent} --> n{child}" for parent, child in hierarchy.edges.tolist()]
-    return "\n".join(lines) + "\n"
+def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:
+    """Lines in the other order, and lists of ids with names, read as edges too; both show in the numbers."""
+    children = Counter(parent for parent, _ in edges)
+    parents = Counter(child for _, child in edges)
+    if len(edges) < 2 or max(children.values()) > 1 or any(parent == child for parent, child in edges):
+        return
+    below, count = max(parents.items(), key=lambda item: item[1])
+    if count > 1:
+        problems.broken(
+            None,
+            f"this looks like 'child parent' lines: no node has two children, and {quoted(below)} has {count:,} parents. "
+            "Pass order='child parent' (on the command line: -o order=child-parent), or order='parent child' if it is "
+            "right as it is.",
+        )
+    elif not children.keys() & parents.keys():
+        problems.broken(
+            None,
+            f"these {len(edges):,} pairs have no node in common, so this is not a hierarchy; is it a list of ids and names? "
+            "That goes with a hierarchy as names=... (on the command line: -o names=FILE).",
+        )
+
+
+def parse_names(source: SourceText) -> dict[str, str]:
+    """The display names of an "id name" file: the id ends at the first blank, the rest is the name."""
+    names: dict[str, str] = {}
+    first_line: dict[str, int] = {}
+    for number, line in source.lines():
+        id, *rest = line.split(maxsplit=1)
+        earlier = first_line.setdefault(id, number)
+        if earlier != number:
+            source.problems.unfit(number, f"the id {quoted(id)} has a name on line {earlier} already.")
+        names[id] = rest[0].strip() if rest else id
+    source.problems.raise_any()
+    return names

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 
 from hace.errors import FormatError, HierarchyError
-from hace.formats.places import Places
-from hace.formats.source import Draft, SourceText, quoted
+from hace.formats.source import Draft, Places, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
 DASHED = re.compile(r"(-+)[ \t]+(?=\S)")
@@ -188,7 +187,7 @@ def render_newick(hierarchy: Hierarchy) -> str:
     if not hierarchy.is_tree:
         raise HierarchyError(
             "Newick can hold trees and forests only, and this hierarchy has nodes with several parents. "
-            "Write it as json, csv, tsv, dot or mermaid."
+            "Write it as json, csv or tsv."
         )
     # A quoted underscore stays one; other programs read a plain one as a blank.
     labels = [i if _PLAIN.fullmatch(i) else "'" + i.replace("'", "''") + "'" for i in hierarchy.nodes]

@@ -114,7 +114,11 @@ class Hierarchy:
         """The last step of a constructor."""
         if names is None:
             return self
-        levels = () if isinstance(names, str) else tuple(str(name) for name in names)
+        levels = (
+            ()
+            if isinstance(names, str) or not isinstance(names, Iterable)
+            else tuple(str(name) for name in names)
+        )
         if len(levels) != self.max_depth:
             raise HierarchyError(
                 f"level_names must have one name for each of the levels 1 to {self.max_depth}. Got {names!r}."

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from hace.cli import main
-from hace.data.batches import MemoryBatches, share_of
-from hace.data.loader import LoaderBatches
+from hace.data.batches import LoaderBatches, MemoryBatches, share_of
 from hace.data.synthetic import synthetic_images
 from hace.errors import ConfigError
 from hace.files.locks import only_process

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from hace.data.parts import part_of_each, places_of_each
+from hace.data.dataset import part_of_each, places_of_each
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.settings import AT_LEAST_ONE, SHARE, Config, setting

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.data.samples import Split
+from hace.data.dataset import Split
 from hace.decisions import fit_temperature
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy

@@ -10,8 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.parts import part_of_each
-from hace.data.samples import Features, Split
+from hace.data.dataset import Features, Split, part_of_each
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.store import FeatureStore

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hace.checks import check_choice
 from hace.data import Features
-from hace.data.samples import Split
+from hace.data.dataset import Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
 from hace.lab.probe.scaling import check_width

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from hace.data import DATASETS, Samples
-from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, MemoryBatches, channel_stats
-from hace.data.loader import LoaderBatches, image_transform
-from hace.data.parts import places_of_each
+from hace.data.batches import LoaderBatches, MemoryBatches, Preprocessing, make_batches
+from hace.data.dataset import places_of_each
 from hace.errors import ConfigError
-from hace.files.reading import optional
 from hace.lab.runs.devices import choose_workers
 from hace.lab.runs.samples import Task
 from hace.lab.runs.train_config import TrainConfig
@@ -22,91 +16,38 @@ from hace.lab.train.distributed import Team
 Batches = MemoryBatches | LoaderBatches
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """How an image becomes a model's input; a run keeps it in run.json, for predictions.
-
-    Attributes:
-        size: The side of what the model sees.
-        resize: The shorter side of the image before its middle is cut out.
-        mean, std: Of the channels, on the scale from 0 to 1.
-        in_memory: Whether training had its images in memory, at their size.
-    """
-
-    size: int
-    resize: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    in_memory: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "size": self.size,
-            "resize": self.resize,
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "in_memory": self.in_memory,
-        }
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """What :meth:`to_dict` gave."""
-        return cls(**{**document, "mean": tuple(document["mean"]), "std": tuple(document["std"])})
-
-    def transform(self) -> Any:
-        """From a PIL image of any size to the tensor that the model sees in tests."""
-        t = optional("torchvision.transforms", "Transforming images")
-        steps = [
-            t.Resize(self.resize),
-            t.CenterCrop(self.size),
-            t.ToTensor(),
-            t.Normalize(self.mean, self.std),
-        ]
-        return t.Compose(steps)
-
-
 def preprocessing(config: TrainConfig, task: Task[Samples]) -> Preprocessing:
-    """Images in memory at their own size are normalised by their own statistics, others by ImageNet's."""
-    pixels = task.train.pixels
-    own = None if pixels is None else pixels.shape[-1]
-    size = config.image_size or own or DATASETS[config.data.name].size or 224
-    if pixels is not None and tuple(pixels.shape[-2:]) == (size, size):
-        mean, std = channel_stats(pixels)
-        return Preprocessing(size, size, mean, std, True)
-    return Preprocessing(size, round(size * 8 / 7), IMAGENET_MEAN, IMAGENET_STD, False)
+    """How a training sees its images: at their own size where they are in memory, else at the data set's or model's."""
+    own = None if task.train.pixels is None else task.train.pixels.shape[-1]
+    return Preprocessing.of(task.train, config.image_size or own or DATASETS[config.data.name].size)
 
 
 def training_batches(
     config: TrainConfig, samples: Samples, view: Preprocessing, labels: str, team: Team
 ) -> Batches:
     """Shuffled, and augmented if the configuration says so; of every batch this process's share."""
-    augment = config.augment == "standard"
-    order: dict[str, Any] = {
-        "shuffle": True,
-        "labels": labels,
-        "seed": config.seed,
-        "part": (team.rank, team.world),
-        "device": team.device,
-    }
-    if view.in_memory:
-        pad = view.size // 8 if augment else 0
-        normalised: dict[str, Any] = {"mean": view.mean, "std": view.std}
-        return MemoryBatches(samples, config.batch_size, pad=pad, flip=augment, **normalised, **order)
-    transform = image_transform(view.size, augment=True) if augment else view.transform()
-    workers = choose_workers(config.workers, team.device)
-    return LoaderBatches(samples, config.batch_size, transform, workers=workers, **order)
+    return make_batches(
+        samples,
+        config.batch_size,
+        view,
+        shuffle=True,
+        augment=config.augment == "standard",
+        labels=labels,
+        seed=config.seed,
+        workers=choose_workers(config.workers, team.device),
+        device=team.device,
+        part=(team.rank, team.world),
+    )
 
 
 def ordered_batches(
     config: TrainConfig, samples: Samples, view: Preprocessing, labels: str, team: Team
 ) -> Batches:
     """Every sample once, in order; of every batch this process's share."""
-    order: dict[str, Any] = {"labels": labels, "part": (team.rank, team.world), "device": team.device}
-    if view.in_memory:
-        return MemoryBatches(samples, config.batch_size, mean=view.mean, std=view.std, **order)
-    workers = choose_workers(config.workers, team.device)
-    return LoaderBatches(samples, config.batch_size, view.transform(), workers=workers, **order)
+    workers, part = choose_workers(config.workers, team.device), (team.rank, team.world)
+    return make_batches(
+        samples, config.batch_size, view, labels=labels, workers=workers, device=team.device, part=part
+    )
 
 
 def batch_sizes(count: int, batch_size: int) -> list[int]:

@@ -1,22 +1,24 @@
-"""Tables with named columns: CSV and TSV."""
+"""Hierarchies as CSV and TSV: one node per row, one edge per row, or one label path per row."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
-from hace.formats.pairs import draft_of_pairs, take_edge
-from hace.formats.rows import Rows, draft_of_nodes, draft_of_paths
+from hace.formats.graphs import draft_of_pairs, take_edge
 from hace.formats.source import Draft, SourceText, quoted, similar
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.build import edges_of_paths
 
+Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
 _ID_COLUMNS = ("id", "parent", "name", "label")
 _SHOWN_LEVELS = 6
+_SHOWN_PARENTS = 3
 
 
 def parse_csv(
@@ -75,7 +77,7 @@ def parse_csv(
             table.need([wanted.get(c, c) for c in needed] + list(wanted.values()))
             picked = [wanted.get(c, c) for c in shape]
             found = table.pick(picked)
-            return draft_of_nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found)
+            return _nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found)
     if header is None and len(names) == 2 and not wanted:
         held = list(rows)
         if {cell for _, cells in held for cell in cells} & set(
@@ -94,16 +96,7 @@ def parse_tsv(
     header: bool | None = None,
     order: str | None = None,
 ) -> Draft:
-    """As `parse_csv`, with tabs between the columns.
-
-    Args:
-        source: As in `parse_csv`.
-        columns: As in `parse_csv`.
-        label: As in `parse_csv`.
-        ids: As in `parse_csv`.
-        header: As in `parse_csv`.
-        order: As in `parse_csv`.
-    """
+    """As `parse_csv`, with tabs between the columns."""
     return parse_csv(
         source, columns=columns, label=label, ids=ids, header=header, order=order, delimiter="\t"
     )
@@ -233,7 +226,7 @@ def _paths(source: SourceText, table: _Table, levels: list[str], label: str | No
     if not levels:
         raise ConfigError("columns must name at least one level column. Got an empty list.")
     table.need(levels if label is None else [*levels, label])
-    return draft_of_paths(source, table.pick([*levels, label or ""]), levels, label is not None, ids)
+    return _label_paths(source, table.pick([*levels, label or ""]), levels, label is not None, ids)
 
 
 def _edges(source: SourceText, rows: Rows) -> Draft:
@@ -246,6 +239,132 @@ def _edges(source: SourceText, rows: Rows) -> Draft:
         elif _both(source, line, parent, child):
             take_edge(parent, child, line, first_line, source.problems)
     return Draft(edges=list(first_line), nodes=tops)
+
+
+def _nodes(source: SourceText, rows: Rows) -> Draft:
+    """One node per row: (line, [id, parent, name, label])."""
+    draft, problems = Draft(), source.problems
+    first_line: dict[tuple[str, str], int] = {}
+    own: dict[str, tuple[int, str, str]] = {}  # id: its first line, name and label
+    labels: dict[int, tuple[str, int]] = {}  # label: id and line
+    tops: set[str] = set()
+    for line, (id, parent, name, label) in rows:
+        if not id:
+            problems.broken(line, "the id is empty.")
+            continue
+        earlier = first_line.setdefault((id, parent), line)
+        if earlier != line:
+            words = f"below {quoted(parent)} " if parent else ""
+            problems.unfit(line, f"the id {quoted(id)} is {words}on line {earlier} already. Remove one.")
+            continue
+        if id in own and (id in tops or not parent):
+            problems.unfit(
+                line, f"the id {quoted(id)} is there with and without a parent (line {own[id][0]})."
+            )
+        if own.setdefault(id, (line, name, label))[1:] != (name, label):
+            problems.unfit(line, f"the id {quoted(id)} has another name or label on line {own[id][0]}.")
+        elif label and own[id][0] == line:
+            _take_label(source, line, id, label, labels)
+        if parent:
+            draft.edges.append((parent, id))
+        else:
+            tops.add(id)
+        if name:
+            draft.names[id] = name
+    unknown: dict[str, tuple[str, int]] = {}  # parent: the first id below it and its line
+    for (id, parent), line in first_line.items():
+        if parent and parent not in own:
+            unknown.setdefault(parent, (id, line))
+    for parent, (id, line) in list(unknown.items())[:_SHOWN_PARENTS]:
+        problems.unfit(
+            line,
+            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no row has it as its id. "
+            f"Add a row for it, with an empty parent if it is a top.{similar(parent, own, problems)}",
+        )
+    if len(unknown) > _SHOWN_PARENTS:
+        more = list(unknown)[_SHOWN_PARENTS:]
+        problems.unfit(None, f"{len(more):,} more parents are unknown: {listed(more)}.")
+    draft.nodes = list(own)
+    if labels:
+        draft.leaves, draft.flat = _leaf_order(source, labels), True
+    return draft
+
+
+def _take_label(
+    source: SourceText, line: int, id: str, label: str, labels: dict[int, tuple[str, int]]
+) -> None:
+    if not (label.isascii() and label.isdigit() and len(label) <= 18):
+        source.problems.broken(line, f"the label must be a number from 0. Got {quoted(label)}.")
+        return
+    other, earlier = labels.setdefault(int(label), (id, line))
+    if other != id:
+        source.problems.unfit(
+            line,
+            f"the label {int(label)} of {quoted(id)} belongs to {quoted(other)} already (line {earlier}).",
+        )
+
+
+def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[str]:
+    ordered = sorted(labels)
+    for position, label in enumerate(ordered):
+        if position != label:
+            id, line = labels[label]
+            source.problems.unfit(
+                line,
+                f"labels must run from 0 without a gap, and {position} is missing before the label {label} "
+                f"of {quoted(id)}. Number the leaves from 0, or leave out the labels.",
+            )
+            break
+    return [labels[label][0] for label in ordered]
+
+
+def _label_paths(source: SourceText, rows: Rows, levels: list[str], labelled: bool, ids: str) -> Draft:
+    """One label path per row: (line, [name at each level, label]); the label is not looked at where rows have none."""
+    paths: list[tuple[str, ...]] = []
+    labels: dict[int, tuple[str, int]] = {}
+    label_of: dict[tuple[str, ...], str] = {}
+    for line, cells in rows:
+        *names, number = cells
+        names = [name if name.strip() else "" for name in names]
+        while names and not names[-1]:
+            names.pop()
+        if not names:
+            source.problems.broken(line, "the row has no names.")
+            continue
+        if "" in names:
+            gap = levels[names.index("")]
+            source.problems.broken(
+                line,
+                f"a gap: the column {quoted(gap)} is empty, and {quoted(names[-1])} is below it. "
+                "Only the end of a path may be empty.",
+            )
+            continue
+        path = tuple(names)
+        paths.append(path)
+        if labelled:
+            if label_of.setdefault(path, number) != number:
+                source.problems.unfit(
+                    line, f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
+                )
+            else:
+                _take_label(source, line, "/".join(path) if ids == "path" else path[-1], number, labels)
+    source.problems.raise_broken()
+    found = edges_of_paths(paths, ids, levels)
+    for problem in found.problems:
+        offered = [f"-o ids={way}" for way in ("merged", "level", "path") if f'ids="{way}"' in problem]
+        remedy = f" On the command line: {' or '.join(offered)}." if offered else ""
+        source.problems.unfit(None, problem + remedy)
+    source.problems.raise_any()
+    depth = max(map(len, paths), default=0)
+    one_root = depth > 1 and len({path[0] for path in paths}) == 1
+    return Draft(
+        edges=[(found.ids[p], found.ids[c]) for p, c in found.edges.tolist()],
+        nodes=found.ids,
+        names=found.names,
+        leaves=_leaf_order(source, labels) if labelled else None,
+        level_names=levels[one_root:depth],  # a column that holds the root is not a level
+        flat=len(levels) == 1,
+    )
 
 
 def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:

@@ -1,22 +1,44 @@
-"""Your own images in a folder for each class, like torchvision's ImageFolder."""
+"""Your own images: in a folder for each class, like torchvision's ImageFolder, or in a CSV list with labels at any level."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePosixPath
 
-from hace.data.dataset import Dataset, check_classes, check_disjoint, ordered_splits, split_name, with_test
-from hace.data.listings import HierarchyLike, chosen_hierarchy, image_files, nodes_of
-from hace.data.samples import Samples
-from hace.errors import DataError, HaceError
+import numpy as np
+
+from hace.data.dataset import (
+    Dataset,
+    Samples,
+    check_classes,
+    check_disjoint,
+    ordered_splits,
+    split_name,
+    with_test,
+)
+from hace.data.listings import (
+    LABEL_OPTION,
+    HierarchyLike,
+    check_exist,
+    chosen_hierarchy,
+    image_files,
+    nodes_of,
+)
+from hace.errors import DataError, FormatError, HaceError, listed, nearest
+from hace.files.documents import csv_rows, ragged
+from hace.files.reading import read_text
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import known_names, unknown_name_hint
+from hace.hierarchy.names import known_names, label_nodes, unknown_name_hint
 
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
-_LAYOUT = (
+_FOLDERS = (
     "Expected a folder for each class with its images, such as husky/1.jpg, directly or below train/ and test/ (and val/, "
     "if there is one)."
 )
+COLUMNS = ("path", "label", "split")
+MAX_DIGITS = 18
+_COLUMNS = "Expected a header line with the columns path, label and, if there are several splits, split."
 
 
 def load_folders(
@@ -43,17 +65,17 @@ def load_folders(
         DataError: Folders are missing, empty or not a class of the hierarchy, or an image is in two splits.
     """
     if not root.is_dir():
-        raise DataError(f"{root}: the folder does not exist. {_LAYOUT}")
+        raise DataError(f"{root}: the folder does not exist. {_FOLDERS}")
     parts = _parts(root)
     h = chosen_hierarchy(hierarchy, root_node, lambda: _own(next(iter(parts.values()))))
     splits = {}
     for split, folder in parts.items():
         images = image_files(folder)
         if not images:
-            raise DataError(f"{folder}: must hold images. Got none. {_LAYOUT}")
+            raise DataError(f"{folder}: must hold images. Got none. {_FOLDERS}")
         loose = [image for image in images if "/" not in image]
         if loose:
-            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {_LAYOUT}")
+            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {_FOLDERS}")
         if not allow_empty:
             _check_filled(folder, images)
         labels = [_label(PurePosixPath(image).parent, h) for image in images]
@@ -64,7 +86,7 @@ def load_folders(
         )
     if not allow_empty:
         check_classes(str(root), h, splits.values())
-    check_links(str(root), splits)
+    _check_links(str(root), splits)
     return Dataset(root.resolve().name, h, with_test(splits, test, str(root)))
 
 
@@ -82,7 +104,7 @@ def _parts(root: Path) -> dict[str, Path]:
     return {split: found[split] for split in ordered_splits(found)} or {"train": root}
 
 
-def check_links(name: str, splits: dict[str, Samples]) -> None:
+def _check_links(name: str, splits: dict[str, Samples]) -> None:
     """Refuse a file that is in two splits, links followed."""
     resolved = {}
     for split, samples in splits.items():
@@ -129,3 +151,80 @@ def _check_filled(folder: Path, images: list[str]) -> None:
             f"{folder}: every class folder must have images. {len(empty)} have none; the first is {empty[0]!r}. Fill or remove "
             "them, or allow it with -o allow_empty=true (allow_empty=True)."
         )
+
+
+def load_manifest(
+    root: Path,
+    hierarchy: HierarchyLike = None,
+    root_node: bool | None = None,
+    *,
+    label_kind: str = "auto",
+    allow_empty: bool = False,
+    test: float = 0.0,
+) -> Dataset[Samples]:
+    """Images from a list.
+
+    Args:
+        root: A .csv (or, with tabs, .tsv) file with the columns path (relative to the file, or absolute), label and split;
+            other columns are ignored. Without split all is "train"; "valid" and "validation" are "val".
+        hierarchy: The classes.
+        root_node: Whether to have a root; by default as the hierarchy has it.
+        label_kind: "id": labels are ids or unique names of nodes of any level; "index": labels count the leaves from 0;
+            "auto": the former, unless all are integers and some are not ids.
+        allow_empty: Whether classes may have no images.
+        test: A share of each class to hold out as the split "test", where the list has none. The same images every time.
+
+    Raises:
+        FormatError: The file is missing or not such a list.
+        DataError: Labels are not in the hierarchy, images are missing or listed twice, or classes have none.
+        ConfigError: There is no hierarchy.
+    """
+    h = chosen_hierarchy(hierarchy, root_node)
+    rows = _rows(root)
+    nodes = _nodes([label for _, label, _ in rows], h, label_kind, str(root))
+    folder = root.parent
+    check_exist(folder, [path for path, _, _ in rows])
+    splits = {}
+    for split in ordered_splits(split for _, _, split in rows):
+        chosen = [i for i, row in enumerate(rows) if row[2] == split]
+        names = [rows[i][0] for i in chosen]
+        splits[split] = Samples(h, nodes[chosen], names, paths=[folder / name for name in names])
+    _check_links(str(root), splits)
+    if not allow_empty:
+        check_classes(str(root), h, splits.values())
+    return Dataset(root.stem, h, with_test(splits, test, str(root)))
+
+
+def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str) -> np.ndarray:
+    """Labels as node indices. A list has no types: numbers are ids where the hierarchy has them all, else positions."""
+    numbers = all(label.isascii() and label.isdigit() and len(label) <= MAX_DIGITS for label in labels)
+    by_position = kind == "index" or (kind == "auto" and not known_names(h).keys() >= set(labels))
+    if numbers and by_position:
+        return label_nodes(np.array([int(label) for label in labels]), h, "index", source, LABEL_OPTION)
+    return label_nodes(np.array(labels, dtype=str), h, "id" if kind == "auto" else kind, source, LABEL_OPTION)
+
+
+def _rows(path: Path) -> list[tuple[str, str, str]]:
+    """(path, label, split) of every line."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    table = csv_rows(read_text(path), str(path), delimiter)
+    _, first = next(table, (0, []))
+    header = [name.strip().lower() for name in first]
+    for column in COLUMNS[:2]:
+        if column not in header:
+            raise FormatError(
+                f"{path}: must have a column {column!r}. Got {listed(header, 30) or 'an empty file'}. {_COLUMNS}"
+                f"{nearest(column, header)}"
+            )
+    places = [header.index(column) if column in header else -1 for column in COLUMNS]
+    rows = []
+    for line, cells in table:
+        if len(cells) != len(header):
+            raise ragged(str(path), line, len(cells), len(header))
+        image, label, split = (cells[place].strip() if place >= 0 else "train" for place in places)
+        if not (image and label and split) or "\0" in image:
+            raise FormatError(f"{path}, line {line}: path, label and split must not be empty.")
+        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split)))
+    if not rows:
+        raise DataError(f"{path}: must list images. Got none.")
+    return rows
