@@ -34,6 +34,7 @@ MEASURED = (
 RESULTS_PART = re.compile(r"<!-- results -->(.*?)<!-- end of results -->", re.DOTALL)
 
 
+@pytest.mark.slow
 def test_pages_show_the_kept_results() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "evidence" / "write.py", "--check"],

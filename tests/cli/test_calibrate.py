@@ -291,6 +291,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         Question(accuracy=0.9, subset=["1.1"])
 
 
+@pytest.mark.slow
 def test_promises_are_kept_on_new_samples() -> None:
     """Over many draws the mean error keeps the level; the temperature has samples of its own."""
     z, y = scored(40_000, n=3)

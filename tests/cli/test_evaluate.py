@@ -437,6 +437,7 @@ def test_a_full_disk_leaves_no_part_of_a_report(
     assert (folder / "out" / "report.json").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_tables_hold_no_formulas_unless_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("tree.csv").write_text(TREE.replace("husky", "=1+1"))
     for options, written in ([], "'=1+1"), (["--raw-cells"], "=1+1"):

@@ -202,6 +202,7 @@ def test_a_truncated_image_is_named(workers: int, on_disk: Samples) -> None:
     assert str(caught.value).startswith(f"{path}: the image cannot be read")
 
 
+@pytest.mark.slow
 def test_the_way_that_suits(train: Samples, on_disk: Samples) -> None:
     small = make_batches(train, 16, Preprocessing.of(train), shuffle=True, augment=True)
     assert isinstance(small, MemoryBatches)

@@ -21,6 +21,7 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+@pytest.mark.slow
 def test_aircraft_on_the_real_lists(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     folder = copied(real_data("fgvc_aircraft"), tmp_path / "fgvc-aircraft-2013b" / "data")
     listed = {
@@ -51,6 +52,7 @@ def test_aircraft_on_the_real_lists(real_data: Callable[[str], Path], tmp_path: 
     assert hace.load_dataset("aircraft", tmp_path, root_node=False).hierarchy.num_nodes == 200
 
 
+@pytest.mark.slow
 def test_nabirds_on_the_real_lists(
     real_data: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

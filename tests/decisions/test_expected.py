@@ -47,6 +47,7 @@ def score(plain: Plain, metric: str, beta: float, answer: str, truth: str) -> fl
     return (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ANSWER_METRICS)
 def test_answers_are_those_of_an_exhaustive_search(metric: str) -> None:
     for seed, plain in enumerate(TREES.values()):

@@ -32,6 +32,7 @@ def samples(plain: Plain, number: int = 2) -> tuple[Hierarchy, torch.Tensor, lis
     return h, z, [oracle.node_masses(plain, row) for row in logits]
 
 
+@pytest.mark.slow
 def test_the_rules_equal_exhaustive_search() -> None:
     for name, plain in CASES.items():
         h, z, masses = samples(plain)

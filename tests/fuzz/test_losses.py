@@ -210,4 +210,4 @@ def check(call: Call) -> None:
 
 
 def test_calls() -> None:
-    fuzz(odd_call, 1200, check)
+    fuzz(odd_call, 400, check)

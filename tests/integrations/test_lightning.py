@@ -21,6 +21,7 @@ TREE = Hierarchy.from_paths(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["torch, hace", "torch, hace.losses", "hace.hierarchy, torch, hace.losses"])
 def test_a_checkpoint_with_a_hierarchy_loads_weights_only(tmp_path: Path, first: str) -> None:
     path = tmp_path / "checkpoint.pt"

@@ -78,6 +78,7 @@ def trained(loss: Any, folder: Path, batch: int, accumulation: int, **more: Any)
     return trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, [1.0, 2.0, 3.0, 0.5]], ids=["plain", "weighted"])
 def test_accumulated_steps_are_those_of_one_large_batch(tmp_path: Path, weight: Any) -> None:
     loss = HACELoss(TREE, weight=weight)

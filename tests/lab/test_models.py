@@ -62,6 +62,7 @@ def test_the_six_and_no_more() -> None:
     assert [a.kind for a in ARCHITECTURES.values()] == ["Conv"] * 4 + ["Attn"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(PRINTED))
 def test_the_form_for_small_images_has_about_the_same_size(key: str) -> None:
     assert millions(on_meta(key, 1000, 32)) == pytest.approx(millions(on_meta(key, 1000, 224)), rel=0.01)
@@ -83,6 +84,7 @@ def test_what_the_stages_see(key: str, size: int) -> None:
     assert sides == STAGES[key][size]
 
 
+@pytest.mark.slow
 def test_stems_at_32_px_and_at_224() -> None:
     resnet, large = on_meta("resnet18", 120, 32), on_meta("resnet18", 120, 224)
     assert resnet.conv1.weight.shape == (64, 3, 3, 3)
@@ -100,6 +102,7 @@ def test_stems_at_32_px_and_at_224() -> None:
     assert windows == [((4, 4), (2, 2)), ((4, 4), (2, 2)), ((4, 4), (0, 0)), ((2, 2), (0, 0))]
 
 
+@pytest.mark.slow
 def test_new_stems_are_initialised_as_their_kin() -> None:
     resnet = build_model("resnet18", 10, image_size=32, seed=0)
     assert resnet.conv1.weight.std().item() == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)  # He, fan out
@@ -109,7 +112,13 @@ def test_new_stems_are_initialised_as_their_kin() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", list(PRINTED))
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("resnet18", "convnext_tiny", "swin_tiny"),
+        *(pytest.param(key, marks=pytest.mark.long) for key in ("resnet34", "resnet50", "vit_base")),
+    ],
+)
 def test_a_step_on_cifar_sized_images_lowers_the_loss(key: str) -> None:
     loss = HACELoss(cifar100_hierarchy(), dilution=0.5)
     assert loss.num_outputs == 120
@@ -138,6 +147,7 @@ def test_a_hyperbolic_head_takes_the_place_of_the_linear_one() -> None:
         build_model("deit_tiny_distilled_patch16_224", 7, image_size=32, ball=PoincareBall())
 
 
+@pytest.mark.slow
 def test_seeds_decide_the_weights_and_spare_the_global_generator() -> None:
     torch.manual_seed(5)
     state = torch.get_rng_state()
@@ -152,6 +162,7 @@ def test_seeds_decide_the_weights_and_spare_the_global_generator() -> None:
     assert weights_hash(build_model("test_vit", 7, image_size=32).state_dict()) == drawn[0]
 
 
+@pytest.mark.slow
 def test_dropout_of_vit_is_where_its_authors_put_it() -> None:
     for rate in (0.1, 0.0):
         model = on_meta("vit_base", 120, 32, dropout=rate)
@@ -167,6 +178,7 @@ def test_dropout_of_others_is_before_the_classifier() -> None:
     assert on_meta("convnext_tiny", 120, 32, dropout=0.3).head.drop.p == 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", list(PRINTED))
 def test_no_stochastic_depth_unless_asked_for(key: str) -> None:
     def rates(drop_path: float) -> list[float]:
@@ -192,8 +204,16 @@ def saved(model: nn.Module, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-@pytest.mark.parametrize("key", ["resnet18", "convnext_tiny", "swin_tiny", "test_vit"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "suffix"),
+    [
+        ("resnet18", ".safetensors"),
+        ("convnext_tiny", ".pt"),
+        ("swin_tiny", ".safetensors"),
+        ("test_vit", ".pt"),
+    ],
+)
 def test_fine_tuning_from_another_head(tmp_path: Path, key: str, suffix: str) -> None:
     source = build_model(key, 100, image_size=32, seed=0)
     path = saved(source, tmp_path / f"weights{suffix}")

@@ -130,6 +130,7 @@ def mixed(fine: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     return np.asarray(train.x), np.array(h.nodes)[nodes], np.asarray(test.x), np.array(h.leaves)[test.labels]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lbfgs", "sgd"])
 def test_coarse_labels_help_at_the_defaults(optimizer: str) -> None:
     h = synthetic_features(classes=20, dim=24, train=30).hierarchy

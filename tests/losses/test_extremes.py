@@ -117,6 +117,7 @@ def cases_for(case: str, patterns: list[str], part: int) -> list[tuple[str, str]
     return [(name, pattern) for name, pattern in chosen if CASES[case].fits(HARD[name])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.long) for i in (1, 2))])
 @every_case
 @in_each_form
@@ -262,6 +263,7 @@ def by_hand(z: Tensor, h: Hierarchy, y: int, d: float) -> float:
         at, step = above, step + 1
 
 
+@pytest.mark.slow
 def test_a_chain_of_100_000_nodes(form: Form) -> None:
     size = 100_000
     h = Hierarchy.from_parents(np.arange(-1, size - 1))

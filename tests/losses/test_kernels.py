@@ -191,6 +191,7 @@ def run(code: str, **environment: str) -> str:
     return found.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_environment_switches_it_off() -> None:
     code = "import hace; print(hace.losses.kernels.status()); hace.show_config()"
     off = run(code, HACE_KERNEL="0")

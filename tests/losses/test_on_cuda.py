@@ -58,7 +58,7 @@ def test_values_and_gradients_by_the_interpreter() -> None:
     assert "skipped" not in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_triton
 def test_compiled_for_gpus_without_spills(tmp_path: Path) -> None:
     where = run("-c", COMPILE, str(tmp_path), TRITON_CACHE_DIR=str(tmp_path / "cache")).split()[-1]

@@ -62,6 +62,7 @@ COMPILED = [(case, PURE) for case in ONE_OF_EACH] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "used"), COMPILED, ids=[f"{case}-{form.name}" for case, form in COMPILED])
 def test_compiled_equals_eager(case: str, used: Form) -> None:
     with used.used():
@@ -75,6 +76,7 @@ def check_compiled(case: str) -> None:
     compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), y, "aot_eager")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["hace_smooth", "hace_soft"])
 def test_compiled_soft_targets_and_dags(case: str, form: Form) -> None:
     soft = logits(4, 7, seed=1).softmax(dim=1).float()
@@ -94,6 +96,7 @@ def test_compiled_to_machine_code(case: str, form: Form) -> None:
     compiled_equals_eager(loss, logits(7, loss.num_outputs).float(), torch.arange(7), "inductor")
 
 
+@pytest.mark.slow
 def test_a_compiled_training_step(form: Form) -> None:
     h = NAMED["ragged"].build()
     loss = HACELoss(h, 0.5)
@@ -131,6 +134,7 @@ class Answers(nn.Module):
         return self.loss.node_log_probs(z), self.loss.leaf_logits(z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "name"), [pair for pair in fitting("ragged", "dag_forest") if pair[0] in ONE_OF_EACH]
 )
@@ -292,6 +296,7 @@ def train_in_two_processes(rank: int, folder: str) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradient_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     torch.multiprocessing.spawn(train_in_two_processes, (str(tmp_path),), nprocs=2)

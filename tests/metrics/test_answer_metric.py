@@ -106,6 +106,7 @@ def test_each_metric_is_its_function() -> None:
     assert AnswerMetric("level_accuracy", named, level="kind")(["husky"], ["beagle"]) == 1
 
 
+@pytest.mark.slow
 def test_scorers_serve_searches_and_can_be_pickled() -> None:
     iris = load_iris()
     y = iris.target_names[iris.target]

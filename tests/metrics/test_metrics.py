@@ -499,6 +499,7 @@ def test_bad_input() -> None:
         metrics.TopThree  # noqa: B018
 
 
+@pytest.mark.slow
 def test_functions_work_without_torchmetrics() -> None:
     code = (
         "import sys; sys.modules['torchmetrics'] = None\n"

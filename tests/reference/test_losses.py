@@ -160,6 +160,7 @@ def test_soft_targets_are_torch_s(reduction):
 # High precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_precise_value_and_gradient_agree_with_the_loops(name):
     h = NAMED[name]

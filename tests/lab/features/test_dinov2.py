@@ -24,6 +24,7 @@ def test_dinov2_large_has_its_parameters_and_features() -> None:
         assert model(torch.zeros(2, 3, 224, 224)).shape == (2, 1024)
 
 
+@pytest.mark.slow
 def test_a_shallow_dinov2_large_from_its_file_to_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

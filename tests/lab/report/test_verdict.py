@@ -111,6 +111,7 @@ def test_a_study_gets_a_verdict_with_aspects_method_and_rate(results: Results) -
         assert words in text
 
 
+@pytest.mark.slow
 def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None:
     """Conditional softmax is better on test samples, HACE on held-out ones: HACE it is. Controls are never recommended."""
     good, bad = {"hace": 1.5, "sce": 1.0, "conditional": 1.2, "hace_shuffled": 5.0}, {"conditional": 6.0}
@@ -133,6 +134,7 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
     assert results.choices[FAIR]["hace"].budget == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("skills", "start", "rest"),
     [

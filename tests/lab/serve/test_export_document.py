@@ -106,7 +106,7 @@ def test_every_part_is_checked_when_the_file_is_opened(
         (
             "architecture.scaling",
             "x",
-            r"architecture\.scaling must be 'unit', 'standard' or 'none'\. Got 'x'\.",
+            r"architecture\.scaling must be one of unit, standard, none\. Got 'x'\.",
         ),
         (
             "architecture.model",
@@ -123,7 +123,7 @@ def test_every_part_is_checked_when_the_file_is_opened(
         ("classes", ["a"], "its classes and nodes are not those of its hierarchy"),
         ("hierarchy", {"nodes": 3}, "its hierarchy cannot be read"),
         ("head.num_outputs", True, r"head\.num_outputs must be a whole number of at least 1\. Got True\."),
-        ("head.loss", {}, r"head\.loss\.name must be a name\. Got nothing\."),
+        ("head.loss", {}, r"head\.loss\.name must be text\. Got nothing\."),
     ],
 )
 def test_the_message_names_the_value(

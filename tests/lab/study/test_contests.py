@@ -145,6 +145,7 @@ def small_study(folder: Path) -> tuple[Study, Scheduler]:
     return study, Scheduler(study, survey.sources)
 
 
+@pytest.mark.slow
 def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path: Path) -> None:
     study, scheduler = small_study(tmp_path / "whole")
     with InProcess() as executor:

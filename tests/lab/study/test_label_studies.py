@@ -132,6 +132,7 @@ def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) 
         data.asked(make_plan(find_presets("mixed-labels")))
 
 
+@pytest.mark.slow
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
     small = "--seeds 1 --methods sce,conditional,sce_drop --rates 8,32 --decays 0 --epochs-scale 0.1 --shares 0,80"

@@ -69,6 +69,7 @@ def test_the_rate_is_one_for_all_seeds(done: Study) -> None:
     assert {record.run.config.seed for record in final if record.run is not None} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_ends_with_the_same_runs(done: Study, tmp_path: Path) -> None:
     for _ in range(20):
         again, scheduler = shared_study(tmp_path / "killed")

@@ -203,9 +203,8 @@ def write_export(export: Export, path: str | Path, to: str) -> float:
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "safetensors": _write_safetensors}[to](export, temporary)
         seal(temporary)
-        x = torch.cat(
-            [export.example, export.example.flip(0) * 2]
-        )  # another number of samples than the example
+        # Another number of samples than the example.
+        x = torch.cat([export.example, export.example.flip(0) * 2])
         with torch.no_grad():
             expected = export.model(x)
         found = open_program(temporary).run(x)

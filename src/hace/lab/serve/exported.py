@@ -119,6 +119,8 @@ class ProbeNetwork(nn.Module):
         if self.scaling == "standard":
             x = (x - self.get_buffer("mean")) / self.get_buffer("std")
         elif self.scaling == "unit":
+            largest = x.abs().amax(dim=1, keepdim=True)  # first, so that no square over- or underflows
+            x = x / torch.where(largest > 0, largest, 1.0)
             norms = x.norm(dim=1, keepdim=True)
             x = x / torch.where(norms > 0, norms, 1.0)
         return self.head(x)
@@ -165,74 +167,70 @@ def _check_seal(path: str, recorded: Any) -> None:
         )
 
 
-# --- the document: the place of a value, what it must be, in words and as a test
+# --- the document
 
 
-def _count(value: Any, largest: int = 10**9) -> bool:
+def _whole(value: Any, largest: int = 10**9) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
+
+
+def _shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) in (2, 4) and all(map(_whole, value[1:]))
 
 
 def _triple(value: Any, above: float) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: _whole(v, LARGEST_IMAGE))
+_IDS = ("a list of ids", lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v))
+_OR_NULL = ("a mapping or null", lambda v: v is None or isinstance(v, dict))
+# The place of a value, and what it must be: one of some words, a type, or a test with its rule in words.
+_ALWAYS: dict[str, Any] = {
+    "input.name": ("images", "features"),
+    "input.shape": ("a list of the batch and sizes of at least 1", _shape),
+    "outputs.scores": ("leaves", "nodes"),
+    "temperature": ("a number above 0", lambda v: is_number(v) and v > 0),
+    "calibration": _OR_NULL,
+    "classes": _IDS,
+    "nodes": _IDS,
+    "hierarchy": dict,
+    "run": str,
+    "head.num_outputs": ("a whole number of at least 1", _whole),
+    "head.loss": _OR_NULL,
+    "architecture.kind": ("train", "probe"),
+    "architecture.model": ("a name or null", lambda v: v is None or isinstance(v, str)),
+}
+_OF_IMAGES: dict[str, Any] = {
+    "preprocessing.resize": _SIDE,
+    "preprocessing.size": _SIDE,
+    "preprocessing.interpolation": _INTERPOLATIONS,
+    "preprocessing.mean": ("three numbers", lambda v: _triple(v, -float("inf"))),
+    "preprocessing.std": ("three numbers above 0", lambda v: _triple(v, 0)),
+    "architecture.model": str,
+}
+_OF_FEATURES: dict[str, Any] = {
+    "preprocessing": ("null, because the model takes features", lambda v: v is None),
+    "architecture.kind": ("'probe', because the model takes features", lambda v: v == "probe"),
+    "input.shape": ("the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
+}
+_OF_PROBES: dict[str, Any] = {
+    "architecture.scaling": ("unit", "standard", "none"),
+    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or v in POOLS),
+}
+_OF_LOSSES: dict[str, Any] = {"head.loss.name": str, "head.loss.options": dict}
 
 
-def _mapping(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _among(*choices: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and value in choices
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
-
-
-def _shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) in (2, 4) and all(map(_count, value[1:]))
-
-
-def _side(value: Any) -> bool:
-    return _count(value, LARGEST_IMAGE)
-
-
-_ALWAYS = (
-    ("input.name", "'images' or 'features'", _among("images", "features")),
-    ("input.shape", "a list of the batch and sizes of at least 1", _shape),
-    ("outputs.scores", "'leaves' or 'nodes'", _among("leaves", "nodes")),
-    ("temperature", "a number above 0", lambda v: is_number(v) and v > 0),
-    ("calibration", "a mapping or null", lambda v: v is None or _mapping(v)),
-    ("classes", "a list of ids", _texts),
-    ("nodes", "a list of ids", _texts),
-    ("hierarchy", "a mapping", _mapping),
-    ("run", "an id", _text),
-    ("head.num_outputs", "a whole number of at least 1", _count),
-    ("head.loss", "a mapping or null", lambda v: v is None or _mapping(v)),
-    ("architecture.kind", "'train' or 'probe'", _among("train", "probe")),
-    ("architecture.model", "a name or null", lambda v: v is None or _text(v)),
-)
-_OF_IMAGES = (
-    ("preprocessing.resize", f"a whole number from 1 to {LARGEST_IMAGE:,}", _side),
-    ("preprocessing.size", f"a whole number from 1 to {LARGEST_IMAGE:,}", _side),
-    ("preprocessing.interpolation", f"one of {', '.join(_INTERPOLATIONS)}", _among(*_INTERPOLATIONS)),
-    ("preprocessing.mean", "three numbers", lambda v: _triple(v, -float("inf"))),
-    ("preprocessing.std", "three numbers above 0", lambda v: _triple(v, 0)),
-    ("architecture.model", "a name", _text),
-)
-_OF_FEATURES = (
-    ("preprocessing", "null, because the model takes features", lambda v: v is None),
-    ("architecture.kind", "'probe', because the model takes features", _among("probe")),
-    ("input.shape", "the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
-)
-_OF_PROBES = (
-    ("architecture.scaling", "'unit', 'standard' or 'none'", _among("unit", "standard", "none")),
-    ("architecture.pool", f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or _among(*POOLS)(v)),
-)
-_OF_LOSSES = (("head.loss.name", "a name", _text), ("head.loss.options", "a mapping", _mapping))
+def _problem(place: str, rule: Any, value: Any) -> str | None:
+    """What is wrong with the value at a place."""
+    if isinstance(rule, type):
+        words, fits = {str: "text", dict: "a mapping"}[rule], isinstance(value, rule)
+    elif callable(rule[1]):
+        words, fits = rule[0], rule[1](value)
+    else:
+        words, fits = f"one of {', '.join(rule)}", isinstance(value, str) and value in rule
+    got = "nothing" if value is _ABSENT else shorten(repr(value), 60)
+    return None if fits else f"{place} must be {words}. Got {got}."
 
 
 def parse_document(text: str | None, path: str) -> dict[str, Any]:
@@ -248,14 +246,11 @@ def parse_document(text: str | None, path: str) -> dict[str, Any]:
     document = parse_json(text, path) if text else None
     if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
         raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
-    rules = [*_ALWAYS, *(_OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES)]
-    rules += _OF_PROBES if _at(document, "architecture.kind") == "probe" else ()
-    rules += _OF_LOSSES if _at(document, "head.loss") is not None else ()
-    problems = [
-        f"{place} must be {words}. Got {'nothing' if value is _ABSENT else shorten(repr(value), 60)}."
-        for place, words, holds in rules
-        if not holds(value := _at(document, place))
-    ]
+    parts = [_ALWAYS, _OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES]
+    parts += [_OF_PROBES] if _at(document, "architecture.kind") == "probe" else []
+    parts += [_OF_LOSSES] if _at(document, "head.loss") is not None else []
+    found = [_problem(place, rule, _at(document, place)) for part in parts for place, rule in part.items()]
+    problems = [problem for problem in found if problem is not None]
     if not problems and document["preprocessing"] is not None:
         size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
         if shape != [3, size, size]:
