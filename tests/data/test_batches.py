@@ -103,10 +103,7 @@ def test_torch_and_numpy_cut_the_same(train: Samples) -> None:
         assert torch.equal(x, y)
 
 
-def test_drop_last_and_labels(train: Samples) -> None:
-    batches = MemoryBatches(train, 16, drop_last=True)
-    assert [len(x) for x, _ in batches.epoch(0)] == [16] * 3
-    assert len(batches) == 3
+def test_labels_of_leaves_and_of_nodes() -> None:
     coarse = synthetic_images(classes=6, train=10, test=1, coarse=0.5)["train"]
     with pytest.raises(DataError, match="Every label must be a leaf"):
         MemoryBatches(coarse, 16)
@@ -122,10 +119,6 @@ def test_drop_last_and_labels(train: Samples) -> None:
         ({"seed": -1}, "seed must be 0 or more. Got -1"),
         ({"labels": "leafs"}, "labels must be one of leaves, nodes. Got 'leafs'"),
         ({"std": (1, 1, 0)}, "std above 0"),
-        (
-            {"batch_size": 100, "drop_last": True},
-            "drop_last needs at least one full batch. Got 60 samples and batch_size 100",
-        ),
     ],
 )
 def test_options_that_do_not_fit(options: dict, words: str, train: Samples) -> None:

@@ -95,7 +95,6 @@ def make_batches(
     seed: int = 0,
     workers: int = 0,
     device: torch.device | str | None = None,
-    drop_last: bool = False,
     part: tuple[int, int] = (0, 1),
 ) -> MemoryBatches | LoaderBatches:
     """Batches from memory if the images are there at the right size, else by workers.
@@ -111,11 +110,10 @@ def make_batches(
         seed: Seed of order and augmentation.
         workers: Processes that prepare batches of images on disk; 0 prepares them in this one.
         device: Where batches go.
-        drop_last: Whether to drop a last batch that is not full. Never for a test.
         part: (rank, world): this process's share of every batch, see `share_of`.
     """
-    order: dict[str, Any] = {"shuffle": shuffle, "labels": labels, "seed": seed, "device": device}
-    order |= {"drop_last": drop_last, "part": part}
+    order: dict[str, Any] = {"shuffle": shuffle, "labels": labels, "seed": seed}
+    order |= {"device": device, "part": part}
     if view.in_memory:
         pad = view.size // 8 if augment else 0
         return MemoryBatches(
@@ -156,7 +154,6 @@ class MemoryBatches:
         labels: str = "leaves",
         seed: int = 0,
         device: torch.device | str | None = None,
-        drop_last: bool = False,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if samples.pixels is None:
@@ -166,7 +163,7 @@ class MemoryBatches:
         if pad < 0:
             raise ConfigError(f"pad must be 0 or more. Got {pad}.")
         pixels = samples.pixels.to(device)
-        self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self.targets = targets_of(samples, labels).to(pixels.device)
         self.pad, self.flip, self.part = pad, flip, part
         self._windows = _windows(padded(pixels, (pad,) * 4) if pad else pixels, pixels.shape[-2:])
@@ -234,12 +231,11 @@ class LoaderBatches:
         seed: int = 0,
         workers: int = 0,
         device: torch.device | str | None = None,
-        drop_last: bool = False,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if workers < 0:
             raise ConfigError(f"workers must be 0 or more. Got {workers}.")
-        order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
         self._loader = torch_data.DataLoader(
@@ -282,22 +278,15 @@ class EpochOrder:
         [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(
-        self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0, drop_last: bool = False
-    ) -> None:
+    def __init__(self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1. Got {batch_size}.")
         if seed < 0:
             raise ConfigError(f"seed must be 0 or more. Got {seed}.")
-        if drop_last and count < batch_size:
-            raise ConfigError(
-                f"drop_last needs at least one full batch. Got {count} samples and batch_size {batch_size}."
-            )
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
-        self.drop_last = drop_last
 
     def __len__(self) -> int:
-        return self.count // self.batch_size if self.drop_last else -(-self.count // self.batch_size)
+        return -(-self.count // self.batch_size)
 
     def epoch(self, number: int) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
         """For each batch the positions of its samples, and the generator for their crops and flips."""

@@ -328,16 +328,8 @@ def ordered_splits(names: Iterable[str]) -> list[str]:
 def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[str, Samples]:
     """The splits with a share of each class's training samples as "test"; the same samples every time.
 
-    Samples labelled above the leaves stay in "train": nobody can tell whether a class is right for them.
-
-    Args:
-        splits: By name, with "train" and without "test".
-        share: To hold out, of each class, rounded, but never its last sample; 0 holds out nothing.
-        name: What messages call the data set.
-
-    Raises:
-        ConfigError: The share is not one, there is a test split already, or no training split.
-        DataError: Every class has too few samples.
+    Samples labelled above the leaves stay in "train": nobody can tell whether a class is right for them. The share is of each
+    class, rounded, but never its last sample; 0 holds out nothing. Messages call the data set `name`.
     """
     if not share:
         return dict(splits)

@@ -172,20 +172,12 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def read_feature_arrays(path: Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file by name, as the file has them.
-
-    Raises:
-        FormatError: It is missing, damaged or in another format.
-    """
+    """The arrays of a file by name, as the file has them."""
     return _formats(path)[0](path)
 
 
 def feature_model(path: Path) -> str | None:
-    """The name of the model behind the features of a file, if it says so; reads nothing else.
-
-    Raises:
-        FormatError: It is missing, damaged or in another format.
-    """
+    """The name of the model behind the features of a file, if it says so; reads nothing else."""
     model = _formats(path)[1](path)
     if model is not None and not 0 < len(model) <= MAX_MODEL:
         raise FormatError(

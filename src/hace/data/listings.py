@@ -50,17 +50,7 @@ def chosen_hierarchy(
 
 
 def find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> Path:
-    """The first of some folders that holds a file.
-
-    Args:
-        root: What the user gave.
-        places: Folders relative to it, "." included.
-        needed: The file to look for.
-        remedy: What the folder must look like and where to get it.
-
-    Raises:
-        DataError: None of them holds it.
-    """
+    """The first of some places below a folder that holds a needed file; without one, an error with the remedy."""
     for place in places:
         if (root / place / needed).is_file():
             return root / place
@@ -72,11 +62,7 @@ def find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> 
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line) of every non-blank line of a text file.
-
-    Raises:
-        FormatError: It is missing, unreadable, empty or not text.
-    """
+    """(number from 1, line) of every non-blank line of a text file that has any."""
     text = read_text(path)
     if not text.strip():
         raise FormatError(f"{path}: must not be empty. Is the data set complete?")
@@ -85,15 +71,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_table(path: Path, what: str) -> dict[str, str]:
-    """Lines "image value", as a mapping.
-
-    Args:
-        path: The file.
-        what: What the values are, for messages.
-
-    Raises:
-        FormatError: A line has no value, or an image occurs twice.
-    """
+    """Lines "image value" as a mapping, each image once; `what` is what messages call the values."""
     table: dict[str, str] = {}
     for number, line in read_lines(path):
         image, _, value = line.partition(" ")
@@ -106,17 +84,7 @@ def read_table(path: Path, what: str) -> dict[str, str]:
 
 
 def same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable[str]) -> None:
-    """Refuse two files that do not list the same images.
-
-    Args:
-        first: A file.
-        ours: Its images.
-        second: The other file.
-        theirs: The images of that one.
-
-    Raises:
-        DataError: Says how many differ and names the first.
-    """
+    """Refuse two files that do not list the same images."""
     a, b = dict.fromkeys(ours), dict.fromkeys(theirs)
     for here, there, left, right in ((first, second, a, b), (second, first, b, a)):
         missing = [image for image in left if image not in right]
@@ -128,15 +96,7 @@ def same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable
 
 
 def check_exist(folder: Path, images: Sequence[str]) -> None:
-    """Refuse a list of images if some are missing. Lists folders and opens no image.
-
-    Args:
-        folder: Where the images are.
-        images: Their paths below it.
-
-    Raises:
-        DataError: Says how many are missing and names the first.
-    """
+    """Refuse a list of images below a folder if some are missing. Lists folders and opens no image."""
     there: dict[str, set[str]] = {}
     missing: list[str] = []
     for image in images:
@@ -153,11 +113,7 @@ def check_exist(folder: Path, images: Sequence[str]) -> None:
 
 
 def image_files(folder: Path) -> list[str]:
-    """The images below a folder at any depth, as sorted relative paths, without hidden files and folders.
-
-    Raises:
-        DataError: A folder cannot be read.
-    """
+    """The images below a folder at any depth, as sorted relative paths, without hidden files and folders."""
 
     def fail(error: OSError) -> None:
         raise DataError(f"{error.filename}: the folder cannot be read: {error.strerror}.") from error
@@ -173,16 +129,7 @@ def image_files(folder: Path) -> list[str]:
 
 
 def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.ndarray:
-    """Labels given by id or unique name, as node indices.
-
-    Args:
-        labels: The labels.
-        hierarchy: The classes.
-        source: What messages call them.
-
-    Raises:
-        DataError: One is not in the hierarchy; names the nearest that is.
-    """
+    """Labels given by id or unique name, as node indices; messages call them `source`."""
     return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
 
 

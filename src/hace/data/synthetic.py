@@ -153,11 +153,7 @@ def synthetic_images(
 
 
 def diffuse(hierarchy: Hierarchy, steps: np.ndarray) -> np.ndarray:
-    """For each node the sum of the steps along its path; on a DAG a node starts at the mean of its parents.
-
-    Args:
-        hierarchy: The tree or DAG.
-        steps: (N, ...), one step per node.
+    """For each node the sum of the steps (N, ...) along its path; on a DAG a node starts at the mean of its parents.
 
     Example:
         >>> h = Hierarchy.from_edges([("a", "b"), ("b", "c")])

@@ -138,7 +138,17 @@ def parse_hierarchy(
     flat: bool = False,
     **options: Any,
 ) -> Hierarchy:
-    """Reads a hierarchy from text or its bytes; `format` is a name in `FORMATS`, all else is as in `read_hierarchy`.
+    """Reads a hierarchy from text.
+
+    Args:
+        text: The text, or its bytes.
+        format: A name in `FORMATS`.
+        leaves: As in `read_hierarchy`.
+        names: As in `read_hierarchy`.
+        level_names: As in `read_hierarchy`.
+        rooted: As in `read_hierarchy`.
+        flat: As in `read_hierarchy`.
+        **options: As in `read_hierarchy`.
 
     Example:
         >>> parse_hierarchy("((husky,beagle)dog,cat)animal;", "newick").leaves
@@ -226,7 +236,11 @@ def _file_format(source: SourceText) -> str:
 
 
 def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
-    """The text that `write_hierarchy` would write; `format` is a name in `FORMATS`.
+    """The text that `write_hierarchy` would write.
+
+    Args:
+        hierarchy: What to write.
+        format: A name in `FORMATS`.
 
     Example:
         >>> h = Hierarchy.from_edges([("dog", "husky"), ("dog", "beagle")])

@@ -53,11 +53,7 @@ def read_values(path: str | Path, key: str | None = None, column: str | None = N
 
 
 def read_list(text: str) -> list[str]:
-    """Names of classes: the lines of a file, or the words between commas.
-
-    Args:
-        text: A path, or words.
-    """
+    """Names of classes: the lines of a file, or the words between commas."""
     if is_file(text):
         return _lines(Path(text))
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -86,17 +86,7 @@ def open_scores(
 
 
 def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -> np.ndarray:
-    """The array of an .npy, or one of an .npz.
-
-    Args:
-        path: The file.
-        key: The name of the array in an .npz.
-        usual: Names to look for by default.
-        option: What `key` was given with, for messages.
-
-    Raises:
-        ConfigError: The name is unknown, missing, or given for an .npy.
-    """
+    """The array of an .npy, or one of an .npz: `key`, which was given with `option`, or the one with a usual name."""
     arrays = Arrays(path)
     if arrays.single:
         if key is not None:

@@ -22,7 +22,7 @@ def parse_indented(source: SourceText, *, ids: str = "name") -> Draft:
 
     Args:
         source: The text.
-        ids: "name"; "path" where a name is at several places; "merged" where classes have the name of their group.
+        ids: As in `Places.draft`.
     """
     lines = list(source.lines())
     dashed = not any(line[0] in " \t" for _, line in lines) and any(DASHED.match(line) for _, line in lines)
@@ -82,9 +82,8 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
 
     Args:
         source: The text.
-        ids: "name"; "path" where a name is at several places; "merged" where classes have the name of their group.
-        internal_labels: False leaves out the labels of internal nodes, for files where they are support
-            values.
+        ids: As in `Places.draft`.
+        internal_labels: False leaves out the labels of internal nodes, for files where they are support values.
     """
     parents: list[int] = []
     labels: list[str] = []  # "" until known: the label of an internal node follows its children
