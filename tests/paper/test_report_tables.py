@@ -11,7 +11,7 @@ from hace.lab.report.document import Entry
 from hace.lab.report.results import Results
 from hace.lab.study.cells import Record
 from hace.paper import ASSUMPTIONS, paper_tables, report_sections
-from hace.paper.report import comparable, paper_table, setup_tables
+from hace.paper.report import comparable, paper_table
 from tests.report_studies import animals, fair_records, paper_records, row
 
 
@@ -63,21 +63,6 @@ def test_printed_numbers_and_marks_stand_as_in_the_paper(results: Results) -> No
         used = {note for r in printed for e in r for note in e.notes}
         whole = {n.mark for n in table.footnotes if len(n.cells) == len(table.cells)}
         assert used | whole == {mark for mark, _ in ours.notes}
-
-
-def test_tables_of_the_set_up_say_what_our_runs_had(results: Results) -> None:
-    datasets, rates = setup_tables(results)
-    ours = row(datasets, "FGVC-Aircraft", "ours")
-    wanted = {"training images": "100", "test images": "40", "leaves": "6", "nodes": "10", "depth": "2"}
-    assert {head: ours[head].text for head in wanted} == wanted
-    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].text == "102"
-    assert row(datasets, "FGVC-Aircraft", "printed")["leaves"].notes
-    assert row(datasets, "NABirds", "ours")["leaves"].text == "not run"
-    assert row(rates, "standard", "printed")["SCE"].text == "l * d"
-    assert (row(rates, "standard", "ours")["HACE"].text, row(rates, "adjusted", "ours")["HACE"].text) == (
-        "1",
-        "5",
-    )
 
 
 class Told(Record):

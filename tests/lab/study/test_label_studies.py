@@ -141,7 +141,7 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines() if study not in line) <= 100
     out = " ".join(printed.split())
-    assert out.count("80 % of the labels known only to their parent: ") == 1  # the answer is there once
+    assert out.count("80% of the labels known only to their parent: ") == 1  # the answer is there once
     assert "against dropping the coarse labels (" in out
     assert out.count("are coarse labels worth using?") == 1
     page = (tmp_path / "study" / "report" / "report.html").read_text()
@@ -213,9 +213,9 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert answer.dropping[1].value == pytest.approx(best - below)
     assert answer.closed == pytest.approx((best - below) / (whole - below))
     (step,) = verdict.steps
-    assert step.line.startswith("50 % of the labels known only to their parent: conditional softmax reaches ")
+    assert step.line.startswith("50% of the labels known only to their parent: conditional softmax reaches ")
     assert "(likely gain; best without them: SCE). That is " in step.line
-    assert " % of the way from dropping them to knowing all labels (" in step.line
+    assert "% of the way from dropping them to knowing all labels (" in step.line
     assert verdict.use.startswith("conditional softmax (rate ")
     assert "best on test samples; ahead of SCE, the next there, on test samples (+" in verdict.why
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
@@ -243,7 +243,7 @@ def test_wrong_labels_say_what_the_best_method_buys(tmp_path: Path) -> None:
     (question,) = label_questions(Results(found))
     (step,) = label_verdict(question).steps
     gain = mean(found, "conditional", wrong.text) - mean(found, "sce", wrong.text)
-    assert f" %, +{100 * gain:.1f} points [+" in step.line
+    assert f"%, +{100 * gain:.1f} points [+" in step.line
     assert step.line.endswith("] against SCE with the same labels.")
     alone = records(tmp_path / "alone", {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0})
     (question,) = label_questions(Results(alone))

@@ -201,6 +201,11 @@ def method_title(key: str) -> str:
     return METHODS[key].title if key in METHODS else key
 
 
+def control_of(method: str) -> str:
+    """What a method is a control of; "" if it may be used."""
+    return METHODS[method].control if method in METHODS else ""
+
+
 def may_be_used(method: str) -> bool:
     """Whether a verdict may recommend a method: controls and methods that drop labels are there to compare with."""
     known = METHODS.get(method)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from statistics import median
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from hace.lab.report.comparisons import (
     BEST_NODE_BY_LEVEL,
@@ -20,13 +20,13 @@ from hace.lab.report.comparisons import (
     TOP1,
     Comparison,
     Metric,
+    control_of,
     level_names,
     method_title,
 )
 from hace.lab.report.document import Entry, ReportTable, Switch
 from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
-from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval, Key, compared_together
 from hace.metrics.measures import node_of_level
 
@@ -123,6 +123,12 @@ def certainty_word(certainty: Certainty, better: bool) -> str:
     return "unclear" if certainty == "open" else f"{certainty} {'gain' if better else 'loss'}"
 
 
+def points(gap: Interval) -> str:
+    """A difference of accuracies: "+6.0 points [+4.4, +7.5]"."""
+    ends = "" if gap.low != gap.low else f" {bracketed(100 * gap.low, 100 * gap.high, 1)}"
+    return f"{signed(100 * gap.value, 1)} points{ends}"
+
+
 def aspects(arrays: MethodScores) -> list[Aspect]:
     """The aspects of a comparison, the most important first. A DAG has no levels and no single way up."""
     names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
@@ -147,13 +153,10 @@ def aspects(arrays: MethodScores) -> list[Aspect]:
 
 
 def other_rule(arrays: MethodScores) -> list[Aspect]:
-    """Accuracy at inner levels by the other rule: the most probable node of the level."""
+    """Accuracy at the level above the classes by the other rule: the most probable node of the level."""
     names = level_names(arrays.hierarchy)[:-1] if arrays.hierarchy is not None else ()
     meaning = "the most probable node of the level is right"
-    return [
-        Aspect(f"best {name}", Metric((BEST_NODE_BY_LEVEL, name), f"best {name}"), meaning)
-        for name in names[-1:]
-    ]
+    return [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names[-1:]]
 
 
 def findings(
@@ -198,8 +201,7 @@ _DISTANCE = Aspect(
 )
 
 
-@dataclass(frozen=True)
-class ForestRow:
+class ForestRow(NamedTuple):
     """A method in a forest plot."""
 
     method: str
@@ -242,22 +244,14 @@ class Forest:
 
     def table(self) -> ReportTable:
         """The same without the drawing."""
-        rows = tuple(
-            (
-                Entry(method_title(r.method)),
-                Entry(self.aspect.gap(r.finding.gap.value), r.finding.interval),
-                Entry(self.aspect.value(r.finding.ours)),
-                Entry(r.finding.word),
-                Entry(r.candidates),
-                Entry(r.settings or "-"),
-            )
-            for r in self.rows
-        )
+        rows = []
+        for method, found, candidates, settings in self.rows:
+            gap = Entry(self.aspect.gap(found.gap.value), found.interval)
+            more = (self.aspect.value(found.ours), found.word, candidates, settings or "-")
+            rows.append((Entry(method_title(method)), gap, *map(Entry, more)))
         heads = ("method", "difference", self.aspect.metric.title, "how certain", "candidates", "chosen")
-        reference = f"{method_title(self.reference)}: {self.aspect.value(self.value)}."
-        return ReportTable(
-            self.id, f"{self.where}: {self.title}", (heads,), rows, remarks=(reference, self.note)
-        )
+        remarks = (f"{method_title(self.reference)}: {self.aspect.value(self.value)}.", self.note)
+        return ReportTable(self.id, f"{self.where}: {self.title}", (heads,), tuple(rows), remarks=remarks)
 
     @property
     def note(self) -> str:
@@ -267,13 +261,12 @@ class Forest:
             f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95% "
             f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
             f"it remains after Holm's correction for all {len(self.rows)} comparisons. Candidates: settings tried per seed."
-            + "".join(f" {method_title(m)} is a control: {METHODS[m].control}." for m in self.controls)
+            + "".join(
+                f" {method_title(r.method)} is a control: {c}."
+                for r in self.rows
+                if (c := control_of(r.method))
+            )
         )
-
-    @property
-    def controls(self) -> list[str]:
-        """The methods that are there to compare with, not to be used."""
-        return [r.method for r in self.rows if r.method in METHODS and METHODS[r.method].control]
 
 
 def forests(results: Results, comparison: Comparison) -> Switch | None:
@@ -285,15 +278,8 @@ def forests(results: Results, comparison: Comparison) -> Switch | None:
         rows = _rows(results, comparison, aspect)
         if rows and value is not None:
             slug = "".join(c if c.isalnum() else "_" for c in aspect.name)
-            plot = Forest(
-                f"against-{comparison.slug}-{slug}",
-                comparison.title,
-                aspect,
-                reference,
-                results.first,
-                value,
-                rows,
-            )
+            name = f"against-{comparison.slug}-{slug}"
+            plot = Forest(name, comparison.title, aspect, reference, results.first, value, rows)
             found.append((aspect.name[0].upper() + aspect.name[1:], plot))
     return Switch("Compare in", tuple(found)) if found else None
 
@@ -311,10 +297,8 @@ def _rows(results: Results, comparison: Comparison, aspect: Aspect) -> tuple[For
     sure = certainties({method: (gap, seeds) for method, (_, gap, seeds) in gaps.items()})
     rows = []
     for method, (ours, gap, _) in sorted(gaps.items(), key=lambda item: sign * item[1][1].value):
-        finding = Finding(aspect, ours, theirs, gap, sure[method])
-        rows.append(
-            ForestRow(method, finding, arrays.choices[method].budget, arrays.choices[method].settings)
-        )
+        finding, choice = Finding(aspect, ours, theirs, gap, sure[method]), arrays.choices[method]
+        rows.append(ForestRow(method, finding, choice.budget, choice.settings))
     return tuple(rows)
 
 

@@ -1,4 +1,4 @@
-"""Studies of labels: whether coarse ones are worth using, which method uses them best, and what it buys.
+"""Studies of labels: whether coarse ones are worth using, which method uses them best, and what it gains.
 
 Comparisons of one data set and model that differ in what is known of the training labels are one question.
 """
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from hace.lab.report.comparisons import HEADLINES, TOP1, Comparison, budget_of, may_be_used, method_title
 from hace.lab.report.document import Entry, ReportTable
-from hace.lab.report.method_tables import MEANS, score_entry, with_marks
+from hace.lab.report.findings import Certainty, certainty_word, points
+from hace.lab.report.method_tables import MEANS, score_column
 from hace.lab.report.results import MethodScores, Results
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.methods import METHODS
@@ -45,6 +46,9 @@ class Answer(NamedTuple):
     whole: float | None  # the best method's mean top-1 where all labels are known
     held_out: bool  # whether held-out samples chose the best method
     against: tuple[str, Interval] | None  # the method that others are compared with, unless it is the best
+    state: str  # of the labels, in words
+    settings: str  # of the best method
+    certainty: Certainty | None = None  # of the gain over dropping
 
     @property
     def closed(self) -> float | None:
@@ -52,6 +56,52 @@ class Answer(NamedTuple):
         if self.dropped is None or self.whole is None or self.whole <= self.dropped:
             return None
         return (self.accuracy - self.dropped) / (self.whole - self.dropped)
+
+    @property
+    def gain(self) -> tuple[str, str]:
+        """The gain over dropping coarse labels: "+6.0" and "points [+4.4, +7.5]"."""
+        number, _, ends = points(self.dropping[1]).partition(" ") if self.dropping else ("", "", "")
+        return number, ends
+
+    @property
+    def look(self) -> str:
+        """How the page shows it: "better", "worse" or "level"."""
+        if self.dropping is None or not self.dropping[1].excludes_zero:
+            return "level"
+        return "better" if self.dropping[1].value > 0 else "worse"
+
+    @property
+    def word(self) -> str:
+        """How certain the gain is, and which way: "clear gain"."""
+        known = self.certainty is not None and self.dropping is not None
+        return certainty_word(self.certainty, self.dropping[1].value > 0) if known else ""  # type: ignore
+
+    @property
+    def line(self) -> str:
+        """The best method, its gain over dropping, and how far that is to knowing all labels."""
+        said = f"{self.state}: {method_title(self.best)} reaches {100 * self.accuracy:.1f}%"
+        if self.dropping is not None and self.word:
+            without = method_title(self.dropping[0]).removesuffix(", coarse labels dropped")
+            said += f", {points(self.dropping[1])} against dropping the coarse labels"
+            said += f" ({self.word}; best without them: {without})"
+        elif self.dropping is None and self.against is not None:
+            said += (
+                f", {points(self.against[1])} against {method_title(self.against[0])} with the same labels"
+            )
+        if self.closed is None or self.whole is None:
+            return f"{said}."
+        way = f"{100 * self.closed:.0f}% of the way from dropping them to knowing all labels"
+        return f"{said}. That is {way} ({100 * self.whole:.1f}%)."
+
+    @property
+    def why(self) -> str:
+        """On what evidence the best method is the best."""
+        if self.second is None:
+            return "."
+        name, gap = self.second
+        word = "tied with" if not gap.excludes_zero else "ahead of" if gap.value > 0 else "behind"
+        against = f"{word} {method_title(name)}, the next there, on test samples"
+        return f": best on {'held-out' if self.held_out else 'test'} samples; {against} ({points(gap)})."
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +136,8 @@ class LabelQuestion:
         for comparison in (a for a, labels in self.comparisons.items() if labels == LabelsConfig()):
             drops = self._droppers(comparison)
             dropping = [samples for m in drops for samples in self._training_samples(comparison, m)]
-            using = [
-                samples
-                for m in self.results.choices[comparison]
-                if m not in drops
-                for samples in self._training_samples(comparison, m)
-            ]
+            others = [m for m in self.results.choices[comparison] if m not in drops]
+            using = [samples for m in others for samples in self._training_samples(comparison, m)]
             if using and dropping and max(using) > max(dropping):
                 return max(using) - max(dropping), max(using)
         return None
@@ -143,7 +189,12 @@ class LabelQuestion:
         held_out = bool(self.results.held_out(comparison))
         plain = self.results.second
         against = self._gap(ours, best, ours, plain) if plain in scores and plain != best else None
-        return Answer(comparison, best, scores[best], second, gain, dropped, whole, held_out, against)
+        words, settings = (
+            in_words(self.comparisons[comparison]),
+            self.results.choices[comparison][best].settings,
+        )
+        found = (best, scores[best], second, gain, dropped, whole, held_out, against, words, settings)
+        return Answer(comparison, *found)
 
     def _dropping(self, comparison: Comparison) -> tuple[Comparison, str] | None:
         """Where coarse labels are dropped, and the best method there."""
@@ -221,27 +272,15 @@ def in_words(labels: LabelsConfig) -> str:
 
 def labels_table(question: LabelQuestion) -> ReportTable:
     """Methods by states of the labels, in top-1 accuracy."""
-    results, metric = question.results, HEADLINES[0]
+    results = question.results
     methods = [m for m in results.methods if any(m in results.choices[a] for a in question.comparisons)]
-    columns = []
-    for comparison in question.comparisons:
-        arrays = results.arrays[comparison]
-        scores = [arrays.score(m, TOP1) for m in methods]
-        states = [arrays.choices[m].state if m in arrays.choices else "" for m in methods]
-        entries = [score_entry(s, metric, state) for s, state in zip(scores, states, strict=True)]
-        columns.append(with_marks(entries, [s.value for s in scores], metric))
-    rows = tuple(
-        (
-            Entry(method_title(m)),
-            *(column[i] for column in columns),
-            Entry(
-                budget_of(
-                    c[m] for comparison in question.comparisons if m in (c := results.choices[comparison])
-                )
-            ),
-        )
-        for i, m in enumerate(methods)
-    )
+    columns = [
+        score_column(results.arrays[c], HEADLINES[0], methods, states=True) for c in question.comparisons
+    ]
+    rows = []
+    for i, m in enumerate(methods):
+        tried = budget_of(c[m] for place in question.comparisons if m in (c := results.choices[place]))
+        rows.append((Entry(method_title(m)), *(column[i] for column in columns), Entry(tried)))
     heads = ("method", *map(question.state, question.comparisons), "tried")
     states = [f"{a.labels}: {in_words(known)}" for a, known in question.comparisons.items() if a.labels]
     title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
@@ -250,7 +289,7 @@ def labels_table(question: LabelQuestion) -> ReportTable:
         f"{MEANS} Tried: candidates of each method's search, rates and decays, per seed.",
         "Rows that drop coarse labels train on the samples known to a class alone.",
     )
-    return ReportTable(f"labels-{question.slug}", title, (heads,), rows, remarks=remarks)
+    return ReportTable(f"labels-{question.slug}", title, (heads,), tuple(rows), remarks=remarks)
 
 
 def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Comparison]]]]:
@@ -271,7 +310,7 @@ def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Co
         found.setdefault(place[0], []).append((place[1], comparison))
     whole = question.whole
     drawn = []
-    for (title, axis), points in found.items():
+    for (title, axis), places in found.items():
         start = [(0.0, whole)] if whole is not None and "%" in axis else []
-        drawn.append((title, axis, sorted([*start, *points], key=lambda point: point[0])))
+        drawn.append((title, axis, sorted([*start, *places], key=lambda point: point[0])))
     return [panel for panel in drawn if len(panel[2]) > 1]

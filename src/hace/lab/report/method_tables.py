@@ -16,15 +16,16 @@ from hace.lab.report.comparisons import (
     PROTOCOLS,
     Comparison,
     Metric,
+    control_of,
     level_names,
     method_title,
     shown,
 )
 from hace.lab.report.document import Entry, ReportTable, Switch, marked
-from hace.lab.report.results import Gap, MethodScores, Results, Score, tally
+from hace.lab.report.results import MethodScores, Results, Score, tally
 from hace.lab.study.cells import Record
-from hace.lab.study.methods import METHODS
 from hace.metrics.evaluation import CALIBRATED
+from hace.metrics.intervals import Interval
 
 CHOSEN = {
     "single": "Runs as they were given: nothing was chosen.",
@@ -45,16 +46,36 @@ def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -
     """A measured cell: the mean and its interval, or why there is none."""
     if score.value is None:
         return Entry(state or "-", soft=True)
-    detail = [] if score.low is None or score.low != score.low else [bracket(score.low, score.high, metric)]
+    detail = [bracket(score.low, score.high, metric)] if score.low is not None else []
     detail += [f"n = {score.seeds}"] if seeds else []
-    detail += [state] if state else []
-    return Entry(metric.text(score.value), ", ".join(detail))
+    return Entry(metric.text(score.value), ", ".join(filter(None, [*detail, state])))
 
 
-def bracket(low: float, high: float | None, metric: Metric, sign: bool = False) -> str:
-    """An interval: "[71.2, 73.0]"."""
-    assert high is not None
-    return f"[{metric.text(low, sign)}, {metric.text(high, sign)}]"
+def score_column(
+    arrays: MethodScores, metric: Metric, methods: Iterable[str], states: bool = False
+) -> list[Entry]:
+    """A metric of some methods, best and second marked; `states` adds how many seeds are missing to numbers too."""
+    scores, entries = [], []
+    for method in methods:
+        state = arrays.choices[method].state if method in arrays.choices else ""
+        scores.append(arrays.score(method, metric.key))
+        entries.append(score_entry(scores[-1], metric, state if states or scores[-1].value is None else ""))
+    return with_marks(entries, [score.value for score in scores], metric)
+
+
+def gap_entry(gap: Interval | None, metric: Metric, instead: str = "-") -> Entry:
+    """A difference with its interval, with a star where that excludes 0."""
+    if gap is None:
+        return Entry(instead, soft=True)
+    star = "*" if gap.excludes_zero else ""
+    ends = bracket(gap.low, gap.high, metric, sign=True)
+    return Entry(metric.text(gap.value, sign=True), ends and ends + star)
+
+
+def bracket(low: float | None, high: float | None, metric: Metric, sign: bool = False) -> str:
+    """An interval: "[71.2, 73.0]"; "" where it is not known."""
+    known = low is not None and high is not None and low == low
+    return f"[{metric.text(low, sign)}, {metric.text(high, sign)}]" if known else ""  # type: ignore[arg-type]
 
 
 def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric: Metric) -> list[Entry]:
@@ -76,28 +97,10 @@ def methods_table(comparison: Comparison, arrays: MethodScores) -> ReportTable:
         f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of mistakes, HD@k that of the k "
         "best leaves, AURC and ECE are errors of confidence, of raw scores.",
     ]
-    controls = [
-        f"{method_title(m)}: {METHODS[m].control}."
-        for m in arrays.choices
-        if m in METHODS and METHODS[m].control
-    ]
-    if controls:
+    if controls := [f"{method_title(m)}: {c}." for m in arrays.choices if (c := control_of(m))]:
         remarks.append("Controls. " + " ".join(controls))
-    title = f"{comparison.title}: all methods"
-    return metric_table(
-        f"methods-{comparison.slug}", title, arrays, shown_metrics, tuple(remarks), settings=True
-    )
-
-
-def dilutions_table(results: Results, comparison: Comparison) -> ReportTable | None:
-    """One row per method and dilution, for methods with several under the fair protocol."""
-    arrays = results.dilutions.get(comparison)
-    if arrays is None or not arrays.choices:
-        return None
-    title = f"{comparison.title}: every dilution by itself"
-    remarks = ("Each dilution with the rate that was best for it on held-out samples. Other tables show, for each seed, the "
-               "dilution that was best there.", MEANS)  # fmt: skip
-    return metric_table(f"dilutions-{comparison.slug}", title, arrays, HEADLINES[:6], remarks, settings=True)
+    name, title = f"methods-{comparison.slug}", f"{comparison.title}: all methods"
+    return metric_table(name, title, arrays, shown_metrics, tuple(remarks), settings=True)
 
 
 def levels_switch(comparison: Comparison, arrays: MethodScores) -> Switch | None:
@@ -170,103 +173,42 @@ def metric_table(
 
     `settings` shows the chosen settings, and from how many candidates; `arrows` which way is better.
     """
-    columns = []
-    for metric in metrics:
-        scores = [arrays.score(method, metric.key) for method in arrays.choices]
-        states = [choice.state for choice in arrays.choices.values()]
-        # The column of seeds says how many are missing.
-        entries = [
-            score_entry(s, metric, state if s.value is None else "")
-            for s, state in zip(scores, states, strict=True)
-        ]
-        columns.append(with_marks(entries, [s.value for s in scores], metric))
+    # The column of seeds says how many are missing.
+    columns = [score_column(arrays, metric, arrays.choices) for metric in metrics]
     rows = []
     for i, (method, choice) in enumerate(arrays.choices.items()):
         seeds = Entry(str(len(choice.finished)), choice.state if choice.finished else "")
         extra = [Entry(choice.budget or "-"), Entry(choice.settings or "-")] if settings else []
         rows.append((Entry(method_title(method)), *(column[i] for column in columns), seeds, *extra))
     heads = [f"{m.title} {'↑' if m.higher else '↓'}" if arrows else m.title for m in metrics]
-    return ReportTable(
-        name,
-        title,
-        (("method", *heads, "seeds", *(["candidates", "chosen"] if settings else [])),),
-        tuple(rows),
-        remarks=remarks,
-    )
-
-
-def pair_table(results: Results, protocol: str) -> ReportTable | None:
-    """First minus second in every comparison of a protocol, with wins, mean and median."""
-    first, second = results.first, results.second
-    metrics = HEADLINES[:4]
-    gaps = {m.key: {g.comparison: g for g in results.gaps(first, second, protocol, m.key)} for m in metrics}
-    comparisons = [
-        comparison
-        for comparison in results.comparisons(protocol)
-        if any(comparison in by for by in gaps.values())
-    ]
-    if not comparisons or first == second:
-        return None
-    rows = [
-        (
-            Entry(shown(comparison.dataset)),
-            Entry(comparison.column),
-            *(_gap_entry(gaps[m.key].get(comparison), m) for m in metrics),
-            Entry(_seeds_won(results.arrays[comparison], first, second)),
-        )
-        for comparison in comparisons
-    ]
-    block = len(rows)
-    tallies = [tally([g.interval.value for g in gaps[m.key].values()], m.higher) for m in metrics]
-    for name in ("won", "mean", "median") if block > 1 else ():
-        cells = [Entry("-" if t is None else f"{t.won} of {t.of}" if name == "won" else m.text(getattr(t, name), True))
-                 for t, m in zip(tallies, metrics, strict=True)]  # fmt: skip
-        rows.append((Entry(f"{name} over {block}"), Entry(""), *cells, Entry("")))
-    heads = [f"Δ {m.title} {'↑' if m.higher else '↓'}" for m in metrics]
-    title = f"{method_title(first)} minus {method_title(second)}, {PROTOCOLS[protocol]}"
-    remarks = ("Differences paired over seeds and test samples, with 95% intervals; * marks intervals without 0. Percentage "
-               "points for accuracies; won: the mean is better.",)  # fmt: skip
-    return ReportTable(f"difference-{protocol}", title, (("data set", "model", *heads, "seeds won (top-1)"),), tuple(rows), 2,
-                 remarks=remarks, blocks=(block,))  # fmt: skip
+    line = ("method", *heads, "seeds", *(["candidates", "chosen"] if settings else []))
+    return ReportTable(name, title, (line,), tuple(rows), remarks=remarks)
 
 
 def against_table(results: Results, protocol: str) -> ReportTable | None:
-    """Every method minus the reference, in top-1 accuracy, in every comparison."""
+    """Every method minus the reference, in top-1 accuracy, in every comparison, with wins, mean and median."""
     reference, metric = results.second, HEADLINES[0]
-    comparisons = [p for p in results.comparisons(protocol) if reference in results.choices[p]]
-    methods = [m for m in results.methods if m != reference]
+    comparisons = [c for c in results.comparisons(protocol) if reference in results.choices[c]]
     rows = []
-    for method in methods:
-        gaps = {g.comparison: g for g in results.gaps(method, reference, protocol)}
-        if not gaps:
+    for method in results.methods:
+        gaps = {gap.comparison: gap.interval for gap in results.gaps(method, reference, protocol)}
+        found = tally([gap.value for gap in gaps.values()])
+        if found is None or method == reference:
             continue
-        found = tally([g.interval.value for g in gaps.values()])
-        assert found is not None
-        summary = [
-            Entry(f"{found.won} of {found.of}"),
-            Entry(metric.text(found.mean, True)),
-            Entry(metric.text(found.median, True)),
-        ]
-        rows.append(
-            (
-                Entry(method_title(method)),
-                *(_gap_entry(gaps.get(p), metric, state(results, p, method)) for p in comparisons),
-                *summary,
-            )
-        )
+        cells = [gap_entry(gaps.get(c), metric, _state(results, c, method)) for c in comparisons]
+        sums = [f"{found.won} of {found.of}", metric.text(found.mean, True), metric.text(found.median, True)]
+        rows.append((Entry(method_title(method)), *cells, *map(Entry, sums)))
     if not rows:
         return None
     heads = (
-        ("", *(shown(p.dataset) for p in comparisons), "", "", ""),
-        ("method", *(p.column for p in comparisons), "won", "mean", "median"),
+        ("", *(shown(c.dataset) for c in comparisons), "", "", ""),
+        ("method", *(c.column for c in comparisons), "won", "mean", "median"),
     )
     if len(comparisons) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"
-    remarks = (
-        "Paired over seeds and test samples, with 95% intervals; * marks intervals without 0.",
-        together_text(results, protocol),
-    )
+    paired = "Paired over seeds and test samples, with 95% intervals; * marks intervals without 0."
+    remarks = (paired, together_text(results, protocol))
     return ReportTable(f"against-{reference}-{protocol}", title, heads, tuple(rows), remarks=remarks)
 
 
@@ -284,26 +226,10 @@ def together_text(results: Results, protocol: str) -> str:
     )
 
 
-def state(results: Results, comparison: Comparison, method: str) -> str:
-    """The state of a method in a comparison: "not run", "diverged", "1 of 3 failed", or nothing."""
+def _state(results: Results, comparison: Comparison, method: str) -> str:
+    """The state of a method in a comparison: "not run", "diverged", "1 of 3 failed", or "-"."""
     choice = results.choices[comparison].get(method)
-    return "not run" if choice is None else choice.state
-
-
-def _gap_entry(gap: Gap | None, metric: Metric, instead: str = "-") -> Entry:
-    if gap is None:
-        return Entry(instead or "-", soft=True)
-    found = gap.interval
-    star = "*" if found.excludes_zero else ""
-    detail = "" if found.low != found.low else bracket(found.low, found.high, metric, sign=True) + star
-    return Entry(metric.text(found.value, sign=True), detail)
-
-
-def _seeds_won(arrays: MethodScores, first: str, second: str) -> str:
-    ours = {r.key.seed: r.top1 for r in arrays.choices[first].finished}
-    theirs = {r.key.seed: r.top1 for r in arrays.choices[second].finished}
-    both = [(ours[s], theirs[s]) for s in ours if ours[s] is not None and theirs.get(s) is not None]
-    return f"{sum(a > b for a, b in both)} of {len(both)}"  # type: ignore[operator]
+    return "not run" if choice is None else choice.state or "-"
 
 
 RUN_COLUMNS = tuple(

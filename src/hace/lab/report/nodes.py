@@ -120,11 +120,7 @@ def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
 def below(h: Hierarchy, truth: np.ndarray, answer: np.ndarray, count: np.ndarray) -> np.ndarray:
     """(N,) sums of `count` over the pairs whose truth and answer are both at or below a node, by any way; for DAGs.
 
-    Args:
-        h: The hierarchy.
-        truth: (P,) nodes.
-        answer: (P,) nodes; -1: no answer.
-        count: (P,) how often.
+    An answer of -1 is none.
     """
     node, under = h.reachability()  # every node is under itself
     order = np.argsort(under, kind="stable")
@@ -138,11 +134,8 @@ def below(h: Hierarchy, truth: np.ndarray, answer: np.ndarray, count: np.ndarray
 
 
 def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What the interactive drawing shows of a comparison: samples at each node, and the sums of each method.
-
-    Args:
-        arrays: The scores of the comparison.
-        compared: The methods whose answers under promises are shown.
+    """What the interactive drawing shows of a comparison: samples at each node, the sums of each method, and where the
+    answers of the compared ones stop under promises.
     """
     h = arrays.hierarchy
     if h is None:
@@ -201,18 +194,15 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
         total += samples
         for i, place in enumerate(sure_places(ladder, SHOWN_PROMISES)):
             at = place * samples + every
-            stops[i] += np.bincount(
-                nodes[at] % (h.num_nodes + 1), minlength=h.num_nodes + 1
-            )  # no answer is last
+            last = h.num_nodes + 1  # where no answer is counted
+            stops[i] += np.bincount(nodes[at] % last, minlength=last)
             wrong[i] += samples - np.count_nonzero(true[at])
     found = []
     for stopped, missed in zip(stops, wrong.tolist(), strict=True):
         there = np.flatnonzero(stopped[:-1])
         pairs = np.stack([there, stopped[there]], axis=1).ravel().tolist()
-        told = round(float(stopped @ share) / total, 4)
-        found.append(
-            {"stops": pairs, "silent": int(stopped[-1]), "total": total, "wrong": missed, "detail": told}
-        )
+        counts = {"silent": int(stopped[-1]), "total": total, "wrong": missed}
+        found.append({"stops": pairs, **counts, "detail": round(float(stopped @ share) / total, 4)})
     return found
 
 
@@ -237,15 +227,7 @@ def node_accuracies(
 ) -> NodeAccuracies | None:
     """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
 
-    Args:
-        arrays: The scores of a comparison.
-        first: A method.
-        second: The method it is compared with.
-        level: From 0, the top.
-        name: Of the level.
-
-    Returns:
-        Nodes with test samples, in node order; None where predictions are missing.
+    Of the nodes of a level (0 is the top) with test samples, in node order; None where predictions are missing.
     """
     h = arrays.hierarchy
     runs = [list(arrays.predictions(method).values()) for method in (first, second)]

@@ -23,7 +23,6 @@ from hace.lab.report.comparisons import (
     chosen_runs,
     comparison_of,
     level_names,
-    method_title,
 )
 from hace.lab.report.sure_answers import DERIVED, confidence_columns
 from hace.lab.runs.run import Run
@@ -268,7 +267,6 @@ class Results:
     Args:
         records: All records.
         compare: The two methods whose difference is shown: first minus second.
-        question: What their difference answers.
         names: A file with one line "id name" per node, where the runs have only ids.
 
     Raises:
@@ -282,17 +280,15 @@ class Results:
         self,
         records: Iterable[Record],
         compare: Sequence[str] | None = None,
-        question: str = "does the hierarchy help?",
         names: str | Path | None = None,
     ) -> None:
-        self.records, self.question = list(records), question
+        self.records = list(records)
         if not any(r.status == "finished" for r in self.records):
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)
         stores = {comparison: Store(names) for comparison in self.choices}
         if names is not None:
             _check_names(self.records, names)
-        fair = [comparison for comparison in self.choices if comparison.protocol == "fair"]
         paper = [comparison for comparison in self.choices if comparison.protocol == "paper"]
         self.arrays = {
             comparison: MethodScores(choices, stores[comparison])
@@ -305,10 +301,6 @@ class Results:
         self.matched = {
             comparison: MethodScores(_matched(self.records, comparison), stores[comparison])
             for comparison in paper
-        }
-        self.dilutions = {
-            comparison: MethodScores(_by_dilution(self.records, comparison), stores[comparison])
-            for comparison in fair
         }
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
         self.first, self.second = _pair(self.methods, compare)
@@ -334,11 +326,8 @@ class Results:
         This is what a choice between methods may look at; the test samples are not.
         """
         done = [m for m, choice in self.choices[comparison].items() if choice.finished]
-        found = {
-            m: mean(map(max, by.values()))
-            for m, by in self._searched.get(comparison, {}).items()
-            if m in done
-        }
+        searched = self._searched.get(comparison, {})
+        found = {m: mean(map(max, by.values())) for m, by in searched.items() if m in done}
         order = {m: i for i, m in enumerate(self.choices[comparison])}
         return dict(sorted(found.items(), key=lambda item: (-item[1], order[item[0]])))
 
@@ -395,23 +384,6 @@ def _matched(records: Iterable[Record], comparison: Comparison) -> dict[str, Cho
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
     return {
         name: Choice(comparison, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()
-    }
-
-
-def _by_dilution(records: Iterable[Record], comparison: Comparison) -> dict[str, Choice]:
-    """The final runs of methods with several dilutions, by "HACE, d = 0.2"."""
-    found: dict[str, dict[float, dict[int, Record]]] = {}
-    for record in records:
-        key = record.key
-        if record.stage == "final" and key.dilution is not None and comparison_of(key) == comparison:
-            found.setdefault(key.method, {}).setdefault(key.dilution, {})[key.seed] = record
-    return {
-        f"{method_title(method)}, d = {d:g}": Choice(
-            comparison, method, tuple(by[d][seed] for seed in sorted(by[d]))
-        )
-        for method, by in found.items()
-        if len(by) > 1
-        for d in sorted(by)
     }
 
 

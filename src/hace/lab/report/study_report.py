@@ -28,10 +28,8 @@ from hace.lab.report.labels import label_blocks
 from hace.lab.report.method_tables import (
     against_table,
     confidence_table,
-    dilutions_table,
     levels_switch,
     methods_table,
-    pair_table,
     runs_csv,
 )
 from hace.lab.report.nodes import node_accuracies, node_data
@@ -160,14 +158,8 @@ def build_document(
 ) -> Document:
     """Compute everything, comparison by comparison, so that each run's predictions are read once.
 
-    Args:
-        results: The study's results.
-        title: Title of the page.
-        facts: What was run.
-        problems: What was skipped, with the reason.
-        sections: More sections, each built from the results; they come before that of the runs.
-        draw: Whether to draw figures; they need matplotlib.
-        caution: What a reader must know first.
+    `facts` say what was run, `problems` what was skipped, `caution` what a reader must know first. Further `sections` come
+    before that of the runs. Without `draw` there are no figures, and no need of matplotlib.
     """
     document = Document(title, facts, caution)
     found = [_comparison_section(results, comparison, document, draw) for comparison in results.choices]
@@ -208,12 +200,7 @@ def _comparison_section(results: Results, comparison: Comparison, document: Docu
     if held and results.first != results.second:
         findings(arrays, held[0], results.second)
     caveats(results, {comparison: ()})
-    tables = (
-        methods_table(comparison, arrays),
-        levels_switch(comparison, arrays),
-        confidence_table(comparison, arrays),
-        dilutions_table(results, comparison),
-    )
+    tables = [table(comparison, arrays) for table in (methods_table, levels_switch, confidence_table)]
     numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))
     blocks = [forests(results, comparison), *(_pictures(results, comparison) if draw else []), numbers]
     data = node_data(arrays, list(dict.fromkeys((results.first, results.second))))
@@ -263,7 +250,7 @@ def _together(results: Results) -> list[Any]:
                 f"{method_title(second)} in {t.won}; the mean difference is {100 * t.mean:+.2f} points, the median "
                 f"{100 * t.median:+.2f}."
             )
-            blocks += [pair_table(results, protocol), against_table(results, protocol)]
+            blocks.append(against_table(results, protocol))
     return [b for b in blocks if b is not None]
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from hace.lab.report.comparisons import HEADLINES, Metric, method_title, shown
 from hace.lab.report.document import Entry, ReportTable, to_text
 from hace.lab.report.labels import label_questions, labels_table
-from hace.lab.report.method_tables import bracket, score_entry, with_marks
-from hace.lab.report.results import MethodScores, Results, Score
+from hace.lab.report.method_tables import gap_entry, score_column
+from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.verdict import Verdict, verdicts
 from hace.lab.study.cells import NO_RESULT, Record
 from hace.lab.study.searches import chosen_on, each_run, searched_at
@@ -54,11 +54,8 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
     lines = []
     for verdict in found:
         lines.append(f"{verdict.where}: {verdict.question}")
-        more = [
-            *(step.line for step in verdict.steps),
-            *verdict.lines,
-            *([f"Use {verdict.use}{verdict.why}"] if verdict.use else []),
-        ]
+        more = [*(step.line for step in verdict.steps), *verdict.lines]
+        more += [f"Use {verdict.use}{verdict.why}"] if verdict.use else []
         lines += [f"  {part}" for part in (verdict.answer, *more)]
     return _wrapped("\n".join(lines))
 
@@ -95,9 +92,8 @@ def failures(records: Sequence[Record]) -> list[str]:
             where = [shown(key.dataset), shown(key.model), method_title(key.method)]
             where += [] if key.dilution is None else [f"d {key.dilution:g}"]
             where += [f"seed {key.seed}", *([f"rate {r.lr:g}"] if r.lr == r.lr else []), r.stage]
-            found.setdefault(r.error or "diverged: the loss became infinite or NaN", []).append(
-                ", ".join(where)
-            )
+            error = r.error or "diverged: the loss became infinite or NaN"
+            found.setdefault(error, []).append(", ".join(where))
     return [f"{e} ({len(w)}: {'; '.join(w[:5])}{' ...' if len(w) > 5 else ''})" for e, w in found.items()]
 
 
@@ -150,21 +146,19 @@ def summary_table(
     gaps: Sequence[Metric] = HEADLINES[:1],
     name: Callable[[str], str] = method_title,
 ) -> ReportTable:
-    """Methods with their headline metrics, and how they differ from a reference.
-
-    Args:
-        title: Of the table.
-        arrays: The methods' scores.
-        reference: The method that all are compared with.
-        gaps: The metrics whose difference is shown.
-        name: What the table calls a method.
-    """
+    """Methods with their headline metrics, and how they differ from a reference in the metrics `gaps`."""
     methods = list(arrays.choices)
     columns = [("method", [Entry(name(m)) for m in methods])]
     for metric in HEADLINES[:3]:
-        columns.append((metric.title, _scores(arrays, metric, intervals=metric is HEADLINES[0])))
+        column = score_column(arrays, metric, methods)
+        if metric is not HEADLINES[0]:  # the first column has the intervals, and says why there is no result
+            column = [Entry("", soft=True) if e.soft else replace(e, detail="") for e in column]
+        columns.append((metric.title, column))
         if metric in gaps:
-            columns.append((f"minus {name(reference)}", _gaps(arrays, metric, reference)))
+            found = [arrays.difference(m, reference, metric.key) for m in methods if m != reference]
+            by = iter([gap_entry(None if gap is None else gap[0], metric, "") for gap in found])
+            minus = [Entry("") if m == reference else next(by) for m in methods]
+            columns.append((f"minus {name(reference)}", minus))
     columns.append(("tried", [Entry(arrays.choices[m].budget) for m in methods]))
     columns.append(("chosen", [Entry(arrays.choices[m].settings) for m in methods]))
     seeds = [_seeds(arrays, m) for m in methods]
@@ -175,33 +169,6 @@ def summary_table(
     filled = [(head, column) for head, column in columns if any(entry.text for entry in column)]
     rows = tuple(zip(*(column for _, column in filled), strict=True))
     return ReportTable("summary", title, (tuple(head for head, _ in filled),), rows)
-
-
-def _scores(arrays: MethodScores, metric: Metric, intervals: bool = False) -> list[Entry]:
-    """A metric of every method, best and second marked; one without a result says why in the column with intervals."""
-    scores = [arrays.score(method, metric.key) for method in arrays.choices]
-    states = [choice.state if intervals else "" for choice in arrays.choices.values()]
-    kept = scores if intervals else [Score(s.value) for s in scores]
-    entries = [
-        score_entry(s, metric, state if s.value is None else "")
-        for s, state in zip(kept, states, strict=True)
-    ]
-    return with_marks(entries, [s.value for s in scores], metric)
-
-
-def _gaps(arrays: MethodScores, metric: Metric, reference: str) -> list[Entry]:
-    """How every method differs from the reference in a metric."""
-    found = []
-    for method in arrays.choices:
-        gap = None if method == reference else arrays.difference(method, reference, metric.key)
-        if gap is None:
-            found.append(Entry(""))
-        else:
-            by = gap[0]
-            star = "*" if by.excludes_zero else ""
-            detail = "" if by.low != by.low else bracket(by.low, by.high, metric, sign=True) + star
-            found.append(Entry(metric.text(by.value, sign=True), detail))
-    return found
 
 
 def _seeds(arrays: MethodScores, method: str) -> str:

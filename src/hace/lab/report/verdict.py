@@ -15,22 +15,15 @@ from typing import Literal
 import numpy as np
 
 from hace.lab.report.comparisons import PROTOCOLS, TOP1, Comparison, comparison_of, may_be_used, method_title
-from hace.lab.report.findings import (
-    Certainty,
-    Finding,
-    bracketed,
-    certainties,
-    certainty_word,
-    findings,
-    signed,
-)
-from hace.lab.report.labels import Answer, LabelQuestion, in_words, label_questions
+from hace.lab.report.findings import Finding, certainties, findings, points
+from hace.lab.report.labels import Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
 from hace.lab.study.searches import searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 
 Tone = Literal["yes", "part", "no", "open"]
+QUESTION = "does the hierarchy help?"
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
 WEAK_SEARCH = 0.05  # half the interval of an accuracy on held-out samples
@@ -57,72 +50,6 @@ COARSE = "cross-entropy learns from one by the summed probability of the classes
 
 
 @dataclass(frozen=True)
-class LabelStep:
-    """What a study says of one state of the labels."""
-
-    state: str  # what is known of the labels
-    answer: Answer  # the best method and its gain over dropping coarse labels
-    certainty: Certainty | None  # of that gain; None where nothing drops them
-    best: str  # the best method with its settings
-
-    @property
-    def gain(self) -> tuple[str, str]:
-        """The gain over dropping coarse labels: "+6.0" and "points [+4.4, +7.5]"."""
-        if self.answer.dropping is None:
-            return "", ""
-        number, _, ends = points(self.answer.dropping[1]).partition(" ")
-        return number, ends
-
-    @property
-    def look(self) -> str:
-        """How the page shows it: "better", "worse" or "level"."""
-        gap = self.answer.dropping[1] if self.answer.dropping else None
-        return "level" if gap is None or not gap.excludes_zero else "better" if gap.value > 0 else "worse"
-
-    @property
-    def word(self) -> str:
-        """How certain the gain is, and which way: "clear gain"."""
-        if self.certainty is None or self.answer.dropping is None:
-            return ""
-        return certainty_word(self.certainty, self.answer.dropping[1].value > 0)
-
-    @property
-    def line(self) -> str:
-        """The best method, its gain over dropping, and how much of the gap it closes."""
-        answer = self.answer
-        said = f"{self.state}: {method_title(answer.best)} reaches {100 * answer.accuracy:.1f}%"
-        if answer.dropping is not None and self.word:
-            without = method_title(answer.dropping[0]).removesuffix(", coarse labels dropped")
-            said += f", {points(answer.dropping[1])} against dropping the coarse labels"
-            said += f" ({self.word}; best without them: {without})"
-        elif answer.dropping is None and answer.against is not None:
-            said += f", {points(answer.against[1])} against {method_title(answer.against[0])} with the same labels"
-        return f"{said}.{self.rest}"
-
-    @property
-    def rest(self) -> str:
-        """How far that is to knowing all labels."""
-        closed, whole = self.answer.closed, self.answer.whole
-        if closed is None or whole is None:
-            return ""
-        return f" That is {100 * closed:.0f}% of the way from dropping them to knowing all labels ({100 * whole:.1f}%)."
-
-    @property
-    def why(self) -> str:
-        """On what evidence the best method is the best."""
-        if self.answer.second is None:
-            return "."
-        name, gap = self.answer.second
-        title = method_title(name)
-        if not gap.excludes_zero:
-            against = f"tied with {title}, the next there, on test samples"
-        else:
-            against = f"{'ahead of' if gap.value > 0 else 'behind'} {title}, the next there, on test samples"
-        chosen = "held-out" if self.answer.held_out else "test"
-        return f": best on {chosen} samples; {against} ({points(gap)})."
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What a study says about one question."""
 
@@ -131,7 +58,7 @@ class Verdict:
     tone: Tone  # for the colour of the card
     findings: tuple[Finding, ...] = ()  # by aspect; empty for a question about labels
     pair: tuple[str, str] = ("", "")  # the two methods of the findings
-    steps: tuple[LabelStep, ...] = ()  # by state of the labels, for a question about them
+    steps: tuple[Answer, ...] = ()  # by state of the labels, for a question about them
     lines: tuple[str, ...] = ()  # more sentences
     use: str = ""  # the method to use, with its settings; "" where nothing was held out
     why: str = ""  # on what evidence, from the punctuation after `use` on
@@ -142,7 +69,7 @@ class Verdict:
     @property
     def compares_dropping(self) -> bool:
         """Whether a state of the labels is compared with dropping coarse ones."""
-        return any(step.answer.dropping for step in self.steps)
+        return any(step.dropping for step in self.steps)
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -180,7 +107,7 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
         there = [method_title(m) for m, choice in results.choices[comparison].items() if choice.finished]
         said = f"No comparison yet: finished are {', '.join(there)}." if there else "No run has finished."
         notes = tuple(caveats(results, {comparison: ()}))
-        return Verdict(where, said, "open", caveats=notes, question=results.question)
+        return Verdict(where, said, "open", caveats=notes, question=QUESTION)
     held = [m for m in results.held_out(comparison) if may_be_used(m)]
     best = held[0] if held else None
     answer, tone = _answer(results, comparison, found, best)
@@ -188,18 +115,9 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
     use, why = _use(results, comparison, held) if held else ("", "")
     spoken = [first, second] if best is None or best in (first, second) else [first, second, best]
-    return Verdict(
-        where,
-        answer,
-        tone,
-        tuple(found),
-        (first, second),
-        use=use,
-        why=why,
-        caveats=tuple(caveats(results, {comparison: spoken})),
-        question=results.question,
-        spoken=tuple(spoken),
-    )
+    more = {"use": use, "why": why, "question": QUESTION, "spoken": tuple(spoken)}
+    notes = tuple(caveats(results, {comparison: spoken}))
+    return Verdict(where, answer, tone, tuple(found), (first, second), caveats=notes, **more)
 
 
 def _answer(
@@ -209,15 +127,12 @@ def _answer(
     ours, theirs = method_title(results.first), method_title(results.second)
     better, worse = [f for f in found if f.better], [f for f in found if f.worse]
     other = "" if best is None or best in (results.first, results.second) else best
-    gains = (
-        [f for f in findings(results.arrays[comparison], other, results.second) if f.better] if other else []
-    )
+    theirs_too = findings(results.arrays[comparison], other, results.second) if other else []
+    gains = [f for f in theirs_too if f.better]
     if better and worse:
         also = f" {method_title(other)} beats {theirs} in {_names(gains)}." if gains else ""
-        return (
-            f"In part. {ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}.{also}",
-            "part",
-        )
+        parts = f"{ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}"
+        return f"In part. {parts}.{also}", "part"
     if better:
         sure = "Yes." if any(f.certainty == "clear" for f in better) else "Probably."
         tied = [f for f in found if not f.better]
@@ -284,45 +199,32 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     results, where = question.results, question.title.replace(", ", " · ")
     poor = [answer for answer in question.answers if answer.comparison != question.whole]
     gains = {a.comparison: a.dropping[1] for a in poor if a.dropping is not None}
-    seeds = {a: min(len(c.finished) for c in results.choices[a].values() if c.finished) for a in gains}
+    seeds = {
+        c: min(len(choice.finished) for choice in results.choices[c].values() if choice.finished)
+        for c in gains
+    }
     sure = certainties({comparison: (gain, seeds[comparison]) for comparison, gain in gains.items()})
-    spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
-    steps = tuple(
-        LabelStep(
-            in_words(question.comparisons[answer.comparison]),
-            answer,
-            sure.get(answer.comparison),
-            _with_settings(results, answer.comparison, answer.best),
-        )
-        for answer in poor
-    )
+    steps = tuple(answer._replace(certainty=sure.get(answer.comparison)) for answer in poor)
+    best = [f"{method_title(a.best)}{f' ({a.settings})' if a.settings else ''}" for a in poor]
     if gains:
-        answer, tone = _use_or_drop(poor, list(gains.values()))
-        asked = _question(question)
+        (answer, tone), asked = _use_or_drop(poor, list(gains.values())), _question(question)
     else:
-        answer, tone = _best_methods(steps), "open"
-        asked = "which method for poor labels?"
-    if tone == "no":  # the methods of the steps use the coarse labels
+        answer, tone, asked = _best_methods(poor), "open", "which method for poor labels?"
+    use, why = "; ".join(dict.fromkeys(f"{b} for {a.state}" for a, b in zip(poor, best, strict=True))), "."
+    if tone == "no":  # the best methods use the coarse labels
         use, why = "", ""
     elif len(steps) == 1:
-        use, why = steps[0].best, steps[0].why
-    else:
-        use, why = "; ".join(dict.fromkeys(f"{step.best} for {step.state}" for step in steps)), "."
+        use, why = best[0], steps[0].why
+    spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
+    notes = tuple(caveats(results, spoken))
+    named = tuple(dict.fromkeys(a.best for a in poor))
     return Verdict(
-        where,
-        answer,
-        tone,
-        steps=steps,
-        use=use,
-        why=why,
-        caveats=tuple(caveats(results, spoken)),
-        question=asked,
-        spoken=tuple(dict.fromkeys(answer.best for answer in poor)),
+        where, answer, tone, steps=steps, use=use, why=why, caveats=notes, question=asked, spoken=named
     )
 
 
-def _best_methods(steps: Sequence[LabelStep]) -> str:
-    best = list(dict.fromkeys(method_title(step.answer.best) for step in steps))
+def _best_methods(poor: Sequence[Answer]) -> str:
+    best = list(dict.fromkeys(method_title(answer.best) for answer in poor))
     if not best:
         return "No result yet."
     if len(best) == 1:
@@ -352,19 +254,13 @@ def _question(question: LabelQuestion) -> str:
     return f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Are they worth using?"
 
 
-def points(gap: Interval) -> str:
-    """A difference of accuracies: "+6.0 points [+4.4, +7.5]"."""
-    ends = "" if gap.low != gap.low else f" {bracketed(100 * gap.low, 100 * gap.high, 1)}"
-    return f"{signed(100 * gap.value, 1)} points{ends}"
-
-
 def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
     """What the words of the cards mean, in lines of terms: aspects, methods, and how certain a difference is."""
     aspects = {f.aspect.name: f"{f.aspect.meaning}." for v in verdicts for f in v.findings}
     spoken = dict.fromkeys(m for v in verdicts for m in v.spoken)
     known = {m: next((text for key, text in EXPLAINED.items() if m.startswith(key)), "") for m in spoken}
     methods = {method_title(m): text for m, text in known.items() if text}
-    if any(step.answer.dropping for v in verdicts for step in v.steps):
+    if any(step.dropping for v in verdicts for step in v.steps):
         methods["Coarse label"] = COARSE
     shown = any(v.findings or v.steps for v in verdicts)
     return [[*methods.items()], [*aspects.items()], [*LEGEND] if shown else []]
