@@ -7,7 +7,7 @@ import os
 import sys
 
 from hace.cli.options_report import show_report
-from hace.cli.options_study import add_study_arguments, do_study
+from hace.cli.study import add_run_arguments, given, run_study
 
 DESCRIPTION = """\
 Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training labels
@@ -27,19 +27,17 @@ The features are synthetic, drawn by descent down the tree: the demo shows how a
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_study_arguments(parser, "--out", "hace-demo")
+    add_run_arguments(parser)
     parser.set_defaults(workers=min(2, os.cpu_count() or 1))
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the study, print its table, write its page."""
-    from hace.lab.study.plans import Choices
-    from hace.lab.study.presets import find_presets
+    from hace.study import Study
 
-    tally = do_study(find_presets("demo"), Choices(), args)
-    if tally is None:
-        return
-    print()
-    show_report(args.out)
-    if tally.sum("failed"):
-        sys.exit(1)
+    results = run_study(Study("demo", **given(args, Study)), args)
+    if results is not None:
+        print()
+        show_report(results.study.folder)
+        if results.failed:
+            sys.exit(1)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from hace.cli.options import numbers, reader_options
-from hace.cli.options_study import add_study_arguments, do_study
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hace.lab.study.presets import Preset
+    from hace.study import Study, StudyResults
 
 DESCRIPTION = """\
 Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished runs
@@ -27,6 +29,7 @@ examples:
                                                          several in one report
   hace study fair-probe --features cifar100=F --out S    F: a folder of `hace features`
   hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
+  hace study fair-probe --features birds=birds.npz --methods sce,hace:dilution=0.3 --out S
   hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
   hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
   hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S
@@ -39,136 +42,146 @@ Then: hace report S. Studies with the same --runs share their runs. On a cluster
 all machines, at the same path. Exit code 1: some runs failed; the others are done, and the same command tries again.
 """
 
+_FLAGS = {"options": ("-o", "--option"), "settings": ("--set",)}  # other options have the name of their field
+_METAVARS = {"only": "KEY=V", "settings": "NAME=V", "options": "[NAME.]O=V", "setup": "LINE"}
+_SEVERAL = ("only", "settings")  # take several words after one flag
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    from hace.study import Study
+
     parser.add_argument("preset", metavar="PRESET", nargs="*", help="one or more studies; see --list")
     parser.add_argument("--list", action="store_true", help="show the studies and what they assume")
-    add_study_arguments(parser, "--out", None)
+    add_run_arguments(parser)
+    add_fields(parser.add_argument_group("what"), Study, skip=("preset", "out", "runs"))
 
-    what = parser.add_argument_group("what")
-    pair = {"action": "append", "default": []}
-    what.add_argument("--features", metavar="NAME=F", help="features of a data set: folder or file", **pair)
-    what.add_argument(
-        "--data-root", metavar="NAME=R", help="images of a data set: folder or manifest", **pair
-    )
-    what.add_argument("--hierarchy", metavar="NAME=H", help="another hierarchy for a data set", **pair)
-    what.add_argument(
-        "-o",
-        "--option",
-        metavar="[NAME.]O=V",
-        help="an option of the data, such as test=0.2 or birds.test=0.2",
-        **pair,
-    )
-    what.add_argument(
-        "--only",
-        metavar="KEY=V,...",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="a part: method=hace,sce dataset=cifar100 model=... dilution=... pairing=... seed=...",
-    )
-    what.add_argument("--methods", metavar="M,...", help="methods, instead of the study's")
-    what.add_argument(
-        "--models", metavar="M,...", help="architectures to train, instead of the study's: any timm name"
-    )
-    what.add_argument("--rates", metavar="R,...", help="learning rates, instead of a fair study's")
-    what.add_argument(
-        "--decays", metavar="D,...", help="weight decays to search with every rate, instead of a fair study's"
-    )
-    what.add_argument(
-        "--widen",
-        metavar="N",
-        type=int,
-        help="rates to add on each side, for all methods, while any of them picks the edge (default: 2; 0: none)",
-    )
-    what.add_argument(
-        "--search-once",
-        action="store_true",
-        help="choose rates at the first seed for all seeds (default: every seed chooses); half the runs, or less",
-    )
-    what.add_argument("--seeds", metavar="K", type=int, help="number of seeds, instead of the study's")
-    what.add_argument(
-        "--set",
-        metavar="NAME=V",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="any other setting of all runs: batch_size=64 precision=bf16 workers=8",
-    )
-    what.add_argument(
-        "--epochs-scale", metavar="X", type=float, default=1.0, help="multiply the epochs of every run"
-    )
 
-    labels = parser.add_argument_group("what is known of the training labels")
-    labels.add_argument(
-        "--shares",
-        metavar="P,...",
-        help="mixed-labels: percent known only coarsely; noisy-labels: percent wrong",
-    )
-    labels.add_argument("--fine", metavar="K,...", help="low-shot: known labels per class")
-    labels.add_argument(
-        "--coarse-to",
-        metavar="TO",
-        help="level of coarse labels: parent (default), top, or a level by number or name",
-    )
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where a study goes and how it runs, for `hace study` and `hace demo`."""
+    from hace.study import Cluster, Study
+
+    how = parser.add_argument_group("how")
+    add_fields(how, Study, only=("out", "runs"))
+    for flag, text in (
+        ("--dry-run", "show what would run, and about how long it takes"),
+        ("--update", "continue even if the study has changed"),
+    ):
+        how.add_argument(flag, action="store_true", help=text)
+    how.add_argument("--executor", metavar="E", default="local", help="local, ray or slurm (default: local)")
+    for flag, default, text in (
+        ("--workers", None, "processes (local, ray), or jobs in SLURM's queue"),
+        ("--threads", 1, "threads per run; with 1, runs repeat bit for bit (default: 1)"),
+        ("--retries", 1, "retries of a failed run (default: 1)"),
+    ):
+        how.add_argument(flag, metavar="N", type=int, default=default, help=text)
+    add_fields(parser.add_argument_group("on a cluster"), Cluster)
+
+
+def add_fields(group: Any, config: type, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> None:
+    """Declare an option for each field of a configuration, with the help of its docstring.
+
+    Args:
+        group: A parser, or a group of one.
+        config: A dataclass; its `Attributes` are the help.
+        only: The fields to declare; by default all.
+        skip: The fields to leave out.
+    """
+    docs = " ".join(part.__doc__ or "" for part in reversed(config.__mro__[:-1]))
+    for name, kind in _kinds(config).items():
+        if (only and name not in only) or name in skip:
+            continue
+        found = re.search(rf"\n        {name}: (.*?)(?=\n        \w+: |\n\n|\n    \w|$)", docs, re.DOTALL)
+        text = " ".join(found[1].split()).replace("%", "%%") if found else ""
+        options: dict[str, Any] = {"dest": name, "help": text[:1].lower() + text[1:]}
+        if kind is bool:
+            options["action"] = "store_true"
+        else:
+            options["metavar"] = _METAVARS.get(name, {"mapping": "NAME=V", tuple: "A,B"}.get(kind, "X"))
+            options |= {"type": kind} if kind in (int, float) else {}
+            options |= {"action": "append"} if kind == "mapping" or name == "setup" else {}
+            options |= {"action": "extend", "nargs": "+"} if name in _SEVERAL else {}
+        group.add_argument(*_FLAGS.get(name, (f"--{name.replace('_', '-')}",)), **options)
+
+
+def _kinds(config: type) -> dict[str, Any]:
+    """What each field of a configuration takes: "mapping", tuple, bool, int, float or str."""
+    found: dict[str, Any] = {}
+    hints = get_type_hints(config)
+    for field in fields(config):
+        hint = hints[field.name]
+        parts = [part for part in (get_args(hint) or (hint,)) if part is not type(None)]
+        if "Mapping" in str(hint):
+            found[field.name] = "mapping"
+        elif "tuple" in str(hint):
+            found[field.name] = tuple
+        else:
+            found[field.name] = parts[0] if len(parts) == 1 else str
+    return found
+
+
+def given(args: argparse.Namespace, config: type) -> dict[str, Any]:
+    """The values that the user gave for the fields of a configuration."""
+    hints = get_type_hints(config)
+    values = {}
+    for name, kind in _kinds(config).items():
+        value = getattr(args, name, None)
+        if value is None or value is False:
+            continue
+        if kind == "mapping" and name != "preset":
+            value = data_options(value) if name in ("options", "settings") else pairs(value, name)
+        elif kind is tuple and isinstance(value, str):
+            number = next((k for k in (float, int) if k.__name__ in str(hints[name])), None)
+            value = [_number(part, number) for part in value.split(",")]
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return values
 
 
 def run(args: argparse.Namespace) -> None:
     """Plan, check what is done, and run the rest."""
     if args.list:
         return print_presets()
-    if not args.preset:
-        raise ConfigError("hace study needs the name of a study. `hace study --list` shows them.")
-    from hace.lab.study.locations import Locations, pairs
-    from hace.lab.study.plans import Choices
-    from hace.lab.study.presets import find_presets
+    from hace.study import Study
 
-    place = Locations(
-        pairs(args.features, "--features"),
-        pairs(args.data_root, "--data-root"),
-        pairs(args.hierarchy, "--hierarchy"),
-        data_options(args.option),
-    )
-    shares = listed_numbers("--shares", args.shares)
-    fine = listed_numbers("--fine", args.fine)
-    choices = Choices(
-        place,
-        pairs(args.only, "--only"),
-        methods=None if args.methods is None else tuple(args.methods.split(",")),
-        models=None if args.models is None else tuple(args.models.split(",")),
-        rates=listed_numbers("--rates", args.rates),
-        decays=listed_numbers("--decays", args.decays),
-        widen=args.widen,
-        search_once=args.search_once,
-        shares=shares and tuple(share / 100 for share in shares),
-        fine=fine and tuple(int(k) if k.is_integer() else k for k in fine),  # pyright: ignore[reportArgumentType]
-        coarse_to=args.coarse_to,
-        seeds=args.seeds,
-        epochs_scale=args.epochs_scale,
-        settings=numbers(pairs(args.set, "--set")),
-    )
-    tally = do_study(find_presets(args.preset, studies()), choices, args)
-    if tally is None:
-        return
-    print(f"Its page: hace report {shlex.quote(str(args.out))}", file=sys.stderr)
-    if tally.sum("failed"):
-        sys.exit(1)
+    results = run_study(Study(**given(args, Study)), args)
+    if results is not None:
+        print(f"Its page: hace report {shlex.quote(str(results.study.folder))}", file=sys.stderr)
+        if results.failed:
+            sys.exit(1)
 
 
-def studies() -> dict[str, Preset]:
-    """The studies of this command: the paper's, and those that need nothing but hace."""
-    from hace.lab.study.presets import PRESETS
-    from hace.paper.studies import STUDIES
+def run_study(study: Study, args: argparse.Namespace) -> StudyResults | None:
+    """Run a study and print its summary; a dry run shows what would run, and returns None."""
+    from hace.lab.runs.stopping import Stopped
+    from hace.study import Cluster
 
-    return {**STUDIES, **PRESETS}
+    cluster = Cluster(**given(args, Cluster))
+    if args.dry_run:
+        return study.price()
+    try:
+        results = study.run(
+            args.executor,
+            workers=args.workers,
+            cluster=cluster,
+            threads=args.threads,
+            retries=args.retries,
+            update=args.update,
+        )
+    except Stopped as stopped:
+        raise SystemExit(128 + stopped.number) from None
+    first, *rest = results.summary
+    print(first)
+    for line in rest:
+        print(line, file=sys.stderr)
+    return results
 
 
 def print_presets() -> None:
     """Print the studies, and what they assume where the paper is silent."""
     from hace.paper import ASSUMPTIONS
+    from hace.study import known_presets
 
-    for name, preset in studies().items():
+    for name, preset in known_presets().items():
         print(f"{name:<18} {preset.title}")
         print(
             f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
@@ -178,11 +191,26 @@ def print_presets() -> None:
         print(f"- {assumption}")
 
 
-def data_options(words: list[str]) -> dict[str, Any]:
-    """Options of the data: of all data sets, or of one that is named before a dot.
+def pairs(words: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE words as a mapping.
 
-    Args:
-        words: Such as "test=0.2" or "birds.test=0.2".
+    Example:
+        >>> pairs(["birds=/data/birds.npz"], "features")
+        {'birds': '/data/birds.npz'}
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value:
+            raise ConfigError(f"{option} must be NAME=VALUE. Got {word!r}.")
+        if name in found:
+            raise ConfigError(f"{option} must name {name!r} once. Got {found[name]!r} and {value!r}.")
+        found[name] = value
+    return found
+
+
+def data_options(words: Iterable[str]) -> dict[str, Any]:
+    """Options with their values: of all data sets, or of one that is named before a dot.
 
     Example:
         >>> data_options(["test=0.2", "birds.allow_empty=true"])
@@ -196,11 +224,9 @@ def data_options(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def listed_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
-    """Numbers from the command line, such as "0.5,1"."""
-    if text is None:
-        return None
+def _number(text: str, kind: Any) -> Any:
+    """A number if it is one; what is not is left to the configuration, which says what it must be."""
     try:
-        return tuple(float(part) for part in text.split(","))
+        return text if kind is None else kind(text)
     except ValueError:
-        raise ConfigError(f"{option} must be numbers with commas between them. Got {text!r}.") from None
+        return text

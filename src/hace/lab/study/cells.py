@@ -2,18 +2,22 @@
 
 A cell is one number: data set, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
 several, every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all
-of them, and the test samples are used once. Every method has the same number of candidates, also where a search widens its
-grid (:mod:`hace.lab.study.contests`). A seed repeats the whole procedure, unless the cells of all seeds share the search of
-one (`search_seed`), which halves the runs of a study with three rates and three seeds.
+of them, and the test samples are used once. A seed repeats the whole procedure, unless the cells of all seeds share the
+search of one (`search_seed`), which halves the runs of a study with three rates and three seeds.
+
+Methods that compete at a seed form a :class:`Contest`, in which all have the same number of candidates. Where the best
+candidate of any method has the smallest or the largest rate of its grid, every method gets one more rate on that side, at
+most `Cell.widen` times. Only finished searches decide, so a study that was killed widens as it would have done.
 
 All choices are made here: :func:`select` among the candidates of a cell, :func:`best_record` among the cells of a method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
@@ -24,7 +28,8 @@ FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors
 HELD_OUT = 0.1  # share of the training samples, where the data have no validation split
 Candidate = Mapping[str, Any]  # settings of a run, nested as in its configuration: {"lr": 8.0}
 Stage = Literal["search", "final"]
-NO_RESULT = ("diverged", "failed", "to be retried", "not run")  # statuses without a number
+PENDING = ("to be retried", "not run")
+NO_RESULT = ("diverged", "failed", *PENDING)  # statuses without a number
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class CellKey:
             held-out samples, then trained again on all) or "single" (as given).
         dataset: Its name in the study: "cifar100", "aircraft", "nabirds", or another.
         model: The architecture, or the backbone behind the features.
-        method: A key of `hace.lab.study.methods.METHODS`, or a title of an ad-hoc method.
+        method: A key of `hace.lab.study.methods.METHODS`, or the spelling of another loss.
         dilution: d, where the method has one.
         pairing: Of the paper's protocol: "standard" or "adjusted"; None otherwise.
         seed: Of the run.
@@ -51,10 +56,6 @@ class CellKey:
     pairing: str | None
     seed: int
     labels: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         """In words, without the seed.
@@ -82,7 +83,7 @@ class Cell:
         config: The final run, without what the candidates set.
         candidates: One: the final run has it. Several: the best on held-out samples is searched first.
         validation: What the search holds out: a share of the training samples, or "split", the data's own validation split.
-            None leaves it to the data: their split if they have one, else 10 %.
+            None leaves it to the data: their split if they have one, else 10%.
         widen: How many rates the search may add below its smallest and above its largest.
         search_seed: The seed whose search chooses, for all seeds of a study; None: this cell's own.
     """
@@ -99,17 +100,17 @@ class Cell:
         """The learning rate of each candidate."""
         return tuple(candidate.get("lr", self.config.lr) for candidate in self.candidates)
 
-    def search(self) -> list[RunConfig]:
-        """A run for each candidate, judged on held-out samples and without files beside its result; none for a single one."""
+    def search(self, begun: int = 0) -> list[RunConfig]:
+        """A run for each candidate but the first ones, judged on held-out samples; none where there is a single one."""
         if len(self.candidates) == 1:
             return []
         held = {"validation": self.validation or HELD_OUT, "evaluate": "val", "keep": False}
-        config = self.config if self.search_seed is None else reseeded(self.config, self.search_seed)
-        return [with_settings(config, {**candidate, **held}) for candidate in self.candidates]
+        config = self.config if self.search_seed is None else _reseeded(self.config, self.search_seed)
+        return [_with_settings(config, {**candidate, **held}) for candidate in self.candidates[begun:]]
 
     def final(self, candidate: Candidate) -> RunConfig:
         """The run that tables show: trained on all training samples, judged on the test samples."""
-        return with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
+        return _with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
 
     def edge(self, candidate: Candidate) -> str:
         """Where a candidate is at the edge of its grid: "largest rate", say; "" inside. 0 is no edge, nor are two values.
@@ -127,17 +128,33 @@ class Cell:
                 return f"{'largest' if value == max(tried) else 'smallest'} {title}"
         return ""
 
+    def wider(self, below: bool, above: bool) -> Cell:
+        """The cell with one more rate on some sides, in the steps of its grid; settings that go by turns go on doing so."""
+        rates = sorted(set(self.rates))
+        if len(rates) < 2:
+            return self
+        others = [[{**c, "lr": None} for c in self.candidates if c["lr"] == rate] for rate in rates]
+        turns = next(k for k in range(1, len(rates) + 1) if others[k:] == others[:-k])
+        less, more = self.widen
+        new = []
+        if below and less:
+            new += [{**c, "lr": rates[0] ** 2 / rates[1]} for c in others[turns - 1]]
+            less -= 1
+        if above and more:
+            new += [{**c, "lr": rates[-1] ** 2 / rates[-2]} for c in others[-turns]]
+            more -= 1
+        return replace(self, candidates=(*self.candidates, *new), widen=(less, more))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values; :func:`cell_from_dict` reads them back."""
-        shared = {} if self.search_seed is None else {"search_seed": self.search_seed}
         return {
-            "key": self.key.to_dict(),
+            "key": asdict(self.key),
             "kind": self.config.kind,
             "config": self.config.to_dict(),
             "candidates": [dict(candidate) for candidate in self.candidates],
             "validation": self.validation,
             "widen": list(self.widen),
-            **shared,
+            "search_seed": self.search_seed,
         }
 
     def deciding(self) -> dict[str, Any]:
@@ -145,14 +162,14 @@ class Cell:
         return {**self.to_dict(), "config": self.config.deciding()}
 
 
-def with_settings(config: RunConfig, values: Candidate) -> RunConfig:
+def _with_settings(config: RunConfig, values: Candidate) -> RunConfig:
     """A configuration with some settings replaced; a nested mapping replaces settings of a part, such as the loss."""
     if any(isinstance(value, Mapping) for value in values.values()):
         return from_dict(type(config), merged(config.to_dict(), values))
     return replace(config, **values)
 
 
-def reseeded(config: RunConfig, seed: int) -> RunConfig:
+def _reseeded(config: RunConfig, seed: int) -> RunConfig:
     """A configuration as it is at another seed, which also shuffles a shuffled hierarchy."""
     shuffle = config.data.shuffle if config.data.shuffle != config.seed else seed
     return replace(config, seed=seed, data=replace(config.data, shuffle=shuffle))
@@ -165,20 +182,17 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         ConfigError: They do not fit this version.
     """
     try:
-        key, config = CellKey(**document["key"]), from_dict(KINDS[document["kind"]], document["config"])
-        if "rates" in document:  # how a study was stored when it searched nothing but rates
-            return Cell(key, config, rate_candidates(document["rates"]), HELD_OUT)
-        below, above = document.get("widen", (0, 0))
+        below, above = document["widen"]
         return Cell(
-            key,
-            config,
+            CellKey(**document["key"]),
+            from_dict(KINDS[document["kind"]], document["config"]),
             tuple(document["candidates"]),
             document["validation"],
             (below, above),
-            document.get("search_seed"),
+            document["search_seed"],
         )
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"a cell of the study does not fit this version: {error!r}.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"A cell of the study does not fit this version: {error!r}.") from error
 
 
 def rate_candidates(rates: Sequence[float], decays: Sequence[float] = ()) -> tuple[Candidate, ...]:
@@ -220,7 +234,8 @@ class Record:
         again: Whether the study tries it again by itself.
         candidates: How many candidates its cell has searched, of a final run; 1 without a search.
         edge: Where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside.
-        id: Of the run, which several cells may share; "" while it is not chosen, or where nobody asked.
+        id: Of the run, which several cells may share; "" while it is not chosen.
+        config: Of the run, where a study wants it made.
     """
 
     key: CellKey
@@ -232,6 +247,7 @@ class Record:
     candidates: int = 1
     edge: str = ""
     id: str = ""
+    config: RunConfig | None = None
 
     @property
     def status(self) -> str:
@@ -254,6 +270,95 @@ class Record:
         return self.metric("leaves", "top-1")
 
 
+class Found(NamedTuple):
+    """What is known of a run: the run itself if it is finished, else its last error and whether it is tried again."""
+
+    run: Run | None = None
+    error: str = ""
+    again: bool = False
+
+
+class Contest:
+    """The methods that compete at one seed: searches, wider ones while any method chooses the edge, then final runs.
+
+    Args:
+        cells: They differ in their method alone.
+        identity: The id of a run of a cell.
+    """
+
+    def __init__(self, cells: Iterable[Cell], identity: Callable[[Cell, RunConfig], str]) -> None:
+        self._cells, self._identity = list(cells), identity
+        self._planned: dict[CellKey, list[Record]] = {}
+
+    def records(self, look: Callable[[str], Found]) -> list[Record]:
+        """Every run that is decided, and a final one for each cell; the rate of one that is not chosen yet is NaN.
+
+        Args:
+            look: What is known of a run, by its id.
+        """
+        searched = self._searched(look)
+        while not (pending := _is_pending(searched)) and (wider := widened(self._cells, searched)):
+            self._cells = wider
+            searched = self._searched(look)
+        found = []
+        for cell, records in zip(self._cells, searched, strict=True):
+            candidate, why = (None, "") if pending else choose(cell, records)
+            if candidate is not None:
+                final = self._record(cell, "final", cell.final(candidate))
+                final = replace(final, edge=cell.edge(candidate), **look(final.id)._asdict())
+            else:  # where every candidate diverged, so did the method
+                diverged = records and all(record.status == "diverged" for record in records)
+                final = Record(cell.key, "final", math.nan, records[0].run if diverged else None, why)
+            found += [*records, replace(final, candidates=len(cell.candidates))]
+        return found
+
+    def _searched(self, look: Callable[[str], Found]) -> list[list[Record]]:
+        for cell in self._cells:
+            known = self._planned.setdefault(cell.key, [])
+            known += [self._record(cell, "search", config) for config in cell.search(len(known))]
+        planned = [self._planned[cell.key] for cell in self._cells]
+        return [[replace(record, **look(record.id)._asdict()) for record in records] for records in planned]
+
+    def _record(self, cell: Cell, stage: Stage, config: RunConfig) -> Record:
+        return Record(cell.key, stage, config.lr, None, id=self._identity(cell, config), config=config)
+
+
+def contests(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells by contest: those that differ in their method alone. One that cannot widen waits for no other."""
+    found: dict[CellKey, list[Cell]] = {}
+    for cell in cells:
+        key = replace(cell.key, method="", dilution=None) if any(cell.widen) else cell.key
+        found.setdefault(key, []).append(cell)
+    return list(found.values())
+
+
+def _is_pending(searched: Iterable[Sequence[Record]]) -> bool:
+    """Whether a contest has searches that are not finished; one that failed for good counts as finished."""
+    return any(record.status in PENDING for records in searched for record in records)
+
+
+def widened(cells: Sequence[Cell], searched: Sequence[Sequence[Record]]) -> list[Cell]:
+    """The cells of a contest with another rate on each side where one of them chose the edge; none if they are settled.
+
+    Args:
+        cells: Of the contest.
+        searched: The finished runs of their searches.
+    """
+    sides = {_side(cell, records) for cell, records in zip(cells, searched, strict=True) if records}
+    below = "smallest" in sides and any(cell.widen[0] for cell in cells)
+    above = "largest" in sides and any(cell.widen[1] for cell in cells)
+    return [cell.wider(below, above) for cell in cells] if below or above else []
+
+
+def _side(cell: Cell, searched: Sequence[Record]) -> str:
+    """The edge that a search chose, "smallest" or "largest"; where all its rates diverged, smaller ones may not."""
+    if all(record.status == "diverged" for record in searched):
+        return "smallest"
+    candidate, _ = choose(cell, searched)
+    side, _, what = ("" if candidate is None else cell.edge(candidate)).partition(" ")
+    return side if what == "rate" else ""
+
+
 def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, str]:
     """The candidate of a cell's final run, with the temperature that its search fitted.
 
@@ -274,15 +379,10 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
         return None, ""
     try:
         chosen = select(runs)
-        return {**cell.candidates[chosen], **_fitted(runs[chosen])}, ""
     except DataError as error:
         return None, str(error)
-
-
-def _fitted(run: Run) -> Candidate:
-    """The temperature that a search fitted on its held-out samples, for the final run; nothing where it has none."""
-    value = ((run.result or {}).get("temperature") or {}).get("value")
-    return {} if value is None else {"temperature": value}
+    fitted = ((runs[chosen].result or {}).get("temperature") or {}).get("value")
+    return {**cell.candidates[chosen], **({} if fitted is None else {"temperature": fitted})}, ""
 
 
 def select(runs: Sequence[Run]) -> int:
@@ -324,13 +424,13 @@ def only(cells: Sequence[Cell], wanted: Mapping[str, str]) -> list[Cell]:
     """
     for key, text in wanted.items():
         if key not in KEYS:
-            raise ConfigError(f"--only must name one of {', '.join(KEYS)}. Got {key!r}.{nearest(key, KEYS)}")
+            raise ConfigError(f"only must name one of {', '.join(KEYS)}. Got {key!r}.{nearest(key, KEYS)}")
         known = list(dict.fromkeys(_shown(getattr(cell.key, key)) for cell in cells))
         values = text.split(",")
         for value in values:
             if value not in known:
                 raise ConfigError(
-                    f"--only {key}= must be among {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
+                    f"only: {key} must be among {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
                 )
         cells = [cell for cell in cells if _shown(getattr(cell.key, key)) in values]
     return list(cells)
@@ -338,3 +438,33 @@ def only(cells: Sequence[Cell], wanted: Mapping[str, str]) -> list[Cell]:
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def each_run(records: Iterable[Record]) -> list[Record]:
+    """The records without those of a run that is there already, such as a search that all seeds share."""
+    seen: dict[
+        tuple[str, str], Record
+    ] = {}  # data that are not here have no fingerprint: ids alone would be equal
+    return [r for r in records if not r.id or seen.setdefault((r.key.dataset, r.id), r) is r]
+
+
+def searched_at(records: Iterable[Record]) -> int | None:
+    """The seed whose searches choose for others as well; None where every seed searches for itself."""
+    searches = [(r.run.config.seed, r.key.seed) for r in records if r.stage == "search" and r.run is not None]
+    return next((made for made, seed in searches if made != seed), None)
+
+
+def chosen_on(records: Sequence[Record]) -> str:
+    """What the searches among these runs are judged on, in words."""
+    held = {r.run.config.validation for r in records if r.stage == "search" and r.run is not None}
+    words = "the data's own validation split" if held == {"split"} else "held-out training samples"
+    seed = searched_at(records)
+    return words if seed is None else f"{words}, once for all seeds, at seed {seed}"
+
+
+def at_the_edge(records: Sequence[Record]) -> tuple[int, int]:
+    """How many searches chose the edge of their grid, and how many there are; those among one or two candidates have none."""
+    final = [r for r in records if r.stage == "final" and r.status == "finished" and r.candidates > 2]
+    if searched_at(records) is not None:  # the seeds of a method share a search
+        final = list({replace(r.key, seed=0): r for r in final}.values())
+    return sum(bool(r.edge) for r in final), len(final)

@@ -1,6 +1,8 @@
 """Where the jobs of a study run: in this process, in several on this machine, or on a cluster.
 
-To add an executor, write the class (:class:`hace.lab.study.jobs.Executor`) and add an entry to `EXECUTORS`.
+A job is a piece of work for one process: runs that share a pass, or one training. Whoever carries it out, the bits are the
+same. An executor takes jobs and returns their results as they end, in any order. To add one, write a class with the methods
+of :class:`Executor` and add an entry to `EXECUTORS`.
 """
 
 from __future__ import annotations
@@ -9,16 +11,214 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from hace.errors import ConfigError, nearest
-from hace.lab.study.jobs import STOP_SECONDS, Executor, Job, JobResult, Resources, run_job
+import torch
+
+from hace.errors import ConfigError, HaceError, nearest
+from hace.files.locks import is_held
+from hace.lab.probe import probe
+from hace.lab.runs.config import ProbeConfig, RunConfig
+from hace.lab.runs.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
+from hace.lab.runs.train_config import TrainConfig
+
+STOP_SECONDS = 30.0  # for a process to save and end: a step of a large model takes its time
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs for one process to make.
+
+    Attributes:
+        runs: Their ids.
+        configs: Their configurations, of one kind; several share a pass.
+        out: The folder of run directories.
+        threads: Threads of each process; bits are promised to repeat at 1.
+        name: For people: in the queue of a cluster, and in the names of logs.
+    """
+
+    runs: tuple[str, ...]
+    configs: tuple[RunConfig, ...]
+    out: str
+    threads: int = 1
+    name: str = "hace"
+
+    def saved_steps(self) -> dict[str, int]:
+        """How far its trainings have come, by run: the step of the newest checkpoint."""
+        if not isinstance(self.configs[0], TrainConfig):
+            return {}
+        from hace.lab.train.state import saved_step
+
+        return {run: saved_step(Path(self.out) / run) for run in self.runs}
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended. What it made is on the disk.
+
+    Attributes:
+        job: The job.
+        errors: Why runs failed, by their ids.
+        busy: Runs among these that another process is working on.
+        lost: Why the job ended before its runs did, such as a process that was killed; "" otherwise.
+    """
+
+    job: Job
+    errors: Mapping[str, str] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    lost: str = ""
+
+
+class Executor(Protocol):
+    """Takes jobs, returns results as they end. A context manager; leaving it stops whatever is still running."""
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs to have under way."""
+        ...
+
+    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
+        """Find the jobs that an earlier process left running; :meth:`next` returns their results too.
+
+        Args:
+            adopt: Called with the run ids of each; returns the job, or None if it is no longer wanted.
+        """
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Start a job, or queue it."""
+        ...
+
+    def next(self, timeout: float | None = None) -> JobResult | None:
+        """Wait for a job to end. At least one must be under way.
+
+        Args:
+            timeout: Seconds after which to return None; None waits as long as it takes.
+        """
+        ...
+
+    def __enter__(self) -> Executor: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+_GPUS = Rule("a whole number, or between 0 and 1", lambda v: 0 <= v < 1 or v % 1 == 0)
+
+
+@dataclass(frozen=True)
+class Cluster(Config):
+    """What each run gets on a cluster.
+
+    Attributes:
+        cpus: Processors per run.
+        gpus: GPUs per run. 0.5: two runs share one; on SLURM, 4 trains one model on four.
+        address: Ray: address of a running cluster; None starts one on this machine.
+        partition: SLURM: partition.
+        account: SLURM: account.
+        qos: SLURM: quality of service.
+        constraint: SLURM: features that a node must have.
+        memory: SLURM: gigabytes per run.
+        nodes: SLURM: nodes per training, each with `gpus` GPUs.
+        hours: SLURM: time limit of a job. A training saves before it, and goes on in the next job.
+        setup: SLURM: shell lines that a job runs first.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    cpus: int = setting(1, AT_LEAST_ONE)
+    gpus: float = setting(0.0, _GPUS)
+    address: str | None = setting(None)
+    partition: str | None = setting(None)
+    account: str | None = setting(None)
+    qos: str | None = setting(None)
+    constraint: str | None = setting(None)
+    memory: float | None = setting(None, POSITIVE)
+    nodes: int = setting(1, AT_LEAST_ONE)
+    hours: float = setting(24.0, POSITIVE)
+    setup: tuple[str, ...] = setting(())
+
+    def conflicts(self) -> list[str]:
+        """Several nodes for a part of a GPU."""
+        if self.nodes > 1 and self.gpus < 1:
+            return [
+                f"nodes must be 1 without whole GPUs. Got nodes={self.nodes} and gpus={self.gpus:g}. "
+                "Give gpus the number of GPUs per node."
+            ]
+        return []
+
+
+def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
+    """Do a job in this process. Errors are part of the result, so that a study can continue.
+
+    If one run spoils a pass for the others, each is made alone.
+
+    Args:
+        job: What to do.
+        sources: Data that this process has loaded before; what is loaded now is added.
+    """
+    sources = {} if sources is None else sources
+    errors: dict[str, str] = {}
+    try:
+        with _threads(job.threads):
+            _KINDS[job.configs[0].kind](job, sources)
+    except Exception as failure:
+        if len(job.runs) == 1:
+            errors = {job.runs[0]: error_text(failure)}
+        else:
+            for run, config in zip(job.runs, job.configs, strict=True):
+                errors |= run_job(replace(job, runs=(run,), configs=(config,)), sources).errors
+    return JobResult(job, errors, frozenset(run for run in errors if is_held(Path(job.out) / run)))
+
+
+def error_text(failure: BaseException) -> str:
+    """The message of an error; unexpected errors include file and line."""
+    if isinstance(failure, HaceError):
+        return str(failure)
+    last = traceback.extract_tb(failure.__traceback__)[-1:]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
+    return f"{type(failure).__name__}: {failure}{where}"
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _make_probes(job: Job, sources: probe.Sources) -> None:
+    configs: Sequence[ProbeConfig] = [c for c in job.configs if isinstance(c, ProbeConfig)]
+    if any(probe.data_key(config) not in sources for config in configs):
+        sources.clear()  # one data set at a time: features can be large
+        sources.update(probe.load_sources(configs))
+    for work in probe.passes(configs, sources):
+        probe.run_pass(work, job.out, sources)
+
+
+def _make_training(job: Job, sources: probe.Sources) -> None:
+    from hace.lab.train.train import run_train  # loads timm and torchvision
+
+    for run, config in zip(job.runs, job.configs, strict=True):
+        assert isinstance(config, TrainConfig)
+        run_train(config, Path(job.out) / run, say=_silent)
+
+
+def _silent(_: str) -> None:
+    """Runs at the same time would mix their lines, and break the table."""
+
+
+_KINDS: dict[str, Callable[[Job, probe.Sources], None]] = {"probe": _make_probes, "train": _make_training}
 
 
 class InProcess:
@@ -199,67 +399,56 @@ def _environment(threads: int, number: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _local(resources: Resources) -> Executor:
-    workers = 1 if resources.workers is None else resources.workers
-    return InProcess() if workers <= 1 else Processes(workers)
+class ExecutorEntry(NamedTuple):
+    """How to make an executor from the number of workers, the cluster and a folder for logs; and what it takes of a cluster."""
+
+    make: Callable[[int | None, Cluster, Path], Executor]
+    options: tuple[str, ...] = ()
 
 
-def _ray(resources: Resources) -> Executor:
+def _local(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
+    return Processes(workers) if workers is not None and workers > 1 else InProcess()
+
+
+def _ray(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
     from hace.lab.study.ray_cluster import RayCluster
 
-    return RayCluster(resources)
+    return RayCluster(cluster, workers)
 
 
-def _slurm(resources: Resources) -> Executor:
+def _slurm(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
     from hace.lab.study.slurm import Slurm
 
-    return Slurm(resources)
-
-
-class ExecutorEntry(NamedTuple):
-    """An executor, and the fields of Resources it uses."""
-
-    make: Callable[[Resources], Executor]
-    options: tuple[str, ...]
+    return Slurm(cluster, logs, workers)
 
 
 EXECUTORS = {
-    "local": ExecutorEntry(_local, ("workers",)),
-    "ray": ExecutorEntry(_ray, ("workers", "address", "cpus", "gpus")),
-    "slurm": ExecutorEntry(
-        _slurm, tuple(f.name for f in fields(Resources) if f.name not in ("address", "logs"))
-    ),
+    "local": ExecutorEntry(_local),
+    "ray": ExecutorEntry(_ray, ("address", "cpus", "gpus")),
+    "slurm": ExecutorEntry(_slurm, tuple(f.name for f in fields(Cluster) if f.name != "address")),
 }
 
 
-def find_executor(name: str) -> ExecutorEntry:
+def find_executor(name: str, workers: int | None = None, cluster: Cluster | None = None) -> ExecutorEntry:
     """An executor by its name.
 
+    Args:
+        name: A key of `EXECUTORS`.
+        workers: Jobs at the same time; None is the executor's choice.
+        cluster: What is to be asked of it.
+
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is none of that name, or it does not take what is asked.
     """
     if name not in EXECUTORS:
         raise ConfigError(
-            f"--executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"
+            f"executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"
         )
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers must be 0 or more. Got {workers}.")
+    for own in fields(cluster) if cluster is not None else ():
+        option = own.name
+        if getattr(cluster, option) != own.default and option not in EXECUTORS[name].options:
+            users = " or ".join(key for key, entry in EXECUTORS.items() if option in entry.options)
+            raise ConfigError(f"{option} must come with executor {users}. Got executor {name}.")
     return EXECUTORS[name]
-
-
-def resources_for(executor: str, given: Mapping[str, Any], logs: Path) -> Resources:
-    """The resources of an executor, from the options that a user gave.
-
-    Args:
-        executor: A key of `EXECUTORS`.
-        given: Values by option; None where the user did not give it.
-        logs: Folder for what the jobs of a cluster print.
-
-    Raises:
-        ConfigError: There is no such executor, it has no such option, or a value is out of range.
-    """
-    entry = find_executor(executor)
-    values = {name: value for name, value in given.items() if value is not None}
-    for name in values:
-        if name not in entry.options:
-            users = " or ".join(f"--executor {key}" for key, e in EXECUTORS.items() if name in e.options)
-            raise ConfigError(f"--{name} must be given with {users}. Got --executor {executor}.")
-    return Resources(**values, logs=logs)

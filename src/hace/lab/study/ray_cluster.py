@@ -21,14 +21,7 @@ from typing import Any
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 from hace.lab.runs.stopping import WORDS
-from hace.lab.study.jobs import (
-    STOP_SECONDS,
-    Job,
-    JobResult,
-    Resources,
-    error_text,
-    run_job,
-)
+from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, error_text, run_job
 
 CONNECT_SECONDS = 5.0
 RAY_SECONDS = 60.0  # for Ray to connect; a busy machine takes its time
@@ -39,44 +32,45 @@ class RayCluster:
     """Jobs as Ray tasks.
 
     Args:
-        resources: `address` of the cluster (None starts one here), `workers`, `cpus` and `gpus`.
+        cluster: `address` (None starts one here), `cpus` and `gpus`.
+        workers: Tasks at the same time; None: as many as its processors allow.
 
     Raises:
         ConfigError: More than one GPU per run: a task is one process.
         HaceError: The cluster does not answer, or refuses; with Ray's own words.
     """
 
-    def __init__(self, resources: Resources) -> None:
-        if resources.gpus > 1:
+    def __init__(self, cluster: Cluster, workers: int | None = None) -> None:
+        if cluster.gpus > 1:
             raise ConfigError(
-                f"--gpus must be at most 1 with --executor ray, where a run is one process. Got {resources.gpus:g}. "
-                "--executor slurm trains one model on several GPUs."
+                f"gpus must be at most 1 with executor ray, where a run is one process. Got {cluster.gpus:g}. "
+                "Executor slurm trains one model on several GPUs."
             )
-        self._resources = resources
-        self._ray: Any = optional("ray", "--executor ray", "ray")
+        self._cluster, self._workers = cluster, workers
+        self._ray: Any = optional("ray", "Executor ray", "ray")
         self._jobs: dict[Any, Job] = {}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.capacity = 1
 
     def __enter__(self) -> RayCluster:
-        ray, resources = self._ray, self._resources
-        if resources.address is None:
-            jobs = resources.workers or max(1, (os.cpu_count() or 1) // resources.cpus)
+        ray, cluster, workers = self._ray, self._cluster, self._workers
+        if cluster.address is None:
+            jobs = workers or max(1, (os.cpu_count() or 1) // cluster.cpus)
             # Ray puts its sockets here, and their paths must be short.
             self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
             self._connect(
                 address="local",
-                num_cpus=jobs * resources.cpus,
+                num_cpus=jobs * cluster.cpus,
                 include_dashboard=False,
                 _temp_dir=self._temporary.name,
             )
             self.capacity = jobs
         else:
-            _answers(resources.address)
-            self._connect(address=resources.address)
+            _answers(cluster.address)
+            self._connect(address=cluster.address)
             there = ray.cluster_resources().get("CPU", 1)
-            self.capacity = resources.workers or max(1, int(there // resources.cpus))
-        self._task = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)(run_job)
+            self.capacity = workers or max(1, int(there // cluster.cpus))
+        self._task = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_retries=0)(run_job)
         return self
 
     def _connect(self, **options: Any) -> None:
@@ -84,7 +78,7 @@ class RayCluster:
             with _own_handlers():
                 self._ray.init(log_to_driver=False, logging_level="ERROR", **options)
         except (Exception, SystemExit) as error:
-            raise HaceError(f"--executor ray: Ray cannot be started: {error_text(error)}") from error
+            raise HaceError(f"Executor ray: Ray cannot be started: {error_text(error)}") from error
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
         """Nothing: Ray ends the tasks of a process with it."""

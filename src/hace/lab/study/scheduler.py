@@ -1,7 +1,7 @@
 """A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated.
 
-A final run is ready as soon as the searches of its cell are finished. All state is on disk, so a killed study
-resumes where it stopped.
+What to run follows from the contests of the study (:class:`hace.lab.study.cells.Contest`) and from what is finished, so all
+state is on disk and a killed study resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -9,41 +9,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, replace
+from typing import Any
 
+from hace.files.locks import is_held
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
-from hace.lab.study.cells import Cell, CellKey, Record, choose
-from hace.lab.study.contests import contests, widened
-from hace.lab.study.jobs import Executor, Job, JobResult, is_busy
-from hace.lab.study.study import Study, write_failures
-from hace.lab.study.tally import Row, Tally, Watch
+from hace.lab.study.cells import PENDING, Contest, Found, Record, contests, each_run
+from hace.lab.study.executors import Executor, Job, JobResult
+from hace.lab.study.folder import StudyFolder
+from hace.lab.study.progress import Row, Tally, Watch
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
     "The job is done, but there is no result in {}. On a cluster, the study must be on a file system that all machines share, "
     "at the same path."
 )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A run to make, with its cell and stage."""
-
-    cell: Cell
-    stage: Literal["search", "final"]
-    config: RunConfig
-
-
-class Searching(NamedTuple):
-    """A cell of a contest, with the ids of the runs that search its rate."""
-
-    cell: Cell
-    runs: list[str]
 
 
 class Scheduler:
@@ -55,11 +38,15 @@ class Scheduler:
         retries: Further attempts of a run that failed. A job that was ended from outside and saved something does not count.
         threads: Threads of each process.
         watch: Told whenever something changes.
+
+    Attributes:
+        failures: The runs that failed so far, as in failures.json.
+        ready: The ids of runs that can be made now, without the final runs whose rate is not chosen yet.
     """
 
     def __init__(
         self,
-        study: Study,
+        study: StudyFolder,
         sources: Mapping[str, Source[Any]],
         *,
         retries: int = 1,
@@ -67,23 +54,22 @@ class Scheduler:
         watch: Watch | None = None,
     ) -> None:
         self.study, self.retries, self.threads = study, retries, threads
-        self.tally = Tally()
         self.failures: dict[str, dict[str, Any]] = {}
-        self._sources = sources
-        self._watch = watch
-        self._wanted: dict[str, list[Wanted]] = {}
-        self._runs: dict[str, Run] = {}  # finished
-        self._ready: list[str] = []
+        self.ready: list[str] = []
+        self._sources, self._watch = sources, watch
+        self._notes: list[str] = []
+        self._fresh = 0
+        self._runs: dict[str, Run | None] = {}  # those that were looked at; None: not finished
+        self._wanted: dict[str, Record] = {}  # the first record of each run
         self._queue: deque[Job] = deque()
         self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
-        self._flying: set[str] = set()
+        self._running: set[str] = set()
         self._saved: dict[str, int] = {}  # steps of trainings when their job began
-        self._judged: set[tuple[str, ...]] = set()  # searches; the seeds of a study may share them
-        self._contests: dict[CellKey, list[Searching]] = {}  # the contest of each cell
-        for cells in contests(study.cells):
-            for cell in cells:
-                self._row(cell).total += 1
-            self._search(cells)
+        self._contests = [Contest(cells, study.identity) for cells in contests(study.cells)]
+        self._records: list[list[Record]] = [[] for _ in self._contests]
+        self._searching: dict[str, set[int]] = {}  # the contests that a search decides
+        for number in range(len(self._contests)):
+            self._advance(number)
 
     def run(self, executor: Executor) -> Tally:
         """Make every run that can be made.
@@ -91,7 +77,7 @@ class Scheduler:
         Args:
             executor: An executor inside its `with` block.
         """
-        write_failures(self.study, self.failures)
+        self.study.write_failures(self.failures)
         under_way = 0
         for job in executor.resume(self._adopted):
             self._started(job)
@@ -101,7 +87,8 @@ class Scheduler:
                 self._started(job)
                 executor.submit(job)
                 under_way += 1
-            self._tell()
+            if self._watch is not None:
+                self._watch.changed(self.tally)
             pause = min((due for due, _, _ in self._later), default=None)
             pause = None if pause is None else max(0.0, pause - time.monotonic())
             if under_way:
@@ -114,91 +101,72 @@ class Scheduler:
             else:
                 return self.tally
 
+    @property
+    def records(self) -> list[Record]:
+        """Every run that is decided so far."""
+        return [record for records in self._records for record in records]
+
+    @property
+    def wanted(self) -> list[RunConfig]:
+        """The configurations of the runs that are ready."""
+        return [config for run in self.ready if (config := self._wanted[run].config) is not None]
+
+    @property
+    def tally(self) -> Tally:
+        """The runs counted; one that cells share counts once, where it was wanted first."""
+        rows: dict[tuple[str, str, str], Row] = {}
+        for record in each_run(self.records):
+            key = record.key
+            row = rows.setdefault((key.dataset, key.model, key.method), Row())
+            now = replace(record, **self._look(record.id)._asdict()) if record.id else record
+            row.total += 1
+            row.running += record.id in self._running
+            row.done += bool(record.id) and now.status in ("finished", "diverged")
+            row.diverged += bool(record.id) and now.status == "diverged"
+            row.failed += now.status == "failed" or (not record.id and now.status == "diverged")
+        return Tally(rows, self._fresh, self._notes)
+
+    def _advance(self, number: int) -> None:
+        """Want what a contest needs next."""
+        self._records[number] = self._contests[number].records(self._look)
+        for record in self._records[number]:
+            if record.stage == "search":
+                self._searching.setdefault(record.id, set()).add(number)
+            if not record.id and record.error:
+                self._note(f"{record.key}, seed {record.key.seed}: {record.error}")
+            if record.id and record.id not in self._wanted:
+                self._wanted[record.id] = record
+                if record.status in PENDING:
+                    self.ready.append(record.id)
+
+    def _look(self, run: str) -> Found:
+        if run not in self._runs:
+            self._runs[run] = finished_run(self.study.runs / run, self._note)
+        failure = self.failures.get(run, {})
+        return Found(self._runs[run], failure.get("error", ""), failure.get("again", False))
+
     def _adopted(self, runs: Sequence[str]) -> Job | None:
         """The job of an earlier start, with the runs that are still wanted."""
-        wanted = {run: self._wanted[run][0].config for run in runs if run in self._ready}
-        self._ready = [run for run in self._ready if run not in wanted]
+        wanted = [run for run in runs if run in self.ready]
+        self.ready = [run for run in self.ready if run not in wanted]
         return self._job(wanted) if wanted else None
 
     def _started(self, job: Job) -> None:
-        self._flying.update(job.runs)
+        self._running.update(job.runs)
         self._saved |= job.saved_steps()
-        self._count(job.runs, "running", 1)
-
-    def missing(self) -> list[Wanted]:
-        """What can be made now, without the final runs whose rate is not chosen yet."""
-        return [self._wanted[run][0] for run in self._ready]
-
-    def _search(self, cells: Sequence[Cell], begun: Mapping[CellKey, int] = MappingProxyType({})) -> None:
-        """Want the searches of a contest but for those that have begun, and choose if all are finished."""
-        contest = []
-        for cell in cells:
-            configs = cell.search()
-            contest.append(Searching(cell, [self.study.identity(cell, config) for config in configs]))
-            self._contests[cell.key] = contest
-            new = configs[begun.get(cell.key, 0) :]
-            self._row(cell).total += len(new)
-            for config in new:
-                self._want(Wanted(cell, "search", config))
-        self._choose(contest)
-
-    def _want(self, wanted: Wanted) -> None:
-        run = self.study.identity(wanted.cell, wanted.config)
-        self._wanted.setdefault(run, []).append(wanted)
-        row = self._row(wanted.cell)
-        if len(self._wanted[run]) > 1:
-            row.total -= 1  # a run that cells share counts once, where it was wanted first
-        elif self._finished(run):
-            row.done += 1
-            row.diverged += self._runs[run].status == "diverged"
-        elif self._given_up(run):
-            row.failed += 1
-        else:
-            self._ready.append(run)
-
-    def _finished(self, run: str) -> bool:
-        found = finished_run(self.study.runs / run, self._note)
-        if found is not None:
-            self._runs[run] = found
-        return found is not None
-
-    def _choose(self, contest: Sequence[Searching]) -> None:
-        """Once all searches of a contest are finished, widen them or want its final runs."""
-        if any(run not in self._runs and not self._given_up(run) for _, runs in contest for run in runs):
-            return
-        cells = [cell for cell, _ in contest]
-        searched = [[self._record(cell, run) for run in runs] for cell, runs in contest]
-        if wider := widened(cells, searched):
-            return self._search(wider, begun={cell.key: len(runs) for cell, runs in contest})
-        for (cell, runs), records in zip(contest, searched, strict=True):
-            candidate, why = choose(cell, records)
-            if candidate is None:
-                self._row(cell).failed += 1
-                self._note(f"{cell.key}, seed {cell.key.seed}: {why}")
-                continue
-            if len(records) > 2 and tuple(runs) not in self._judged:
-                self._judged.add(tuple(runs))
-                self.tally.searches += 1
-                self.tally.edges += bool(cell.edge(candidate))
-            self._want(Wanted(cell, "final", cell.final(candidate)))
-
-    def _record(self, cell: Cell, run: str) -> Record:
-        """A search that is finished or given up."""
-        error = self.failures[run]["error"] if self._given_up(run) else ""
-        return Record(cell.key, "search", self._wanted[run][0].config.lr, self._runs.get(run), error)
 
     def _next(self) -> Job | None:
         now = time.monotonic()
         due = [(delay, job) for at, delay, job in self._later if at <= now]
         self._later = [entry for entry in self._later if entry[0] > now]
         for delay, job in due:
-            if any(is_busy(self.study.runs / run) for run in job.runs):  # wait here, not in a cluster's queue
+            if any(is_held(self.study.runs / run) for run in job.runs):  # wait here, not in a cluster's queue
                 self._postpone(job, min(2 * delay, 30.0))
             else:
                 self._queue.append(job)
-        if not self._queue and self._ready:
-            self._queue.extend(self._jobs(self._ready))
-            self._ready = []
+        if not self._queue and self.ready:
+            self._queue.extend(self._jobs(self.ready))
+            self.ready = []
         return self._queue.popleft() if self._queue else None
 
     def _jobs(self, runs: Iterable[str]) -> list[Job]:
@@ -206,112 +174,82 @@ class Scheduler:
         probes: dict[str, list[ProbeConfig]] = {}
         jobs = []
         for run in runs:
-            wanted = self._wanted[run][0]
+            wanted = self._wanted[run]
             if isinstance(wanted.config, ProbeConfig):
-                probes.setdefault(wanted.cell.key.dataset, []).append(wanted.config)
+                probes.setdefault(wanted.key.dataset, []).append(wanted.config)
             else:
-                jobs.append(self._job({run: wanted.config}))
+                jobs.append(self._job([run]))
         for dataset, configs in probes.items():
             fingerprint = self.study.sets[dataset, ProbeConfig.kind]["fingerprint"]
             sources = {probe.data_key(config): self._sources[dataset] for config in configs}
             for work in probe.passes(configs, sources):
-                jobs.append(self._job({c.identity(fingerprint): c for c in work.configs}))
+                jobs.append(self._job([config.identity(fingerprint) for config in work.configs]))
         return jobs
 
-    def _job(self, configs: Mapping[str, RunConfig]) -> Job:
-        out = str(self.study.runs.resolve())
-        first = self._wanted[next(iter(configs))][0]
-        name = f"{self._label(first)} and {len(configs) - 1} more" if len(configs) > 1 else self._label(first)
-        return Job(tuple(configs), tuple(configs.values()), out, self.threads, name)
+    def _job(self, runs: Sequence[str]) -> Job:
+        configs = tuple(config for run in runs if (config := self._wanted[run].config) is not None)
+        name = self._label(runs[0]) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
+        return Job(tuple(runs), configs, str(self.study.runs.resolve()), self.threads, name)
 
-    def _label(self, wanted: Wanted) -> str:
+    def _label(self, run: str) -> str:
         """A short description of a run."""
-        return f"{wanted.cell.key}, seed {wanted.cell.key.seed}, rate {wanted.config.lr:g}"
+        wanted = self._wanted[run]
+        return f"{wanted.key}, seed {wanted.key.seed}, rate {wanted.lr:g}"
 
     def _postpone(self, job: Job, delay: float) -> None:
         self._later.append((time.monotonic() + delay, delay, job))
 
     def _ended(self, result: JobResult) -> None:
-        self._flying.difference_update(result.job.runs)
-        self._count(result.job.runs, "running", -1)
-        left = dict(zip(result.job.runs, result.job.configs, strict=True))
-        searching: set[CellKey] = set()
+        self._running.difference_update(result.job.runs)
+        left, ended = [], []
         for run in result.job.runs:
-            if self._finished(run):
-                del left[run]
-                self._succeeded(run)
-                searching |= self._searching(run)
+            del self._runs[run]
+            (left if self._look(run).run is None else ended).append(run)
+        for run in ended:
+            self._fresh += 1
+            if self.failures.pop(run, None):
+                self.study.write_failures(self.failures)
         if result.lost:
-            self._go_on(result, left)
-        busy = {run: config for run, config in left.items() if run in result.busy}
+            left = self._gone_on(result, left)
+        busy = [run for run in left if run in result.busy]
         if busy:
-            self._note(f"waiting: {result.errors[next(iter(busy))]}")
+            self._note(f"waiting: {result.errors[busy[0]]}")
             self._postpone(self._job(busy), BUSY_SECONDS)
-        for run in [run for run in left if run not in busy]:
-            error = result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs)
-            self._failed(run, error)
-            searching |= self._searching(run)
-        for contest in {id(c): c for c in (self._contests[key] for key in searching)}.values():
-            self._choose(contest)
+        for run in left:
+            if run not in busy:
+                self._failed(run, result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs))
+        for number in sorted({n for run in (*ended, *left) for n in self._searching.get(run, ())}):
+            self._advance(number)
 
-    def _go_on(self, result: JobResult, left: dict[str, RunConfig]) -> None:
-        """Take from `left` the runs that a killed job saved, and queue them again."""
+    def _gone_on(self, result: JobResult, left: list[str]) -> list[str]:
+        """Queue again the runs that a killed job saved; the others."""
         saved = result.job.saved_steps()
         again = [run for run in left if saved.get(run, 0) > self._saved.get(run, 0)]
         for run in again:
-            what = self._label(self._wanted[run][0])
-            self._note(f"{what}: saved at step {saved[run]}, resumes from there: {result.lost}")
+            self._note(f"{self._label(run)}: saved at step {saved[run]}, resumes from there: {result.lost}")
         if len(left) > 1:  # perhaps one of them is to blame: try each alone
-            again = list(left)
-        self._queue.extend(self._job({run: left.pop(run)}) for run in again)
-
-    def _searching(self, run: str) -> set[CellKey]:
-        """The cells whose rate a run helps to choose."""
-        return {w.cell.key for w in self._wanted[run] if w.stage == "search"}
-
-    def _succeeded(self, run: str) -> None:
-        self._count([run], "done", 1)
-        self._count([run], "diverged", self._runs[run].status == "diverged")
-        self.tally.fresh += 1
-        if self.failures.pop(run, None):
-            write_failures(self.study, self.failures)
+            again = left
+        self._queue.extend(self._job([run]) for run in again)
+        return [run for run in left if run not in again]
 
     def _failed(self, run: str, error: str) -> None:
-        wanted = self._wanted[run][0]
-        attempts = self.failures.get(run, {}).get("attempts", 0) + 1
+        wanted, attempts = self._wanted[run], self.failures.get(run, {}).get("attempts", 0) + 1
+        again = attempts <= self.retries
         self.failures[run] = {
-            "cell": wanted.cell.key.to_dict(),
+            "cell": asdict(wanted.key),
             "stage": wanted.stage,
-            "lr": wanted.config.lr,
+            "lr": wanted.lr,
             "attempts": attempts,
-            "again": attempts <= self.retries,
+            "again": again,
             "error": error,
         }
-        write_failures(self.study, self.failures)
-        what = self._label(wanted)
-        if self._given_up(run):
-            self._count([run], "failed", 1)
-            self._note(f"failed after {attempts} attempts: {what}: {error}")
+        self.study.write_failures(self.failures)
+        if again:
+            self._note(f"attempt {attempts} failed, will be tried again: {self._label(run)}: {error}")
+            self._postpone(self._job([run]), min(2.0 ** (attempts - 1), 30.0))
         else:
-            self._note(f"attempt {attempts} failed, will be tried again: {what}: {error}")
-            self._postpone(self._job({run: wanted.config}), min(2.0 ** (attempts - 1), 30.0))
-
-    def _given_up(self, run: str) -> bool:
-        return self.failures.get(run, {}).get("attempts", 0) > self.retries
-
-    def _count(self, runs: Iterable[str], what: str, by: int) -> None:
-        for run in runs:
-            row = self._row(self._wanted[run][0].cell)
-            setattr(row, what, getattr(row, what) + by)
-
-    def _row(self, cell: Cell) -> Row:
-        key = cell.key
-        return self.tally.rows.setdefault((key.dataset, key.model, key.method), Row())
+            self._note(f"failed after {attempts} attempts: {self._label(run)}: {error}")
 
     def _note(self, text: str) -> None:
-        if text not in self.tally.notes:
-            self.tally.notes.append(text)
-
-    def _tell(self) -> None:
-        if self._watch is not None:
-            self._watch.changed(self.tally)
+        if text not in self._notes:
+            self._notes.append(text)

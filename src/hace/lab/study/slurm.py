@@ -25,8 +25,7 @@ from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.stopping import WORDS, Stopped, ending
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.executors import Processes
-from hace.lab.study.jobs import STOP_SECONDS, Job, JobResult, Resources, run_job
+from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, Processes, run_job
 
 IN_FLIGHT = 64  # jobs in the queue, unless --workers says otherwise
 SIGNAL_SECONDS = 120  # before the time limit: for a step, and for the state to be saved
@@ -69,7 +68,7 @@ class Submission:
     @cached_property
     def task(self) -> Any:
         """The handle of its first task, which writes the result."""
-        return optional("submitit", "--executor slurm", "slurm").SlurmJob(self.folder, self.id)
+        return optional("submitit", "executor slurm", "slurm").SlurmJob(self.folder, self.id)
 
     def ended(self) -> bool:
         """Whether its result is there."""
@@ -94,22 +93,24 @@ class Slurm:
     """Jobs as SLURM jobs.
 
     Args:
-        resources: What each run needs, and how many `workers` may be in the queue.
+        cluster: What each run needs.
+        logs: Folder for what the jobs print.
+        workers: How many may be in the queue; None: `IN_FLIGHT`.
 
     Raises:
         HaceError: There is no `sbatch`.
     """
 
-    def __init__(self, resources: Resources) -> None:
-        self._submitit = optional("submitit", "--executor slurm", "slurm")
+    def __init__(self, cluster: Cluster, logs: Path, workers: int | None = None) -> None:
+        self._submitit = optional("submitit", "executor slurm", "slurm")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
             raise HaceError(
-                "--executor slurm must run where `sbatch` and `srun` are. Got neither on PATH. "
+                "executor slurm must run where `sbatch` and `srun` are. Got neither on PATH. "
                 "Log in to the cluster, or use --executor local."
             )
-        self._resources = resources
-        self._shared = math.floor(1 / resources.gpus) if 0 < resources.gpus < 1 else 1  # runs per GPU
-        self.capacity = (resources.workers or IN_FLIGHT) * self._shared
+        self._cluster, self._logs = cluster, logs
+        self._shared = math.floor(1 / cluster.gpus) if 0 < cluster.gpus < 1 else 1  # runs per GPU
+        self.capacity = (workers or IN_FLIGHT) * self._shared
         self._unsent: list[Job] = []
         self._under_way: list[Submission] = []
         self._results: deque[JobResult] = deque()
@@ -117,12 +118,12 @@ class Slurm:
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
         """The jobs of an earlier start that are still in the queue; unwanted ones are cancelled."""
-        path = self._resources.logs / SUBMITTED
+        path = self._logs / SUBMITTED
         remembered: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
         queue = _queue() if remembered else set()
         if queue is None:
             raise HaceError(
-                f"--executor slurm: squeue does not answer, and {path} has jobs that may be in the queue. Try again later."
+                f"executor slurm: squeue does not answer, and {path} has jobs that may be in the queue. Try again later."
             )
         unwanted = []
         for number, about in remembered.items():
@@ -130,7 +131,7 @@ class Slurm:
                 continue
             jobs = [adopt(runs) for runs in about["runs"]]
             if any(jobs):
-                folder = (self._resources.logs / about["folder"]).resolve()
+                folder = (self._logs / about["folder"]).resolve()
                 self._under_way.append(Submission(number, folder, about["runs"], jobs))
             else:
                 unwanted.append(number)
@@ -161,13 +162,13 @@ class Slurm:
             return
         jobs, self._unsent = self._unsent, []
         label = re.sub(r"[^\w.=-]+", "-", jobs[0].name)
-        folder = self._resources.logs / f"{label}-{jobs[0].runs[0][:8]}"
+        folder = self._logs / f"{label}-{jobs[0].runs[0][:8]}"
         executor = self._submitit.AutoExecutor(folder=folder, cluster="slurm")
-        executor.update_parameters(**_parameters(self._resources, jobs, label))
+        executor.update_parameters(**_parameters(self._cluster, jobs, label))
         try:
             handle = executor.submit(work_in_slurm, jobs)
         except Exception as error:  # submitit's own kinds, with what sbatch said
-            raise HaceError(f"--executor slurm: sbatch refused {label}: {_last_words(str(error))}") from error
+            raise HaceError(f"executor slurm: sbatch refused {label}: {_last_words(str(error))}") from error
         runs = [list(job.runs) for job in jobs]
         self._under_way.append(Submission(handle.job_id, folder.resolve(), runs, [*jobs]))
         self._remember()
@@ -205,8 +206,8 @@ class Slurm:
 
     def _remember(self) -> None:
         entries = {s.id: {"folder": s.folder.name, "runs": s.runs} for s in self._under_way}
-        self._resources.logs.mkdir(parents=True, exist_ok=True)
-        write_whole(self._resources.logs / SUBMITTED, json_bytes(entries))
+        self._logs.mkdir(parents=True, exist_ok=True)
+        write_whole(self._logs / SUBMITTED, json_bytes(entries))
 
     def __enter__(self) -> Slurm:
         return self
@@ -218,29 +219,29 @@ class Slurm:
         self._remember()
 
 
-def _parameters(resources: Resources, jobs: Sequence[Job], label: str) -> dict[str, Any]:
+def _parameters(cluster: Cluster, jobs: Sequence[Job], label: str) -> dict[str, Any]:
     """The parameters for submitit. A training has one process per GPU; a probe always has one."""
     trains = all(isinstance(config, TrainConfig) for job in jobs for config in job.configs)
-    nodes, each = (resources.nodes, max(1, int(resources.gpus))) if trains else (1, 1)
+    nodes, each = (cluster.nodes, max(1, int(cluster.gpus))) if trains else (1, 1)
     runs = len(jobs)
     found: dict[str, Any] = {
         "name": f"hace-{label}" + (f"-and-{runs - 1}-more" if runs > 1 else ""),
-        "timeout_min": max(1, round(resources.hours * 60)),
+        "timeout_min": max(1, round(cluster.hours * 60)),
         "nodes": nodes,
         "tasks_per_node": each,
-        "cpus_per_task": resources.cpus * runs,
+        "cpus_per_task": cluster.cpus * runs,
         "slurm_signal_delay_s": SIGNAL_SECONDS,
         "slurm_srun_args": [
             "--kill-on-bad-exit=1"
         ],  # where one process of a training fails, the others wait in vain
         "slurm_additional_parameters": {"no-requeue": True},  # the study itself resubmits, and records why
-        "slurm_partition": resources.partition,
-        "slurm_account": resources.account,
-        "slurm_qos": resources.qos,
-        "slurm_constraint": resources.constraint,
-        "slurm_setup": list(resources.setup) or None,
-        "mem_gb": None if resources.memory is None else resources.memory * runs,
-        "gpus_per_node": each if resources.gpus else None,
+        "slurm_partition": cluster.partition,
+        "slurm_account": cluster.account,
+        "slurm_qos": cluster.qos,
+        "slurm_constraint": cluster.constraint,
+        "slurm_setup": list(cluster.setup) or None,
+        "mem_gb": None if cluster.memory is None else cluster.memory * runs,
+        "gpus_per_node": each if cluster.gpus else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

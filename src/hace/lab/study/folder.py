@@ -1,0 +1,256 @@
+"""A study on disk: its cells, its runs, and what failed. A report needs nothing else, not even the data.
+
+study.json      preset, choices, data with their fingerprints, cells; written once, whole
+failures.json   failed runs, with the error and the number of attempts
+runs/<id>       run directories, or wherever `runs` puts them; studies can share them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hace import environment
+from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.documents import read_mapping
+from hace.files.locks import only_process
+from hace.files.writing import json_bytes, write_whole, writing
+from hace.lab.runs.config import RunConfig
+from hace.lab.runs.run import RUN, read_run
+from hace.lab.runs.settings import differences
+from hace.lab.study.cells import Cell, CellKey, Contest, Found, Record, cell_from_dict, contests
+from hace.lab.study.plan import Choices, StudyPlan, Survey, command_of
+
+STUDY_FORMAT = 1
+STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
+_PARTS = {"preset": str, "choices": dict, "runs": str, "data": dict, "cells": list}
+_SHOWN = 8  # differences
+
+
+@dataclass(frozen=True, eq=False)
+class StudyFolder:
+    """A study on disk, open for reading.
+
+    Attributes:
+        folder: Its folder.
+        document: The content of study.json.
+    """
+
+    folder: Path
+    document: Mapping[str, Any]
+
+    @property
+    def preset(self) -> str:
+        """The name of its preset."""
+        return self.document["preset"]
+
+    @property
+    def runs(self) -> Path:
+        """The folder of its run directories."""
+        return self.folder / self.document["runs"]
+
+    @property
+    def data(self) -> Mapping[str, Mapping[str, Any]]:
+        """Facts about its data sets, by name; of one with both images and features the second is "also" there."""
+        return self.document["data"]
+
+    @property
+    def command(self) -> str:
+        """The command that makes it again, with PATH for the data."""
+        return command_of(self.preset, self.document["choices"], self.data)
+
+    @cached_property
+    def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """The same, by name and kind of runs."""
+        found = [(name, part) for name, about in self.data.items() for part in (about, about.get("also"))]
+        return {(name, part["kind"]): part for name, part in found if part is not None}
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Its cells."""
+        return tuple(map(cell_from_dict, self.document["cells"]))
+
+    def identity(self, cell: Cell, config: RunConfig) -> str:
+        """The id of a run of a cell."""
+        return config.identity(self.sets[cell.key.dataset, config.kind]["fingerprint"])
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """What is known of failed runs, by id."""
+        path = self.folder / FAILURES
+        return read_mapping(path) if path.is_file() else {}
+
+    def write_failures(self, failures: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replace failures.json; without failures, remove it."""
+        path = self.folder / FAILURES
+        if failures:
+            write_whole(path, json_bytes(failures))
+        elif path.exists():
+            with writing(self.folder):
+                path.unlink()
+
+    def records(self) -> list[Record]:
+        """Every run of the study, searches and final ones. A final run that is not chosen yet has the rate NaN."""
+        failures = self.failures()
+        opened: dict[str, Found] = {}
+
+        def look(run: str) -> Found:
+            if run not in opened:
+                opened[run] = self._open(run, failures.get(run, {}))
+            return opened[run]
+
+        found: dict[CellKey, list[Record]] = {cell.key: [] for cell in self.cells}
+        for cells in contests(self.cells):
+            for record in Contest(cells, self.identity).records(look):
+                found[record.key].append(record)
+        return [record for records in found.values() for record in records]
+
+    def _open(self, run_id: str, failure: Mapping[str, Any]) -> Found:
+        folder = self.runs / run_id
+        failed = Found(None, failure.get("error", ""), failure.get("again", False))
+        if not (folder / RUN).is_file():
+            return failed
+        try:
+            run = read_run(folder)
+            run.verify()
+        except HaceError as problem:
+            return Found(None, str(problem))
+        return failed if run.result is None else Found(run)
+
+
+def read_study(folder: str | Path) -> StudyFolder:
+    """Open a study.
+
+    Raises:
+        FormatError: The folder holds no study, or a damaged one.
+    """
+    folder = Path(folder)
+    path = folder / STUDY
+    if not path.is_file():
+        found = f"a folder without {STUDY}" if folder.is_dir() else "no such folder"
+        raise FormatError(
+            f"{folder} must be a study. Got {found}: `hace study PRESET --out FOLDER` makes one."
+        )
+    document = read_mapping(path)
+    lacking = [key for key, kind in _PARTS.items() if not isinstance(document.get(key), kind)]
+    sets = [] if "data" in lacking else document["data"].values()
+    for key in ("kind", "fingerprint", "samples"):
+        lacking += [key] if any(not isinstance(about, dict) or key not in about for about in sets) else []
+    if document.get("format") != STUDY_FORMAT or lacking:
+        what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
+        raise FormatError(
+            f"{path} must be a study of format {STUDY_FORMAT}. Got {what}: it is damaged, or of another version."
+        )
+    return StudyFolder(folder, document)
+
+
+def draft(
+    folder: str | Path, plan: StudyPlan, choices: Choices, survey: Survey, runs: str | Path | None = None
+) -> StudyFolder:
+    """A study as it would be written; one that is there keeps the place of its runs.
+
+    Args:
+        folder: Of the study.
+        plan: Its cells.
+        choices: The user's.
+        survey: Its data.
+        runs: The folder of run directories; by default `folder/runs`.
+    """
+    folder = Path(folder)
+    place = RUNS if runs is None else str(Path(runs).resolve())
+    if runs is None and (folder / STUDY).is_file():
+        place = read_study(folder).document["runs"]
+    document = {
+        "format": STUDY_FORMAT,
+        "preset": plan.preset,
+        "choices": choices.changed(),
+        "runs": place,
+        "data": survey.document(),
+        "cells": [survey.resolved(cell).to_dict() for cell in plan.cells],
+        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "made_with": environment.config(),
+    }
+    return StudyFolder(folder, document)
+
+
+@contextmanager
+def started(
+    folder: str | Path,
+    plan: StudyPlan,
+    choices: Choices,
+    survey: Survey,
+    *,
+    runs: str | Path | None = None,
+    update: bool = False,
+) -> Iterator[StudyFolder]:
+    """A new study, or the one that the same choices started on the same data; locked, so that no one else changes it.
+
+    Args:
+        folder: A new folder, or the study's.
+        plan: Its cells.
+        choices: The user's.
+        survey: Its data.
+        runs: As in :func:`draft`.
+        update: Whether to accept a changed study.
+
+    Raises:
+        ConfigError: The folder holds something else, another process is using it, or the study has changed.
+        DataError: Data cannot be used.
+    """
+    folder = Path(folder)
+    if survey.problems:
+        raise DataError([f"{name}: {problem}" for name, problem in survey.problems.items()])
+    others = folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir())
+    if not (folder / STUDY).is_file() and (others or (folder.exists() and not folder.is_dir())):
+        raise ConfigError(
+            f"out must be a study, a new or an empty folder. Got {folder}, which holds other files."
+        )
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with only_process(folder):
+        new = draft(folder, plan, choices, survey, runs)
+        document = dict(new.document)
+        if (folder / STUDY).is_file():
+            old = read_study(folder)
+            changed = _changes(old, new)
+            if changed and not update:
+                more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+                raise ConfigError(
+                    f"{folder} holds another study. Changed:\n"
+                    + "\n".join(f"  - {line}" for line in [*changed[:_SHOWN], *more])
+                    + "\nGive another folder, or update (--update) to go on with the new one; runs that both have are kept."
+                )
+            if not changed:  # but the data may have moved, and other choices may give the same cells
+                document |= {key: old.document[key] for key in ("choices", "began", "made_with")}
+        write_whole(folder / STUDY, json_bytes(document))
+        yield read_study(folder)
+
+
+def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
+    """What differs between two studies, in words; nothing where different choices give the same cells."""
+    found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
+    for name, kind in dict.fromkeys([*old.sets, *new.sets]):
+        before, after = (
+            d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, new.sets)
+        )
+        if before != after:
+            found.append(f"data {name}: fingerprint {before} -> {after}")
+    ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, new.cells))
+    for what, here, there in (("gone", ours, theirs), ("new", theirs, ours)):
+        gone = [key for key in here if key not in there]
+        if gone:
+            first = f"{gone[0]}, seed {gone[0].seed}"
+            found.append(f"{what} cells: {len(gone)}, the first is {first}")
+    for key, cell in ours.items():
+        lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
+        found += [f"{key}, seed {key.seed}: {line}" for line in lines]
+    said = [
+        line
+        for part in ("preset", "choices")
+        for line in differences({part: old.document[part]}, {part: new.document[part]})
+    ]
+    return [*said, *found] if found else []

@@ -1,0 +1,527 @@
+"""From presets, a user's choices and the data to the cells of a study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hace.data import DATASETS, Dataset, Features
+from hace.errors import ConfigError, DataError, HaceError, nearest
+from hace.hierarchy import Hierarchy
+from hace.lab.models import check_model_name
+from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
+from hace.lab.runs.labels import coarse_nodes
+from hace.lab.runs.samples import Source, load_source
+from hace.lab.runs.settings import (
+    AT_LEAST_ONE,
+    AT_LEAST_ZERO,
+    POSITIVE,
+    Config,
+    Rule,
+    from_dict,
+    setting,
+)
+from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
+from hace.lab.study.methods import Method, behind, find_method
+from hace.lab.study.presets import LabelGrid, Preset
+
+GIVEN_BY = {"probe": "features", "train": "data_root"}  # the choice that has the data of a kind of runs
+_DATA = ("features", "data_root", "hierarchy", "options")
+_FLAGS = {"options": "-o", "settings": "--set"}  # other flags are named as the choice
+_PERCENT = Rule("0 or from 1 to less than 100, in percent", lambda v: v == 0 or 1 <= v < 100)
+_OF_THE_GRID = {
+    "data": "Use features, data_root, hierarchy and options.",
+    "loss": "Use methods or only.",
+    "seed": "Use seeds or only.",
+    "lr": "Use rates or only.",
+    "epochs": "Use epochs_scale.",
+    "model": "Use models.",
+    "validation": "The data's validation split chooses, or 10% of the training samples.",
+    "evaluate": "Searches are judged on held-out samples, final runs on the test samples.",
+    "keep": "Final runs keep their weights.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices(Config):
+    """The data of a study, and what a user changes of its preset.
+
+    Attributes:
+        features: Features by data set: a folder of `hace features`, or a file.
+        data_root: Images by data set: a folder or a manifest.
+        hierarchy: Hierarchies to use in place of a data set's own.
+        options: Options of the data: {"test": 0.2} for every data set that has the option, {"birds.test": 0.2} for one.
+        only: A part of the study: {"method": "hace,sce", "dataset": "cifar100"}; also model, dilution, pairing, seed.
+        methods: Methods, instead of the preset's: their keys, or losses with parameters such as hace:dilution=0.3.
+        models: Architectures to train, instead of the preset's: any timm name.
+        rates: Learning rates, instead of a fair study's.
+        decays: Weight decays to search with every rate, instead of a fair study's.
+        widen: Rates to add on each side, for all methods, while any of them picks the edge; 0 keeps the grid.
+        search_once: Whether the search of the first seed chooses for all seeds, which halves the runs or better.
+        seeds: Number of seeds, instead of the preset's.
+        epochs_scale: Factor for the epochs of every run.
+        settings: Other settings of all runs: {"batch_size": 64, "precision": "bf16"}.
+        shares: Of mixed-labels, percent known only coarsely; of noisy-labels, percent wrong.
+        fine: Of low-shot, known labels per class.
+        coarse_to: Level of coarse labels: parent (default), top, or a level by number or name.
+    """
+
+    features: Mapping[str, str] = setting({})
+    data_root: Mapping[str, str] = setting({})
+    hierarchy: Mapping[str, str] = setting({})
+    options: Mapping[str, Any] = setting({})
+    only: Mapping[str, str] = setting({})
+    methods: tuple[str, ...] | None = setting(None)
+    models: tuple[str, ...] | None = setting(None)
+    rates: tuple[float, ...] | None = setting(None, POSITIVE)
+    decays: tuple[float, ...] | None = setting(None, AT_LEAST_ZERO)
+    widen: int | None = setting(None, AT_LEAST_ZERO)
+    search_once: bool = setting(False)
+    seeds: int | None = setting(None, AT_LEAST_ONE)
+    epochs_scale: float = setting(1.0, POSITIVE)
+    settings: Mapping[str, Any] = setting({})
+    shares: tuple[float, ...] | None = setting(None, _PERCENT)
+    fine: tuple[int, ...] | None = setting(None, AT_LEAST_ONE)
+    coarse_to: int | str | None = setting(None)
+
+    def conflicts(self) -> list[str]:
+        """Settings that the grid has."""
+        remedies = {name: _OF_THE_GRID.get(name.split(".")[0]) for name in self.settings}
+        return [f"settings: {name} is set by the study grid. {r}" for name, r in remedies.items() if r]
+
+    def labels(self, preset: Preset) -> LabelGrid:
+        """What is known of the labels in each part of a preset."""
+        grid = preset.labels
+        if self.shares is not None:
+            shares = tuple(share / 100 for share in self.shares)
+            grid = replace(grid, coarse=grid.coarse and shares, wrong=grid.wrong and shares)
+        if self.fine is not None:
+            grid = replace(grid, fine=grid.fine and self.fine)
+        return grid if self.coarse_to is None else replace(grid, to=self.coarse_to)
+
+    def changed(self) -> dict[str, Any]:
+        """What differs from the defaults, but for the data: the "choices" of study.json."""
+        defaults = Choices().to_dict()
+        document = self.to_dict()
+        return {
+            name: document[name]
+            for name in defaults
+            if name not in _DATA and document[name] != defaults[name]
+        }
+
+    def data(self, name: str, kind: str) -> DataConfig | None:
+        """The data of a data set; None without a path."""
+        root = getattr(self, GIVEN_BY[kind]).get(name)
+        if root is None:
+            return None
+        if kind == "probe":
+            what = "features"
+        elif name in DATASETS:
+            what = name
+        else:
+            what = "folders" if Path(root).is_dir() else "manifest"
+        hierarchy = self.hierarchy.get(name)
+        if hierarchy is not None and Path(hierarchy).exists():  # otherwise a name that comes with hace
+            hierarchy = str(Path(hierarchy).resolve())
+        own = {}
+        for key in sorted(
+            self.options, key=lambda key: "." in key
+        ):  # one that names the data set counts more
+            owner, _, option = key.rpartition(".")
+            if owner in ("", name) and option in DATASETS[what].options:
+                own[option] = self.options[key]
+        return DataConfig(what, root=str(Path(root).resolve()), hierarchy=hierarchy, options=own)
+
+
+def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """The command that makes a study, with PATH for the data.
+
+    Args:
+        preset: Its presets.
+        choices: As study.json has them.
+        data: As study.json has them.
+
+    Example:
+        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
+        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
+    """
+    words = ["hace", "study", *preset.split()]
+    for name, known in data.items():
+        hierarchy = None
+        for part in (known, known.get("also") or {}):
+            config = part.get("config") or {}
+            if part.get("kind") in GIVEN_BY and not str(config.get("name")).startswith("synthetic"):
+                words += [_flag(GIVEN_BY[part["kind"]]), f"{name}=PATH"]
+                for key, value in (config.get("options") or {}).items():
+                    words += ["-o", f"{name}.{key}={_written(value)}"]
+                hierarchy = config.get("hierarchy") or hierarchy
+        if hierarchy:  # a name that comes with hace, or a file
+            words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
+    for name, value in choices.items():
+        if isinstance(value, Mapping):
+            words += [_flag(name), *(f"{key}={_written(v)}" for key, v in value.items())]
+        elif value is True:
+            words.append(_flag(name))
+        else:
+            words += [_flag(name), _written(value)]
+    return shlex.join([*words, "--out", "STUDY"])
+
+
+def _flag(choice: str) -> str:
+    return _FLAGS.get(choice, f"--{choice.replace('_', '-')}")
+
+
+def _written(value: Any) -> str:
+    """A value as the command line has it."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(_written, value))
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+class StudyPlan(NamedTuple):
+    """A study before it starts.
+
+    Attributes:
+        preset: The names of its presets.
+        cells: Its cells.
+        data: Its data, by name and kind of runs.
+        missing: The options that would name the data sets without a path.
+    """
+
+    preset: str
+    cells: list[Cell]
+    data: dict[tuple[str, str], DataConfig]
+    missing: tuple[str, ...] = ()
+
+
+def make_plan(
+    presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False
+) -> StudyPlan:
+    """The cells of a preset, or of several in one study.
+
+    Args:
+        presets: By name: `PRESETS`, `hace.paper.STUDIES`, parts of them, or your own.
+        choices: What to change, and where the data are.
+        absent: Whether to plan a preset without data all the same, to see what it would cost.
+
+    Raises:
+        ConfigError: No such method or part, no data, or nothing selected.
+
+    Example:
+        >>> from hace.lab.study.presets import find_presets
+        >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
+        >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
+        (8, 'sce', 3)
+    """
+    choices = choices or Choices()
+    _refuse_idle(choices, presets)
+    found: dict[CellKey, Cell] = {}
+    data: dict[tuple[str, str], DataConfig] = {}
+    missing: list[str] = []
+    named = {dataset for preset in presets.values() for dataset in (*preset.datasets, *preset.reserved)}
+    for name, preset in presets.items():
+        there, lacking = _data(name, preset, choices, named, absent)
+        missing += lacking
+        for dataset, source in there.items():
+            data[dataset, preset.kind] = source
+            for cell in _grid(preset, choices, dataset, source):
+                found.setdefault(cell.key, cell)  # what two presets have in common is one cell
+    _refuse_stray(choices, {preset.kind for preset in presets.values()}, data)
+    cells = only(list(found.values()), choices.only)
+    if not cells:
+        raise ConfigError(
+            "A study must have at least one run. Got none. `hace study --list` shows what can be selected."
+        )
+    used = {(cell.key.dataset, cell.config.kind) for cell in cells}
+    kept = {key: source for key, source in data.items() if key in used}
+    return StudyPlan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
+
+
+def _data(
+    name: str, preset: Preset, choices: Choices, named: Collection[str], absent: bool
+) -> tuple[dict[str, DataConfig], list[str]]:
+    """The data sets of a preset and of the user that have a path; and the options that would give the others.
+
+    Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset. They
+    replace synthetic ones.
+    """
+    option = _flag(GIVEN_BY[preset.kind])
+    own = [d for d in getattr(choices, GIVEN_BY[preset.kind]) if d not in named]
+    listed = [d for d in preset.datasets if not own or d not in preset.data]
+    found = {d: preset.data.get(d) or choices.data(d, preset.kind) for d in [*listed, *own]}
+    lacking = [f"{option} {d}=" for d, source in found.items() if source is None]
+    there = {d: source for d, source in found.items() if source is not None}
+    if absent and not there:
+        there = {d: DataConfig("features" if preset.kind == "probe" else d) for d in found}
+    if not there:
+        raise ConfigError(
+            f"{name} has no data. Give {GIVEN_BY[preset.kind]} of {', '.join(preset.datasets)} or of your own data: "
+            f"`{option} NAME=PATH`."
+        )
+    return there, lacking
+
+
+def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
+    """Refuse a choice that none of the presets has a use for, and names that timm does not know."""
+    grids = [preset.labels for preset in presets.values()]
+    fair = [preset for preset in presets.values() if preset.fixed is None]
+    trained = any(preset.kind == "train" for preset in fair)
+    coarse, few, wrong = (any(getattr(grid, part) for grid in grids) for part in ("coarse", "fine", "wrong"))
+    for name, fits, studies in (
+        ("shares", coarse or wrong, "mixed-labels or noisy-labels"),
+        ("fine", few, "low-shot"),
+        ("coarse_to", coarse or few, "mixed-labels or low-shot"),
+        ("models", trained, "fair-end-to-end or another study that trains and chooses its rates"),
+        ("rates", fair or not presets, "a fair study: the paper's rates are fixed"),
+    ):
+        if getattr(choices, name) is not None and not fits:
+            raise ConfigError(f"{name} must come with {studies}. Got {', '.join(presets)}.")
+    for model in choices.models or ():
+        check_model_name(model)
+
+
+def _refuse_stray(
+    choices: Choices, kinds: Collection[str], data: Mapping[tuple[str, str], DataConfig]
+) -> None:
+    """Refuse a hierarchy or an option of data that the study does not have."""
+    given = {(d, kind) for kind in kinds for d in getattr(choices, GIVEN_BY[kind])}
+    names = sorted({name for name, _ in given})
+    ways = " or ".join(f"`{_flag(GIVEN_BY[kind])} {{}}=PATH`" for kind in sorted(kinds))
+    for name in choices.hierarchy:
+        if name not in names:
+            raise ConfigError(
+                f"hierarchy must name data that the study has. Got {name!r}.{nearest(name, names)} Give {ways.format(name)}."
+            )
+    own = [
+        (name, DATASETS[config.name].options)
+        for (name, kind), config in data.items()
+        if (name, kind) in given
+    ]
+    for key in choices.options:
+        owner, _, option = key.rpartition(".")
+        known = [(name, options) for name, options in own if owner in ("", name)]
+        if not known:
+            raise ConfigError(
+                f"options must name data that the study has. Got {key!r}.{nearest(owner, names)} "
+                f"Give {ways.format(owner or 'NAME')}."
+            )
+        if not any(option in options for _, options in known):
+            words = "; ".join(f"{name} has {', '.join(options) or 'none'}" for name, options in known)
+            likely = nearest(option, {o for _, options in known for o in options})
+            raise ConfigError(
+                f"options must be options of the study's data. Got {option!r}: {words}.{likely}"
+            )
+
+
+def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
+    """The cells of a preset on a data set."""
+    rows = [find_method(text) for text in choices.methods or preset.methods]
+    models = preset.models if choices.models is None or preset.fixed is not None else choices.models
+    for model in models if preset.kind == "train" else (behind(source),):
+        base = _base(preset, dataset, model, source, choices)
+        for labels in choices.labels(preset).situations():
+            known = replace(base, data=replace(source, labels=labels))
+            for method in rows:
+                for seed in range(choices.seeds or preset.seeds_on(dataset)):
+                    yield from _method_cells(preset, choices, dataset, model, method, seed, known)
+
+
+def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
+    """The configuration that all runs of a data set and model share, at the base rate."""
+    scale = choices.epochs_scale
+    if preset.kind == "probe":
+        epochs = max(1, round(preset.epochs * scale))
+        base = ProbeConfig(data=data, lr=preset.lr, epochs=epochs, start=preset.start)
+    else:
+        if preset.recipe is None:
+            raise ConfigError(
+                f"A preset of end-to-end training must have a recipe. Got none for {preset.title!r}."
+            )
+        base = preset.recipe(dataset, model)
+        epochs = max(1, round(base.epochs * scale))
+        warmup = min(round(base.warmup_epochs * scale), epochs - 1)
+        base = replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
+    return from_dict(type(base), {**base.to_dict(), **choices.settings}) if choices.settings else base
+
+
+def _method_cells(
+    preset: Preset, choices: Choices, dataset: str, model: str, method: Method, seed: int, base: RunConfig
+) -> Iterator[Cell]:
+    """The cells of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
+    if preset.fixed is None:
+        grid = tuple(r * method.rate_factor for r in choices.rates or [base.lr * r for r in preset.rates])
+        rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
+    else:
+        rows = [(run.dilution, run.pairing, (run.lr,)) for run in preset.fixed(method.diluted, base.lr)]
+    labels = base.data.labels
+    data = replace(
+        base.data,
+        shuffle=seed if method.shuffled else base.data.shuffle,
+        induce=method.induced or base.data.induce,
+        labels=replace(labels, drop=labels.drop or method.drops),
+    )
+    for dilution, pairing, rates in rows:
+        key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed, labels.text)
+        decays = (choices.decays or preset.decays) if preset.fixed is None else ()
+        candidates = rate_candidates(rates, decays)
+        if method.tuned and preset.fixed is None:
+            candidates = dealt_candidates(candidates, method.tuned)
+        steps = preset.widens_on(dataset) if choices.widen is None else choices.widen
+        widen = (steps, steps) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
+        loss = method.loss_at(dilution if method.diluted else None)
+        config = replace(base, data=data, loss=loss, seed=seed, **method.last_layer(base.kind))
+        shared = 0 if len(candidates) > 1 and (preset.search_once or choices.search_once) else None
+        yield Cell(key, config, candidates, widen=widen, search_seed=shared)
+
+
+class DataSize(NamedTuple):
+    """The size of a public data set: enough to price a study of it."""
+
+    classes: int
+    nodes: int
+    train: int
+
+
+SIZES = {
+    "cifar100": DataSize(100, 120, 50_000),
+    "aircraft": DataSize(100, 201, 6_667),
+    "nabirds": DataSize(555, 1_011, 23_929),
+}
+DINOV2_FEATURES = 1024
+
+
+class Survey:
+    """The data of a plan: what a study records of each data set, and why others cannot be used.
+
+    Attributes:
+        usable: What study.json says of a data set, by name and kind of runs.
+        sources: Of features, the data with one sample per split: enough to see which runs share a pass.
+        trees: The hierarchies of the data sets, by name.
+        problems: Why a data set cannot be used, by name.
+    """
+
+    def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
+        self.usable: dict[tuple[str, str], dict[str, Any]] = {}
+        self.sources: dict[str, Source[Any]] = {}
+        self.trees: dict[str, Hierarchy] = {}
+        self.problems: dict[str, str] = {}
+        for (name, kind), config in data.items():
+            try:
+                self.usable[name, kind] = self._look(name, kind, config)
+            except HaceError as error:
+                self.problems[name] = str(error)
+
+    def document(self) -> dict[str, dict[str, Any]]:
+        """The "data" of study.json: by name; the second kind of a data set that has both is "also" there."""
+        found: dict[str, dict[str, Any]] = {}
+        for (name, _), about in self.usable.items():
+            found[name] = {**found[name], "also": about} if name in found else about
+        return found
+
+    def resolved(self, cell: Cell) -> Cell:
+        """A cell that says what its search holds out: the data's validation split if there is one, else a share."""
+        if cell.validation is not None:
+            return cell
+        about = self.usable[cell.key.dataset, cell.config.kind]
+        return replace(cell, validation="split" if "val" in about["samples"] else HELD_OUT)
+
+    def asked(self, plan: StudyPlan) -> StudyPlan:
+        """The plan with the questions that its data leave open.
+
+        Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
+        nothing to drop while all labels are known, and another tree, shuffled or induced, has no place for coarse labels.
+
+        Raises:
+            ConfigError: The data have no such level, coarse labels of their own in place of `shares`, or nothing is left.
+            DataError: No training sample is labelled with a class.
+        """
+        for cell in plan.cells:
+            if (tree := self.trees.get(cell.key.dataset)) is not None:
+                coarse_nodes(tree, cell.config.data.labels.to)
+        for (name, _), about in self.usable.items():
+            if about.get("coarse") and about["coarse"] == about["samples"]["train"]:
+                raise DataError(
+                    f"{name} must have training samples labelled with a class. All are labelled above the leaves."
+                )
+        cells = [cell for cell in plan.cells if self._is_open(cell)]
+        left = {cell.key.dataset for cell in cells}
+        for cell in plan.cells:
+            if cell.key.dataset not in left and self._mixed(cell):
+                raise ConfigError(
+                    f"shares must hold 0, the labels as they are: some training samples of {cell.key.dataset} are labelled "
+                    f"above the leaves already, and the study asks whether to use or drop those. Got no 0."
+                )
+        if not cells:
+            raise ConfigError(
+                "A study must have at least one run. Got none: with all labels known there is nothing to drop, and labels "
+                "that are coarse already are not made coarser. Change methods, shares or only."
+            )
+        return plan._replace(cells=cells)
+
+    def _is_open(self, cell: Cell) -> bool:
+        """Whether a cell asks something of its data."""
+        data = cell.config.data
+        labels, other = data.labels, data.shuffle is not None or data.induce is not None
+        known = not (labels.coarse or labels.fine is not None)
+        idle = labels.coarse if self._mixed(cell) else known and labels.drop
+        return not idle and (not other or known or labels.drop)
+
+    def _mixed(self, cell: Cell) -> bool:
+        """Whether some training samples of a cell's data are labelled above the leaves."""
+        return bool(self.usable.get((cell.key.dataset, cell.config.kind), {}).get("coarse"))
+
+    def notes(self) -> Iterable[str]:
+        """The data sets whose validation split chooses, and those with labels at mixed levels."""
+        for (name, _), about in self.usable.items():
+            samples = about["samples"]
+            if samples.get("val"):
+                yield f"{name}: its validation split ({samples['val']:,} samples) chooses under the fair protocol"
+            if about.get("coarse"):
+                yield f"{name}: {about['coarse']:,} of {samples['train']:,} training samples are labelled above the leaves"
+
+    def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
+        if config.root is None and name in SIZES:
+            return _expected(name, kind, config)
+        source = load_source(config)
+        data = source.dataset
+        data["test"]  # refused here rather than after the search
+        self.trees[name] = data.hierarchy
+        first = next(iter(data.splits.values()))
+        if kind == "probe":
+            small = {split: samples.select([0]) for split, samples in data.splits.items()}
+            self.sources[name] = replace(source, dataset=Dataset(data.name, data.hierarchy, small))
+        return {
+            "kind": kind,
+            "config": config.to_dict(),
+            "fingerprint": data.fingerprint,
+            "hierarchy": data.hierarchy.fingerprint,
+            "classes": data.hierarchy.num_leaves,
+            "nodes": data.hierarchy.num_nodes,
+            "samples": {split: len(samples) for split, samples in data.splits.items()},
+            "coarse": len(data["train"]) - len(data["train"].leaf_only()),
+            "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
+        }
+
+
+def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
+    """What study.json would say of a public data set that is not here."""
+    size = SIZES[name]
+    return {
+        "kind": kind,
+        "config": config.to_dict(),
+        "fingerprint": "",
+        "hierarchy": "",
+        "classes": size.classes,
+        "nodes": size.nodes,
+        "samples": {"train": size.train},
+        "features": DINOV2_FEATURES if kind == "probe" else None,
+    }

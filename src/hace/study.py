@@ -1,0 +1,311 @@
+"""A whole comparison in one call, from the grid to the page.
+
+    study = hace.Study("mixed-labels", features={"birds": "birds.npz"}, hierarchy={"birds": "taxonomy.csv"}, seeds=5)
+    results = study.run()          # a second call, or a second process, goes on where this one stopped
+    print(results.verdict, results.table())
+    results.report("page")
+
+`hace study`, `hace demo` and `hace report` are these calls. The presets are those of `hace.lab.study` and of `hace.paper`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.errors import ConfigError
+from hace.lab.runs.settings import setting
+from hace.lab.study.cells import Record, at_the_edge, each_run
+from hace.lab.study.executors import Cluster, find_executor
+from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
+from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
+from hace.lab.study.presets import PRESETS, Preset, find_presets
+from hace.lab.study.progress import RULE, Part, Tally, watching, whats_left
+from hace.lab.study.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hace.lab.report.results import Results
+
+ERRORS_SHOWN = 5  # at the end; failures.json has them all
+Say = Callable[[str], None]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Study(Choices):
+    """A comparison of methods on data, with its folder.
+
+    Attributes:
+        preset: A name that `hace study --list` shows, or several in one report; or presets of your own, by name.
+        out: Folder of the study; by default `hace-` and its names.
+        runs: Folder of run directories, which studies can share; by default `runs` in the study's folder.
+
+    Raises:
+        ConfigError: A value is out of range, or there is no such study.
+
+    Example:
+        >>> study = Study("demo", only={"method": "hace,sce"}, seeds=2)
+        >>> study.out, len(study.plan().cells)
+        ('hace-demo', 8)
+    """
+
+    preset: str | tuple[str, ...] | Mapping[str, Any] = setting("")
+    out: str = setting("", decides=False)
+    runs: str | None = setting(None, decides=False)
+
+    def __post_init__(self) -> None:
+        if not self.preset:
+            raise ConfigError("A study must have a name. `hace study --list` shows them.")
+        for name in ("out", "runs"):
+            if isinstance(getattr(self, name), Path):
+                object.__setattr__(self, name, str(getattr(self, name)))
+        super().__post_init__()
+        if not self.out:
+            object.__setattr__(self, "out", f"hace-{'-'.join(self.presets)}")
+
+    @cached_property
+    def presets(self) -> Mapping[str, Preset]:
+        """Its presets, by name."""
+        return self.preset if isinstance(self.preset, Mapping) else find_presets(self.preset, known_presets())
+
+    def plan(self, *, absent: bool = False) -> StudyPlan:
+        """Its cells, before anything is loaded; `absent` counts data without a path at their published size."""
+        return make_plan(self.presets, self, absent=absent)
+
+    def run(
+        self,
+        executor: str = "local",
+        *,
+        workers: int | None = None,
+        cluster: Cluster | None = None,
+        threads: int = 1,
+        retries: int = 1,
+        update: bool = False,
+        say: Say = _say,
+    ) -> StudyResults:
+        """Make every run that is missing. Stopped or killed at any point, the next call ends with the same numbers.
+
+        Args:
+            executor: "local", "ray" or "slurm".
+            workers: Processes (local, ray), or jobs in SLURM's queue.
+            cluster: What each run gets on a cluster.
+            threads: Threads per run; with 1, runs repeat bit for bit.
+            retries: Retries of a failed run.
+            update: Whether to go on if the study in the folder has changed.
+            say: Called with lines for people; by default they go to stderr.
+
+        Raises:
+            ConfigError: Something does not fit, or the folder holds another study; with the differences.
+            DataError: Data cannot be used.
+            KeyboardInterrupt: It was stopped.
+        """
+        cluster = cluster or Cluster()
+        entry = find_executor(executor, workers, cluster)
+        for name, value, least in (("retries", retries, 0), ("threads", threads, 1)):
+            if value < least:
+                raise ConfigError(f"{name} must be at least {least}. Got {value}.")
+        plan, survey = self._asked(say)
+        with (
+            started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
+            watching() as watch,
+        ):
+            scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)
+            if scheduler.ready:
+                anywhere = any(
+                    getattr(c, "device", "") == "auto" for c in scheduler.wanted if c.kind == "train"
+                )
+                if executor != "local" and not cluster.gpus and anywhere:
+                    say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
+                try:
+                    with entry.make(workers, cluster, folder.folder / "jobs") as running:
+                        scheduler.run(running)
+                except KeyboardInterrupt:
+                    say(f"\nStopped: {scheduler.tally}. The same call resumes from there.")
+                    raise
+        return StudyResults(folder, scheduler.tally)
+
+    def price(self, say: Say = print) -> None:
+        """Say what would run: runs by method, those that are done, and about how long the rest takes.
+
+        Raises:
+            ConfigError: Something does not fit, or no data can be used.
+        """
+        from hace.lab.runs.progress import duration
+
+        plan, survey = self._asked(_say, absent=True)
+        for name, problem in survey.problems.items():
+            say(f"{name}: not counted, cannot be used: {problem}")
+        cells = [cell for cell in plan.cells if (cell.key.dataset, cell.config.kind) in survey.usable]
+        if not cells:
+            raise ConfigError("A study must have data to count. Got none that can be used, see above.")
+        study = draft(self.out, plan._replace(cells=cells), self, survey, self.runs)
+        configs: dict[Part, Any] = {(c.key.dataset, c.key.model, c.key.method): c.config for c in cells}
+        left = whats_left(study.records(), configs, study.sets)
+        say(f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another")
+        for (dataset, model, method), part in left.items():
+            time = duration(part.seconds) + ("" if part.measured else " (rough)")
+            say(f"{dataset:<14} {model:<14} {method:<20} {part.runs:>6,} {part.done:>6,}  {time}")
+        total, done = sum(p.runs for p in left.values()), sum(p.done for p in left.values())
+        rest = duration(sum(part.seconds for part in left.values()))
+        say(f"{len(cells):,} cells, {total:,} runs, {done:,} done; the rest takes about {rest}")
+        if not all(part.measured for part in left.values()):
+            say(f"rough: {RULE}; runs that share a pass are faster")
+
+    def _asked(self, say: Say, *, absent: bool = False) -> tuple[StudyPlan, Survey]:
+        """The plan, and its data."""
+        plan = self.plan(absent=absent)
+        survey = Survey(plan.data)
+        plan = survey.asked(plan)
+        for note in survey.notes():
+            say(note)
+        known = {name for preset in self.presets.values() for name in preset.datasets}
+        if plan.missing and all(
+            name in known for name, _ in plan.data
+        ):  # else the user's own data replace them
+            given = any(config.root is not None for config in plan.data.values())
+            how = "skipped" if given else "counted at their published size"
+            say(f"{how}: no path given for {', '.join(plan.missing)}")
+        return plan, survey
+
+
+class StudyResults:
+    """What came out of a study; open it again with `StudyResults.read(folder)`.
+
+    Args:
+        study: The study on disk.
+        tally: Its runs counted; by default from the disk.
+        compare: The two methods whose difference is shown: first minus second; by default HACE and cross-entropy.
+        names: A file with one line "id name" per node, where the hierarchy has only ids.
+    """
+
+    def __init__(
+        self,
+        study: StudyFolder,
+        tally: Tally | None = None,
+        compare: Sequence[str] | None = None,
+        names: str | Path | None = None,
+    ) -> None:
+        self.study, self._tally, self._compare, self._names = study, tally, compare, names
+
+    @classmethod
+    def read(
+        cls, folder: str | Path, compare: Sequence[str] | None = None, names: str | Path | None = None
+    ) -> StudyResults:
+        """The results of a study in a folder, as far as it has come.
+
+        Raises:
+            FormatError: The folder is not a study.
+        """
+        return cls(read_study(folder), compare=compare, names=names)
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """Every run, searches and final ones."""
+        return self.study.records()
+
+    @property
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """The runs that failed, by id: cell, attempts, error."""
+        return self.study.failures()
+
+    @cached_property
+    def _results(self) -> Results:
+        from hace.lab.report.results import Results
+
+        return Results(self.records, self._compare, names=self._names)
+
+    @property
+    def verdict(self) -> str:
+        """The answers in words, with intervals: does the hierarchy help, are coarse labels worth using, what to use.
+
+        Raises:
+            DataError: No run has finished.
+        """
+        from hace.lab.report.text import verdicts_text
+        from hace.lab.report.verdict import verdicts
+
+        return verdicts_text(verdicts(self._results))
+
+    def __str__(self) -> str:
+        """The tables of the page, and how to read them."""
+        from hace.lab.report.text import results_text
+
+        return results_text(self._results)
+
+    def table(self) -> pd.DataFrame:
+        """One row per final run: its cell, status, chosen rate, all metrics of the result.
+
+        Example:
+            results.table().groupby("method")["top-1"].agg(["mean", "std"])
+        """
+        import pandas as pd
+
+        rows = []
+        for record in self.records:
+            if record.stage == "final":
+                metrics = (record.run.result or {}).get("metrics") if record.run is not None else {}
+                row = {
+                    **vars(record.key),
+                    "status": record.status,
+                    "rate": record.lr,
+                    "tried": record.candidates,
+                }
+                row["edge"] = record.edge
+                for heading, values in (metrics or {}).items():
+                    at = "" if heading == "leaves" else f"{heading}: "
+                    row |= {f"{at}{name}": value for name, value in values.items()}
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the page, with tables and figures; by default into the folder `report` within the study.
+
+        Returns:
+            The page.
+
+        Raises:
+            DataError: No run has finished.
+        """
+        from hace.lab.report.writing import about_study, write_records
+        from hace.paper.report_setup import report_sections
+
+        target = Path(out) if out is not None else self.study.folder / "report"
+        return write_records(self._results, about_study(self.study), target, [report_sections])
+
+    @property
+    def summary(self) -> list[str]:
+        """How many runs there are and where, and what to know of their searches; the errors of failed ones come last."""
+        folder, failures = self.study.folder, list(self.failures.values())
+        tally = self._tally
+        lines = [f"{tally if tally is not None else f'{len(each_run(self.records)):,} runs'}: {folder}"]
+        edges, searches = at_the_edge(self.records)
+        if edges:
+            lines.append(
+                f"{edges:,} of {searches:,} searches end at the edge of their grid: other rates or decays, or a larger widen, "
+                "may do better"
+            )
+        if failures:
+            lines += [f"  {failure['error']}" for failure in failures[:ERRORS_SHOWN]]
+            lines.append(f"{folder / FAILURES} has the errors; the same call tries again.")
+        return lines
+
+    @property
+    def failed(self) -> bool:
+        """Whether some runs have no result because they failed."""
+        return any(record.status == "failed" for record in self.records)
+
+
+def known_presets() -> dict[str, Preset]:
+    """All presets: the paper's, and those that need nothing but hace."""
+    from hace.paper.studies import STUDIES
+
+    return {**STUDIES, **PRESETS}
