@@ -31,15 +31,13 @@ from reduce import first_of_each
 from run import RESULTS, keep, sha256
 from torch import Tensor, nn
 
-from hace.cli.options_study import add_study_arguments, do_study
 from hace.data import DATASETS, Dataset, Samples, load_dataset
 from hace.data.catalog import DatasetKind
 from hace.formats import cifar100_hierarchy
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.locations import Locations
-from hace.lab.study.plans import Choices
 from hace.lab.study.presets import LabelGrid, Preset
+from hace.study import Study
 
 WIDTH = 16
 RATE, TIMES = 0.12, (1 / 3, 1.0, 3.0)  # every method has these three rates
@@ -207,22 +205,30 @@ def main() -> None:
     parser.add_argument("study", choices=list(STUDIES))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("evidence-work"))
-    add_study_arguments(parser, "--out", None)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--dry-run", action="store_true", help="show what would run, and how long it takes")
     args = parser.parse_args()
     title = f"cifar100-end-to-end-{args.study}"
-    args.out, args.runs = str(args.work / title), str(args.work / "runs")
     (name,) = {name for preset in STUDIES[args.study].values() for name in preset.datasets}
     root = args.data
     if (args.data / "cifar100" / "train").is_dir():
         root = args.work / "cifar100"
         if not (root / "cifar-100-binary" / "test.bin").exists():
             from_sheets(args.data / "cifar100", root / "cifar-100-binary")
-    choices = Choices(Locations(images={name: str(root)}), widen=0)
-    if do_study(STUDIES[args.study], choices, args) is not None:
-        files = sorted(path for path in root.rglob("*") if path.name in FILES and path.is_file())
-        inputs = {path.name: {"file": path.name, "sha256": sha256(path)} for path in files}
-        command = f"python evidence/end_to_end.py {args.study}"
-        keep(args.work / title, RESULTS / title, command, inputs, [RATE * times for times in TIMES])
+    study = Study(
+        STUDIES[args.study],
+        data_root={name: str(root)},
+        widen=0,
+        out=str(args.work / title),
+        runs=str(args.work / "runs"),
+    )
+    if args.dry_run:
+        return study.price()
+    study.run(workers=args.workers)
+    files = sorted(path for path in root.rglob("*") if path.name in FILES and path.is_file())
+    inputs = {path.name: {"file": path.name, "sha256": sha256(path)} for path in files}
+    command = f"python evidence/end_to_end.py {args.study}"
+    keep(args.work / title, RESULTS / title, command, inputs, [RATE * times for times in TIMES])
 
 
 if __name__ == "__main__":

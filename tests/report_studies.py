@@ -172,7 +172,7 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     document = {
         "format": 1,
         "preset": "demo",
-        "choices": {"only": {}, "methods": ["sce", "hace"], "rates": None, "seeds": 2, "epochs_scale": 1.0},
+        "choices": {"methods": ["sce", "hace"], "seeds": 2},
         "runs": "runs",
         "data": known,
         "cells": [cell.to_dict() for cell in cells],

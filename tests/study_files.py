@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hace.lab.study.folder import StudyFolder, started
+from hace.lab.study.plan import Choices, StudyPlan, Survey
+
 PATHS = {
     "husky": "animal/dog",
     "beagle": "animal/dog",
@@ -45,6 +48,12 @@ def plants_study(folder: Path) -> list[str]:
     if not features.exists():
         write_features(folder)
     return ["study", "fair-probe", "--features", f"plants={features}", "--hierarchy", f"plants={hierarchy}"]
+
+
+def start_study(folder: Path, plan: StudyPlan, choices: Choices, survey: Survey) -> StudyFolder:
+    """A study whose runs are not made yet, and whose lock is free again."""
+    with started(folder, plan, choices, survey) as study:
+        return study
 
 
 def study_options(folder: Path, *more: str) -> list[str]:

@@ -39,6 +39,7 @@ LAYERS = (
     "lab.serve",
     "lab.report",
     "paper",
+    "study",
     "cli",
 )
 PUBLIC = {
@@ -58,6 +59,7 @@ PUBLIC = {
     "Question",
     "RunConfig",
     "Samples",
+    "Study",
     "TrainConfig",
     "__version__",
     "build_loss",

@@ -53,5 +53,6 @@ from hace.losses.registry import LOSSES as LOSSES
 from hace.losses.registry import build_loss as build_loss
 from hace.metrics import compare as compare
 from hace.metrics import evaluate as evaluate
+from hace.study import Study as Study
 
 __version__: str

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
 from hace.lab.runs.settings import setting
+from hace.lab.runs.stopping import Stopped, ending
 from hace.lab.study.cells import Record, at_the_edge, each_run
 from hace.lab.study.executors import Cluster, find_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
@@ -116,6 +117,7 @@ class Study(Choices):
         plan, survey = self._asked(say)
         with (
             started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
+            ending() as ear,
             watching() as watch,
         ):
             scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)
@@ -128,8 +130,12 @@ class Study(Choices):
                 try:
                     with entry.make(workers, cluster, folder.folder / "jobs") as running:
                         scheduler.run(running)
-                except KeyboardInterrupt:
+                except KeyboardInterrupt as stop:
                     say(f"\nStopped: {scheduler.tally}. The same call resumes from there.")
+                    if ear.heard and not isinstance(
+                        stop, Stopped
+                    ):  # Ray turns it into a plain KeyboardInterrupt
+                        raise Stopped("Stopped.", ear.heard) from None
                     raise
         return StudyResults(folder, scheduler.tally)
 
@@ -230,14 +236,14 @@ class StudyResults:
         Raises:
             DataError: No run has finished.
         """
-        from hace.lab.report.text import verdicts_text
+        from hace.lab.report.summary import verdicts_text
         from hace.lab.report.verdict import verdicts
 
         return verdicts_text(verdicts(self._results))
 
     def __str__(self) -> str:
         """The tables of the page, and how to read them."""
-        from hace.lab.report.text import results_text
+        from hace.lab.report.summary import results_text
 
         return results_text(self._results)
 
@@ -275,8 +281,8 @@ class StudyResults:
         Raises:
             DataError: No run has finished.
         """
-        from hace.lab.report.writing import about_study, write_records
-        from hace.paper.report_setup import report_sections
+        from hace.lab.report.study_report import about_study, write_records
+        from hace.paper import report_sections
 
         target = Path(out) if out is not None else self.study.folder / "report"
         return write_records(self._results, about_study(self.study), target, [report_sections])

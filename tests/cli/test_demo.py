@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
-from hace.lab.study.study import read_study
+from hace.lab.study.folder import read_study
 
 
 def demo(folder: Path) -> str:
@@ -55,7 +55,7 @@ def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "hace-demo").mkdir()
     (tmp_path / "hace-demo" / "thesis.txt").write_text("years of work")
     assert main(["demo", "--out", str(tmp_path / "hace-demo")]) == 2
-    assert "--out must be a study, a new or an empty folder" in capsys.readouterr().err
+    assert "out must be a study, a new or an empty folder" in capsys.readouterr().err
     assert [p.name for p in (tmp_path / "hace-demo").iterdir()] == ["thesis.txt"]
 
 

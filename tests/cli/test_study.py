@@ -40,7 +40,7 @@ def test_a_cluster_without_gpus_is_told(
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--executor", "slurm"]
     options += ["--only", "model=resnet18", "method=sce", "--out", str(tmp_path / "study")]
     monkeypatch.setenv("PATH", "/nonexistent")
-    note = "trainings run on processors: --gpus is 0. Give --gpus 1 for a GPU each."
+    note = "trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each."
     for more, told in ((), True), (("--gpus", "1"), False), (("--set", "device=cpu", "--update"), False):
         assert main([*options, *more]) == 2
         err = capsys.readouterr().err

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hace.lab.study.locations import Locations
-from hace.lab.study.plans import Choices, make_plan
+from hace.lab.study.plan import Choices, make_plan
 from hace.lab.study.presets import find_presets
 from hace.paper import STUDIES
 from hace.paper.recipes import PAPER_DATASETS
@@ -30,7 +29,8 @@ def test_a_features_file_that_names_its_model_fills_the_papers_cells(
     arrays = {"X": np.zeros((2, 3), np.float32), "y": np.arange(2)}
     np.savez(path, **arrays, **({} if said is None else {"model": np.array(said)}))
     plan = make_plan(
-        find_presets("paper-probe", STUDIES), Choices(Locations({"aircraft": str(path)}), {"method": "sce"})
+        find_presets("paper-probe", STUDIES),
+        Choices(features={"aircraft": str(path)}, only={"method": "sce"}),
     )
     assert {(cell.key.dataset, cell.key.model) for cell in plan.cells} == {("aircraft", model)}
 
@@ -38,14 +38,16 @@ def test_a_features_file_that_names_its_model_fills_the_papers_cells(
 def test_a_damaged_features_file_is_left_to_the_survey(tmp_path: Path) -> None:
     (tmp_path / "f.npz").write_bytes(b"PK\x03\x04 nothing")
     plan = make_plan(
-        find_presets("fair-probe", STUDIES), Choices(Locations({"aircraft": str(tmp_path / "f.npz")}))
+        find_presets("fair-probe", STUDIES), Choices(features={"aircraft": str(tmp_path / "f.npz")})
     )
     assert {cell.key.model for cell in plan.cells} == {"features"}
 
 
 def test_the_papers_other_data_sets_never_count_as_the_users_own() -> None:
-    everything = Locations(
-        dict.fromkeys((*PAPER_DATASETS, "pets"), "f.npz"), {**dict.fromkeys(PAPER_DATASETS, "r"), "pets": "r"}
+    everything = Choices(
+        features=dict.fromkeys((*PAPER_DATASETS, "pets"), "f.npz"),
+        data_root=dict.fromkeys((*PAPER_DATASETS, "pets"), "r"),
+        only={"model": "resnet18"},
     )
-    plan = make_plan(find_presets("paper-nabirds", STUDIES), Choices(everything, {"model": "resnet18"}))
+    plan = make_plan(find_presets("paper-nabirds", STUDIES), everything)
     assert {cell.key.dataset for cell in plan.cells} == {"nabirds", "pets"}

@@ -7,7 +7,7 @@ import os
 import sys
 
 from hace.cli.options_report import show_report
-from hace.cli.study import add_run_arguments, given, run_study
+from hace.cli.options_study import add_run_arguments, given, run_study
 
 DESCRIPTION = """\
 Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training labels

@@ -27,8 +27,8 @@ def show_report(
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.summary import failures, results_text, shortened, verdicts_text
     from hace.lab.report.verdict import verdicts
-    from hace.lab.study.searches import each_run
-    from hace.lab.study.study import read_study
+    from hace.lab.study.cells import each_run
+    from hace.lab.study.folder import read_study
     from hace.paper import report_sections
 
     opened = read_study(study)

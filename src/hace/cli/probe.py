@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hace.lab.runs.config import LossConfig, ProbeConfig
     from hace.lab.runs.progress import Start, Step
     from hace.lab.study.cells import Record
-    from hace.lab.study.tally import Tally
+    from hace.lab.study.progress import Tally
 
 FAIR_SEEDS = 5
 
@@ -210,7 +210,7 @@ def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequenc
     from hace.lab.report.comparisons import HEADLINES
     from hace.lab.report.document import to_text
     from hace.lab.report.summary import MARKS, summary_table
-    from hace.lab.study.searches import chosen_on
+    from hace.lab.study.cells import chosen_on
 
     reference = reference_of(arrays)
     top1, _, severity = HEADLINES[:3]

@@ -5,7 +5,7 @@ a study takes presets, a report takes sections.
 
     paper_tables                     the printed numbers; claims and errata are in docs/paper.md
     ASSUMPTIONS                      what we assume where the paper says nothing
-    STUDIES                          its experiments, for `hace.lab.study.plans.make_plan`
+    STUDIES                          its experiments, for `hace.lab.study.plan.make_plan`
     TRAIN_PRESETS, train_preset      its recipes, for `hace.lab.train`
     report_sections                  its tables beside yours, for `hace.lab.report.write_report`
 """

@@ -18,10 +18,10 @@ from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.train_config import TrainConfig
-from hace.lab.study.cost import GMACS, SUSTAINED
 from hace.lab.study.methods import METHODS
+from hace.lab.study.plan import SIZES
 from hace.lab.study.presets import FixedRun
-from hace.lab.study.start import SIZES
+from hace.lab.study.progress import GMACS, SUSTAINED
 from hace.paper.printed import paper_tables
 
 PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC

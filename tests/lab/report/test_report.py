@@ -19,10 +19,11 @@ from hace.lab.report import PAGE, write_report
 from hace.lab.report.nodes import ancestors_at, below, node_accuracies, node_counts, samples_at
 from hace.lab.report.page import HOME, drawing_data, thinned, to_page
 from hace.lab.report.results import Results
-from hace.lab.report.study_report import build_document, command_of
+from hace.lab.report.study_report import build_document
 from hace.lab.runs.run import HIERARCHY
 from hace.lab.study.cells import Record
-from hace.lab.study.study import read_study
+from hace.lab.study.folder import read_study
+from hace.lab.study.plan import command_of
 from hace.paper import report_sections
 from tests.report_studies import animals, fair_records, paper_records, write_study
 
@@ -212,8 +213,8 @@ def test_command_line_of_a_study() -> None:
     choices |= {"settings": {"batch_size": 64}}
     said = command_of("demo", choices, data)
     assert said == (
-        "hace study demo --data-root birds=PATH --features birds=PATH --hierarchy birds=PATH --rates 0.5,2 "
-        "--epochs-scale 0.5 --only method=hace,sce --set batch_size=64 --out STUDY"
+        "hace study demo --data-root birds=PATH --features birds=PATH --hierarchy birds=PATH --only method=hace,sce "
+        "--rates 0.5,2 --epochs-scale 0.5 --set batch_size=64 --out STUDY"
     )
     birds["also"]["config"]["hierarchy"] = "cifar100"  # type: ignore[index]
     assert " --hierarchy birds=cifar100 " in command_of("demo", {}, data)

@@ -54,12 +54,10 @@ def test_a_candidate_is_any_set_of_settings() -> None:
     assert cell.final(candidates[1]).loss == diluted.loss
 
 
-def test_a_cell_reads_what_it_writes_and_what_older_versions_wrote() -> None:
+def test_a_cell_reads_what_it_writes() -> None:
     cell = replace(CELL, validation="split")
     document = json.loads(json.dumps(cell.to_dict()))
     assert cell_from_dict(document) == cell
-    old = {key: value for key, value in document.items() if key not in ("candidates", "validation")}
-    assert cell_from_dict({**old, "rates": [1.0, 2.0, 4.0]}) == replace(CELL, validation=0.1)
 
 
 def test_the_edge_of_a_grid() -> None:

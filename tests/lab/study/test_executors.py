@@ -19,11 +19,10 @@ from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.report.summary import report_text
 from hace.lab.runs.stopping import Stopped, ending
-from hace.lab.study.executors import Processes
-from hace.lab.study.jobs import Job, JobResult, Resources
+from hace.lab.study.executors import Cluster, Job, JobResult, Processes
+from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
 from hace.lab.study.ray_cluster import RayCluster
-from hace.lab.study.study import read_study
 from tests.data_layouts import write_image
 from tests.lab.study.fake_slurm import FakeSlurm
 from tests.study_files import outcomes, plants_study, study_options
@@ -236,7 +235,7 @@ def test_an_address_where_nothing_answers() -> None:
     with pytest.raises(
         HaceError, match=r"--address 127.0.0.1:9: no Ray cluster can be used there: .*Connection refused"
     ):
-        RayCluster(Resources(address="127.0.0.1:9")).__enter__()
+        RayCluster(Cluster(address="127.0.0.1:9")).__enter__()
 
 
 @pytest.fixture

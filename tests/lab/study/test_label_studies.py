@@ -19,9 +19,8 @@ from hace.lab.runs.config import DataConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.study.cells import CellKey, Record
 from hace.lab.study.methods import METHODS, NODE_METHODS
-from hace.lab.study.plans import Choices, make_plan
+from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.start import Survey
 from hace.losses.registry import LOSSES
 from tests.report_studies import animals, config_of, make_run
 
@@ -40,7 +39,7 @@ def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 
 
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
-    found = cells("mixed-labels", seeds=1, shares=(0.0, 0.8), coarse_to="top")
+    found = cells("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
     assert {cell.key.labels for cell in found} == {"", "80 % top"}
     assert {len(cell.candidates) for cell in found} == {6}
     for cell in found:
@@ -59,7 +58,7 @@ def test_few_and_wrong_labels() -> None:
     ]  # fmt: skip
     assert {len(cell.candidates) for cell in few} == {3}
     assert {cell.widen for cell in few} == {(0, 0)}  # synthetic data show how it works, and quickly
-    wrong = cells("noisy-labels", seeds=1, shares=(0.4,), methods=("sce",))
+    wrong = cells("noisy-labels", seeds=1, shares=(40,), methods=("sce",))
     assert [cell.config.data.labels for cell in wrong] == [
         LabelsConfig(), LabelsConfig(wrong=0.4), LabelsConfig(wrong=0.4, within="anywhere"),
     ]  # fmt: skip
@@ -78,27 +77,27 @@ def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None
     [
         (
             "low-shot",
-            {"shares": (0.5,)},
-            "--shares must come with mixed-labels or noisy-labels. Got low-shot.",
+            {"shares": (50,)},
+            "shares must come with mixed-labels or noisy-labels. Got low-shot.",
         ),
-        ("mixed-labels", {"fine": (1,)}, "--fine must come with low-shot. Got mixed-labels."),
+        ("mixed-labels", {"fine": (1,)}, "fine must come with low-shot. Got mixed-labels."),
         (
             "noisy-labels",
             {"coarse_to": "top"},
-            "--coarse-to must come with mixed-labels or low-shot. Got noisy-labels.",
+            "coarse_to must come with mixed-labels or low-shot. Got noisy-labels.",
         ),
         (
             "mixed-labels",
-            {"shares": (1.0,)},
-            "--shares must be percentages, 0 or from 1 to less than 100. Got 100.",
+            {"shares": (100,)},
+            "shares must be 0 or from 1 to less than 100, in percent. Got (100,).",
         ),
         (
             "mixed-labels",
-            {"shares": (0.008,)},
-            "less than 100. Got 0.8: did you mean 80?",
+            {"shares": (0.8,)},
+            "less than 100, in percent. Got (0.8,).",
         ),
-        ("low-shot", {"fine": (1, 1.5)}, "--fine must be whole numbers of at least 1. Got 1, 1.5."),
-        ("demo", {"decays": (-1.0,)}, "--decays must be 0 or more. Got -1."),
+        ("low-shot", {"fine": (1, 1.5)}, "s or nothing. Got (1, 1.5)."),
+        ("demo", {"decays": (-1.0,)}, "decays must be at least 0. Got (-1.0,)."),
     ],
 )
 def test_options_that_do_not_fit(preset: str, options: dict, message: str) -> None:
@@ -117,9 +116,9 @@ def test_a_level_that_the_data_do_not_have_is_found_before_anything_runs() -> No
 def test_shares_of_data_whose_labels_are_mixed_already() -> None:
     data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
     with pytest.raises(
-        ConfigError, match="--shares must hold 0, the labels as they are: some training samples of synth"
+        ConfigError, match="shares must hold 0, the labels as they are: some training samples of synth"
     ):
-        cells("mixed-labels", data, shares=(0.8,))
+        cells("mixed-labels", data, shares=(80,))
 
 
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:

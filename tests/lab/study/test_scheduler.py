@@ -11,13 +11,12 @@ import pytest
 
 from hace.files.locks import only_process
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
-from hace.lab.study.executors import InProcess
-from hace.lab.study.jobs import Job, JobResult
-from hace.lab.study.plans import Choices, StudyPlan, make_plan
+from hace.lab.study.executors import InProcess, Job, JobResult
+from hace.lab.study.folder import read_study
+from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import find_presets
 from hace.lab.study.scheduler import Scheduler
-from hace.lab.study.start import Survey, start_study
-from hace.lab.study.study import read_study
+from tests.study_files import start_study
 from tests.train_cases import tiny
 
 
@@ -110,7 +109,7 @@ def test_a_run_with_attempts_left_is_to_be_retried_not_failed(
 def test_a_busy_run_is_waited_for_without_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that only finds its run busy costs a cluster a place in the queue."""
     scheduler = probes(tmp_path, retries=0)
-    held = scheduler.study.runs / scheduler._ready[0]
+    held = scheduler.study.runs / scheduler.ready[0]
     held.mkdir(parents=True)
     with ExitStack() as stack:
         stack.enter_context(only_process(held))
@@ -158,7 +157,7 @@ def test_runs_that_were_lost_together_are_tried_alone(
 
 def test_jobs_of_an_earlier_start_are_adopted(tmp_path: Path) -> None:
     scheduler = probes(tmp_path, retries=0)
-    first, second = scheduler._ready
+    first, second = scheduler.ready
     executor = Told(lambda job: JobResult(job, dict.fromkeys(job.runs, "full")), left=[["unknown"], [second]])
     scheduler.run(executor)
     assert [job.runs for job in executor.jobs] == [(second,), (first,)]

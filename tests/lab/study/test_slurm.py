@@ -16,14 +16,12 @@ from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import load_source
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import Cell, CellKey, rate_candidates
-from hace.lab.study.executors import InProcess
-from hace.lab.study.jobs import Job, Resources
-from hace.lab.study.plans import Choices, StudyPlan
+from hace.lab.study.executors import Cluster, InProcess, Job
+from hace.lab.study.plan import Choices, StudyPlan, Survey
 from hace.lab.study.scheduler import Scheduler
 from hace.lab.study.slurm import Slurm
-from hace.lab.study.start import Survey, start_study
 from tests.lab.study.fake_slurm import FakeSlurm, Fate, Submitted
-from tests.study_files import write_features
+from tests.study_files import start_study, write_features
 from tests.train_cases import end_state, tiny
 
 LOG = "study/runs/*/log.jsonl"  # written as soon as a training listens to signals
@@ -55,8 +53,8 @@ def training(folder: Path, name: str = "study", config: TrainConfig | None = Non
     return Scheduler(start_study(folder / name, plan, Choices(), survey), survey.sources, retries=0)
 
 
-def resources(folder: Path, **more) -> Resources:
-    return Resources(logs=folder / "study" / "jobs", **more)
+def executor_in(folder: Path, **more) -> Slurm:
+    return Slurm(Cluster(**more), folder / "study" / "jobs")
 
 
 def run_of(scheduler: Scheduler) -> Path:
@@ -77,7 +75,7 @@ def test_a_training_goes_on_after_its_time_limit(tmp_path: Path, slurm: Callable
     """Two time limits and no retries: a job that saved something is not a failed attempt."""
     fake = slurm(Fate("timeout", LOG), Fate("timeout", LOG))
     scheduler = training(tmp_path)
-    with Slurm(resources(tmp_path)) as executor:
+    with executor_in(tmp_path) as executor:
         tally = scheduler.run(executor)
     wait_for(fake, ["COMPLETED"] * 3)
     assert (tally.sum("done"), tally.sum("failed")) == (1, 0)
@@ -92,7 +90,7 @@ def test_a_training_goes_on_after_its_time_limit(tmp_path: Path, slurm: Callable
 def test_a_job_that_is_lost_fails_with_its_reason(tmp_path: Path, slurm: Callable[..., FakeSlurm]) -> None:
     slurm(Fate("oom"))
     scheduler = training(tmp_path)
-    with Slurm(resources(tmp_path)) as executor:
+    with executor_in(tmp_path) as executor:
         tally = scheduler.run(executor)
     assert tally.sum("failed") == 1
     (failure,) = scheduler.failures.values()
@@ -105,14 +103,14 @@ def test_a_driver_that_is_started_again_waits_for_its_jobs(
     tmp_path: Path, slurm: Callable[..., FakeSlurm]
 ) -> None:
     fake = slurm()
-    killed = Slurm(resources(tmp_path))
+    killed = executor_in(tmp_path)
     scheduler = training(tmp_path)
     job = scheduler._next()
     assert job is not None
     killed.submit(job)
     killed.submit(Job(("0" * 32,), (tiny(epochs=100_000),), job.out))  # a run that no study wants any more
     again = training(tmp_path)
-    with Slurm(resources(tmp_path)) as executor:
+    with executor_in(tmp_path) as executor:
         assert again.run(executor).sum("done") == 1
     wait_for(fake, ["COMPLETED", "CANCELLED"])
     assert read_run(run_of(again)).status == "finished"
@@ -123,7 +121,7 @@ def test_a_driver_that_is_started_again_waits_for_its_jobs(
 def test_leaving_cancels_and_a_training_saves(tmp_path: Path, slurm: Callable[..., FakeSlurm]) -> None:
     fake = slurm()
     job = Job(("endless",), (tiny(epochs=100_000),), str(tmp_path / "runs"))
-    with Slurm(resources(tmp_path)) as executor:
+    with executor_in(tmp_path) as executor:
         executor.submit(job)
         log, end = tmp_path / "runs" / "endless" / "log.jsonl", time.monotonic() + SECONDS
         while not log.exists() and time.monotonic() < end:
@@ -141,8 +139,8 @@ def test_runs_share_a_gpu_and_a_job_asks_for_what_it_was_given(
     features, hierarchy = write_features(tmp_path)
     data = DataConfig("features", root=str(features), hierarchy=str(hierarchy))
     configs = [ProbeConfig(data=data, lr=rate, epochs=2) for rate in (1.0, 2.0, 4.0)]
-    given = resources(
-        tmp_path, gpus=0.5, cpus=3, memory=4, account="birds", qos="long", constraint="a100", partition="gpu",
+    given = Cluster(
+        gpus=0.5, cpus=3, memory=4, account="birds", qos="long", constraint="a100", partition="gpu",
         hours=2, setup=("export HACE_SET_UP=1",),
     )  # fmt: skip
     fingerprint = load_source(data).dataset.fingerprint
@@ -150,7 +148,7 @@ def test_runs_share_a_gpu_and_a_job_asks_for_what_it_was_given(
         Job((config.identity(fingerprint),), (config,), str(tmp_path / "runs"), name=f"rate {config.lr:g}")
         for config in configs
     ]
-    with Slurm(given) as executor:
+    with Slurm(given, tmp_path / "jobs") as executor:
         assert executor.capacity == 2 * 64
         for job in jobs:
             executor.submit(job)
@@ -172,7 +170,7 @@ def test_runs_share_a_gpu_and_a_job_asks_for_what_it_was_given(
 def test_one_training_by_several_processes(tmp_path: Path, slurm: Callable[..., FakeSlurm]) -> None:
     fake = slurm()
     scheduler = training(tmp_path, config=tiny())
-    with Slurm(resources(tmp_path, gpus=2)) as executor:
+    with executor_in(tmp_path, gpus=2) as executor:
         tally = scheduler.run(executor)
     assert tally.sum("done") == 1, tally.notes
     (job,) = fake.jobs()
@@ -186,7 +184,7 @@ def test_without_accounting_a_lost_job_is_noticed(
 ) -> None:
     slurm(Fate("oom"), accounting=False)
     monkeypatch.setattr("hace.lab.study.slurm.RESULT_SECONDS", 0.0)
-    with Slurm(resources(tmp_path)) as executor:
+    with executor_in(tmp_path) as executor:
         executor.submit(Job(("lost",), (tiny(),), str(tmp_path / "runs")))
         result = executor.next()
     assert result is not None
@@ -197,7 +195,7 @@ def test_what_sbatch_refuses_is_told(tmp_path: Path, slurm: Callable[..., FakeSl
     refusing = slurm().folder / "bin" / "sbatch"
     refusing.write_text("#!/bin/sh\necho 'sbatch: error: Invalid account or partition' >&2; exit 1\n")
     with (
-        Slurm(resources(tmp_path)) as executor,
+        executor_in(tmp_path) as executor,
         pytest.raises(HaceError, match="Invalid account or partition"),
     ):
         executor.submit(Job(("refused",), (tiny(),), str(tmp_path / "runs")))
@@ -206,6 +204,6 @@ def test_what_sbatch_refuses_is_told(tmp_path: Path, slurm: Callable[..., FakeSl
 def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(
-        HaceError, match=r"--executor slurm must run where `sbatch` and `srun` are\. Got neither"
+        HaceError, match=r"Executor slurm must run where `sbatch` and `srun` are\. Got neither"
     ):
-        Slurm(resources(tmp_path))
+        executor_in(tmp_path)

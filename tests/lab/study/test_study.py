@@ -15,32 +15,33 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
-from hace.lab.report.study_report import about_study, command_of, facts
+from hace.lab.report.study_report import about_study, facts
 from hace.lab.report.summary import report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
-from hace.lab.study.locations import Locations
+from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
-from hace.lab.study.plans import Choices, StudyPlan, make_plan
+from hace.lab.study.plan import Choices, StudyPlan, Survey, command_of, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.start import Survey, start_study
-from hace.lab.study.study import read_study
-from hace.lab.study.tally import Row, Tally
-from hace.lab.study.view import watching
+from hace.lab.study.progress import Row, Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
 from tests.data_layouts import write_image
 from tests.report_studies import animals, make_run
-from tests.study_files import PATHS, outcomes, plants_study, write_features
+from tests.study_files import PATHS, outcomes, plants_study, start_study, write_features
 
 ALL = {**STUDIES, **PRESETS}
-SOMEWHERE = Locations(dict.fromkeys(PAPER_DATASETS, "f.npz"), dict.fromkeys(PAPER_DATASETS, "data"))
+SOMEWHERE = {
+    "features": dict.fromkeys(PAPER_DATASETS, "f.npz"),
+    "data_root": dict.fromkeys(PAPER_DATASETS, "data"),
+}
+BIRDS = {"data_root": {"birds": "/"}}
 
 
 def plan(name: str | list[str], **choices) -> StudyPlan:
-    return make_plan(find_presets(name, ALL), Choices(SOMEWHERE, **choices))
+    return make_plan(find_presets(name, ALL), Choices(**{**SOMEWHERE, **choices}))
 
 
 def small(folder: Path, *more: str) -> list[str]:
@@ -97,7 +98,7 @@ def test_studies_share_their_runs() -> None:
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
 def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> None:
     cells = make_plan(
-        find_presets(name, ALL), Choices(Locations({"nabirds": "f.npz"}, {"nabirds": "data"}))
+        find_presets(name, ALL), Choices(features={"nabirds": "f.npz"}, data_root={"nabirds": "data"})
     ).cells
     by_model: dict[tuple[str, str], set] = {}
     for cell in cells:
@@ -147,14 +148,14 @@ def test_choices_shrink_a_study() -> None:
 
 def test_data_of_ones_own_need_an_option_only() -> None:
     found = make_plan(
-        find_presets("fair-probe", ALL), Choices(Locations({"birds": "b.npz"}, {}, {"birds": "t.csv"}))
+        find_presets("fair-probe", ALL), Choices(features={"birds": "b.npz"}, hierarchy={"birds": "t.csv"})
     )
     assert {c.key.dataset for c in found.cells} == {"birds"}
     assert found.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
     assert found.data["birds", "probe"].name == "features"
     images = make_plan(
         find_presets("fair-end-to-end", ALL),
-        Choices(Locations({}, {"birds": "/"}), only={"model": "resnet18"}),
+        Choices(**BIRDS, only={"model": "resnet18"}),
     )
     assert images.data["birds", "train"].name == "folders"
     assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
@@ -163,8 +164,8 @@ def test_data_of_ones_own_need_an_option_only() -> None:
 def test_options_go_to_the_data_that_have_them() -> None:
     images = {"birds": "/", "plants": "/", "cifar100": "data"}
     options = {"birds.test": 0.1, "test": 0.2, "label_kind": "id", "plants.allow_empty": True}
-    place = Locations({"birds": "b.npz"}, images, options=options)
-    both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), Choices(place))
+    place = Choices(features={"birds": "b.npz"}, data_root=images, options=options)
+    both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), place)
     assert {key: config.options for key, config in both.data.items()} == {
         ("birds", "probe"): {"label_kind": "id"},
         ("birds", "train"): {"test": 0.1},
@@ -179,19 +180,15 @@ def test_options_go_to_the_data_that_have_them() -> None:
 
 def test_options_of_the_data_are_part_of_a_runs_id() -> None:
     def first(options: dict) -> str:
-        place = Locations({}, {"birds": "/"}, options=options)
-        return (
-            make_plan(find_presets("fair-end-to-end", ALL), Choices(place)).cells[0].config.identity("0" * 64)
-        )
+        place = Choices(**BIRDS, options=options)
+        return make_plan(find_presets("fair-end-to-end", ALL), place).cells[0].config.identity("0" * 64)
 
     assert first({"test": 0.2}) == first({"birds.test": 0.2})
     assert len({first({}), first({"test": 0.2}), first({"test": 0.3})}) == 3
 
 
 def test_any_model_of_timm() -> None:
-    choices = Choices(
-        Locations({}, {"birds": "/"}), models=("test_vit", "resnet50"), methods=("sce",), seeds=1
-    )
+    choices = Choices(**BIRDS, models=("test_vit", "resnet50"), methods=("sce",), seeds=1)
     first, second = make_plan(find_presets("mixed-labels-end-to-end", ALL), choices).cells[::4]
     assert (first.key.model, first.config.model, second.config.model) == ("test_vit", "test_vit", "resnet50")
     recipe = RECIPES["resnet18"]  # of a model that the paper does not have
@@ -229,16 +226,16 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-probe",
             {"only": {"metod": "sce"}},
-            r"--only must name one of .* Got 'metod'\. Did you mean 'method'",
+            r"only must name one of .* Got 'metod'\. Did you mean 'method'",
         ),
         (
             "fair-probe",
             {"only": {"method": "sc"}},
-            r"--only method= must be among .* Got 'sc'\. Did you mean 'sce'",
+            r"only: method must be among .* Got 'sc'\. Did you mean 'sce'",
         ),
-        ("paper-probe", {"rates": (1.0,)}, "paper-probe has fixed rates"),
-        ("fair-probe", {"rates": (1.0, -1.0)}, "--rates must be more than 0. Got 1, -1"),
-        ("fair-probe", {"settings": {"lr": 1}}, "--set lr is set by the study grid. Use --rates or --only."),
+        ("paper-probe", {"rates": (1.0,)}, "rates must come with a fair study: .* Got paper-probe."),
+        ("fair-probe", {"rates": (1.0, -1.0)}, r"rates must be more than 0. Got \(1.0, -1.0\)"),
+        ("fair-probe", {"settings": {"lr": 1}}, "settings: lr is set by the study grid. Use rates or only."),
         (
             "fair-probe",
             {"settings": {"bath_size": 1}},
@@ -247,7 +244,7 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-end-to-end",
             {"settings": {"model": "resnet50"}},
-            "--set model is set by the .* Use --models.",
+            "settings: model is set by the .* Use models.",
         ),
         (
             "fair-end-to-end",
@@ -257,55 +254,55 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-probe",
             {"models": ("resnet50",)},
-            "--models must come with fair-end-to-end or .* Got fair-probe.",
+            "models must come with fair-end-to-end or .* Got fair-probe.",
         ),
         (
             "paper-fgvc",
             {"models": ("resnet50",)},
-            "--models must come with fair-end-to-end or .* Got paper-fgvc.",
+            "models must come with fair-end-to-end or .* Got paper-fgvc.",
         ),
-        ("fair-probe", {"seeds": 0}, "--seeds must be at least 1. Got 0"),
-        ("fair-probe", {"epochs_scale": 0.0}, "--epochs-scale must be more than 0. Got 0"),
+        ("fair-probe", {"seeds": 0}, "seeds must be at least 1. Got 0"),
+        ("fair-probe", {"epochs_scale": 0.0}, "epochs_scale must be more than 0. Got 0"),
         (
             "fair-probe",
-            {"locations": Locations()},
-            "fair-probe has no data. Give --features cifar100=PATH",
+            {"features": {}},
+            "fair-probe has no data. Give features of cifar100, .* or of your own data: `--features NAME=PATH`",
         ),
         (
             "fair-probe",
-            {"locations": Locations({"a": "f"}, {}, {"b": "h"})},
-            "--hierarchy b= must come with --features b=PATH",
+            {"features": {"a": "f"}, "hierarchy": {"b": "h"}},
+            "hierarchy must name data that the study has. Got 'b'.* Give `--features b=PATH`",
         ),
         (
             "fair-end-to-end",
-            {"locations": Locations({}, {"birds": "/"}, options={"bird.test": 0.2})},
-            "-o bird.test= must come with --data-root bird=PATH. Did you mean 'birds'",
+            {**BIRDS, "options": {"bird.test": 0.2}},
+            "options must name data that the study has. Got 'bird.test'. Did you mean 'birds'",
         ),
         (
             "demo",
-            {"locations": Locations(options={"classes": 12})},
-            "-o classes= must come with --features NAME=PATH.",
+            {"features": {}, "options": {"classes": 12}},
+            "options must name data that the study has. Got 'classes'. Give `--features NAME=PATH`.",
         ),
         (
             "fair-end-to-end",
-            {"locations": Locations({}, {"birds": "/"}, options={"tset": 0.2})},
+            {**BIRDS, "options": {"tset": 0.2}},
             "Got 'tset': birds has allow_empty, test. Did you mean 'test'",
         ),
         (
             "fair-probe",
-            {"locations": Locations({"birds": "b.npz"}, options={"test": 0.2})},
-            "-o must be an option of the study's data. Got 'test': birds has label_kind, allow_empty.",
+            {"features": {"birds": "b.npz"}, "options": {"test": 0.2}},
+            "options must be options of the study's data. Got 'test': birds has label_kind, allow_empty.",
         ),
         (
             "fair-end-to-end",
             {"settings": {"data.options.test": 0.2}},
-            "--set data.options.test is set by the study grid. Use --features, .* and -o.",
+            "settings: data.options.test is set by the study grid. Use features, .* and options.",
         ),
     ],
 )
 def test_choices_that_do_not_fit(name: str, choices: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_plan(find_presets(name, ALL), Choices(**{"locations": SOMEWHERE, **choices}))
+        make_plan(find_presets(name, ALL), Choices(**{**SOMEWHERE, **choices}))
 
 
 # Studies on the disk.
@@ -352,7 +349,7 @@ def test_a_changed_study_is_refused_with_the_difference(
     said = capsys.readouterr().err
     assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
     assert "new cells: 1, the first is plants features hxe_0.2, seed 0" in said
-    assert "Give another --out, or --update" in said
+    assert "Give another folder, or update (--update)" in said
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
     assert before.items() <= outcomes(tmp_path / "study" / "runs").items()
     assert len(read_study(tmp_path / "study").cells) == 2
@@ -403,15 +400,15 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (
             ("--executor", "rya"),
-            "--executor must be one of local, ray, slurm. Got 'rya'. Did you mean 'ray'?",
+            "executor must be one of local, ray, slurm. Got 'rya'. Did you mean 'ray'?",
         ),
-        (("--retries", "-1"), "--retries must be 0 or more. Got -1."),
-        (("--workers", "-1"), "--workers must be 0 or more. Got -1."),
-        (("--threads", "0"), "--threads must be at least 1. Got 0."),
-        (("--rates", "1,x"), "--rates must be numbers with commas between them. Got '1,x'."),
-        (("--only", "method"), "--only must be NAME=VALUE. Got 'method'."),
-        (("--features", "plants=x"), "--features must name 'plants' once"),
-        (("--out", "{}"), "--out must be a study, a new or an empty folder."),
+        (("--retries", "-1"), "retries must be at least 0. Got -1."),
+        (("--workers", "-1"), "workers must be 0 or more. Got -1."),
+        (("--threads", "0"), "threads must be at least 1. Got 0."),
+        (("--rates", "1,x"), "numbers or nothing. Got (1.0, 'x')."),
+        (("--only", "method"), "only must be NAME=VALUE. Got 'method'."),
+        (("--features", "plants=x"), "features must name 'plants' once"),
+        (("--out", "{}"), "out must be a study, a new or an empty folder."),
     ],
 )
 def test_options_that_do_not_fit(
@@ -423,10 +420,7 @@ def test_options_that_do_not_fit(
 
 def test_no_study_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study"]) == 2
-    assert main(["study", "demo"]) == 2
-    said = capsys.readouterr().err
-    assert "hace study needs the name of a study" in said
-    assert "--out STUDY" in said
+    assert "A study must have a name. `hace study --list` shows them." in capsys.readouterr().err
     with pytest.raises(FormatError, match=r"must be a study. Got a folder without study\.json"):
         read_study(tmp_path)
     with pytest.raises(FormatError, match=r"nowhere must be a study. Got no such folder"):
@@ -469,18 +463,6 @@ def test_runs_and_cells_name_the_model_behind_a_features_file(tmp_path: Path) ->
     records = read_study(tmp_path / "study").records()
     assert {r.key.model for r in records} == {"dinov2_large"}  # the paper's cells
     assert {r.run.about["data"]["model"] for r in records if r.run} == {"vit_large_patch14_dinov2.lvd142m"}
-
-
-def test_a_study_from_before_candidates_opens(tmp_path: Path) -> None:
-    assert main(small(tmp_path)) == 0
-    path = tmp_path / "study" / "study.json"
-    document = json.loads(path.read_text())
-    for cell in document["cells"]:
-        cell["rates"] = [candidate["lr"] for candidate in cell.pop("candidates")]
-        del cell["validation"]
-    path.write_text(json.dumps(document))
-    assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
-    assert main(small(tmp_path)) == 0  # and is the same study
 
 
 # Failures.
@@ -618,10 +600,13 @@ def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> Non
     for split in ("train", "test"):
         for name in PATHS:
             write_image(tmp_path / "images" / split / name / f"{split}.png")
-    place = Locations(
-        {"plants": str(features)}, {"plants": str(tmp_path / "images")}, {"plants": str(hierarchy)}
+    choices = Choices(
+        features={"plants": str(features)},
+        data_root={"plants": str(tmp_path / "images")},
+        hierarchy={"plants": str(hierarchy)},
+        only={"method": "sce", "model": "features,resnet18"},
+        seeds=1,
     )
-    choices = Choices(place, {"method": "sce", "model": "features,resnet18"}, seeds=1)
     both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), choices)
     study = start_study(tmp_path / "study", both, choices, Survey(both.data))
     prints = {kind: study.sets["plants", kind]["fingerprint"] for kind in ("probe", "train")}

@@ -16,8 +16,7 @@ from hace.data import DATASETS
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
-from hace.lab.study.methods import METHODS
-from hace.lab.study.naming import DINOV2
+from hace.lab.study.methods import DINOV2, METHODS
 from hace.metrics.evaluation import MetricKey
 
 BY_LEVEL = "accuracy by level, answer carried up"

@@ -251,7 +251,7 @@ def runs_csv(records: Iterable[Record]) -> str:
     rows: list[list[object]] = [[*RUN_COLUMNS, "split", "samples", *names, "seconds"]]
     for record, result in zip(records, results, strict=True):
         error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")
-        line = [*record.key.to_dict().values(), record.stage, record.lr, record.status, error]
+        line = [*vars(record.key).values(), record.stage, record.lr, record.status, error]
         line += [record.run.id if record.run else "", result.get("split"), result.get("samples")]
         line += [*(record.metric(*metric) for metric in metrics), result.get("seconds")]
         rows.append([_field(value) for value in line])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,10 +37,8 @@ from hace.lab.report.results import Results, tally
 from hace.lab.report.summary import counts_text, failures, selection_text, shortened
 from hace.lab.report.verdict import caveats, verdicts
 from hace.lab.runs.run import RUN
-from hace.lab.study.cells import Record
-from hace.lab.study.locations import OPTIONS
-from hace.lab.study.searches import searched_at
-from hace.lab.study.study import Study, read_study
+from hace.lab.study.cells import Record, searched_at
+from hace.lab.study.folder import StudyFolder, read_study
 
 PAGE = "report.html"
 CITE = (
@@ -263,62 +260,15 @@ def _runs(results: Results, problems: Sequence[str]) -> Section:
     return Section("runs", "Runs", tuple(blocks), folded=True)
 
 
-def about_study(study: Study) -> About:
+def about_study(study: StudyFolder) -> About:
     """What study.json says, and which folders among its runs are not runs."""
     return About(
         title=f"hace study: {study.preset}",
-        command=command_of(study.preset, study.document["choices"], study.data),
+        command=study.command,
         made_with=dict(study.document.get("made_with", {})),
         data=dict(study.data),
         problems=tuple(foreign(study.runs)),
     )
-
-
-def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """The command that makes a study, with PATH for the data.
-
-    Example:
-        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
-        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
-    """
-    words = ["hace", "study", *preset.split()]
-    for name, known in data.items():
-        hierarchy = None
-        for part in (known, known.get("also") or {}):
-            config = part.get("config") or {}
-            option = OPTIONS.get(part.get("kind", ""))
-            if option is not None and not str(config.get("name")).startswith("synthetic"):
-                words += [option, f"{name}=PATH"]
-                for key, value in (config.get("options") or {}).items():
-                    words += [
-                        "-o",
-                        f"{name}.{key}={str(value).lower() if isinstance(value, bool) else value}",
-                    ]
-                hierarchy = config.get("hierarchy") or hierarchy
-        if hierarchy:  # a name that comes with hace, or a file
-            words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
-    for name in ("methods", "models", "rates", "decays", "fine"):
-        if choices.get(name):
-            words += [
-                f"--{name}",
-                ",".join(f"{x:g}" if isinstance(x, float) else str(x) for x in choices[name]),
-            ]
-    if choices.get("widen") is not None:
-        words += ["--widen", str(choices["widen"])]
-    words += ["--search-once"] if choices.get("search_once") else []
-    if choices.get("shares"):
-        words += ["--shares", ",".join(f"{100 * share:g}" for share in choices["shares"])]
-    for name in ("coarse_to", "seeds"):
-        if choices.get(name):
-            words += [f"--{name.replace('_', '-')}", str(choices[name])]
-    if choices.get("epochs_scale", 1.0) != 1.0:
-        words += ["--epochs-scale", f"{choices['epochs_scale']:g}"]
-    if choices.get("only"):
-        said = {k: v if isinstance(v, str) else ",".join(map(str, v)) for k, v in choices["only"].items()}
-        words += ["--only", *(f"{k}={v}" for k, v in said.items())]
-    if choices.get("settings"):
-        words += ["--set", *(f"{k}={v}" for k, v in choices["settings"].items())]
-    return shlex.join([*words, "--out", "STUDY"])
 
 
 def foreign(folder: Path) -> list[str]:

@@ -13,8 +13,7 @@ from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.method_tables import gap_entry, score_column
 from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.verdict import Verdict, verdicts
-from hace.lab.study.cells import NO_RESULT, Record
-from hace.lab.study.searches import chosen_on, each_run, searched_at
+from hace.lab.study.cells import NO_RESULT, Record, chosen_on, each_run, searched_at
 
 MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
 _WIDTH = 100  # of lines

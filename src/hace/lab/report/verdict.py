@@ -18,7 +18,7 @@ from hace.lab.report.comparisons import PROTOCOLS, TOP1, Comparison, comparison_
 from hace.lab.report.findings import Finding, certainties, findings, points
 from hace.lab.report.labels import Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
-from hace.lab.study.searches import searched_at
+from hace.lab.study.cells import searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 

@@ -13,13 +13,12 @@ from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import LossConfig, ProbeConfig
 from hace.lab.study.cells import FAIR_RATES, CellKey, Record
 from hace.lab.study.executors import InProcess
-from hace.lab.study.methods import Method
-from hace.lab.study.plans import Choices, StudyPlan, behind, method_cells
+from hace.lab.study.folder import StudyFolder, draft
+from hace.lab.study.methods import Method, behind
+from hace.lab.study.plan import Choices, StudyPlan, Survey, _method_cells
 from hace.lab.study.presets import WIDEN, FixedRun, Preset
+from hace.lab.study.progress import Watch
 from hace.lab.study.scheduler import Scheduler
-from hace.lab.study.start import Survey, draft
-from hace.lab.study.study import Study
-from hace.lab.study.tally import Watch
 from hace.losses.registry import loss_parameters
 
 RunRule = Callable[
@@ -136,9 +135,20 @@ def probe_plan(
         diluted = fixed is not None and "dilution" in loss.options
         method = Method(title, title, loss, diluted=diluted)
         for seed in seeds:
-            cells = method_cells(preset, choices, dataset, model, method, seed, start)
+            cells = _method_cells(preset, choices, dataset, model, method, seed, start)
             found += [replace(cell, validation=base.validation or None) for cell in cells]
     return StudyPlan("probe", found, {(dataset, "probe"): replace(base.data, shuffle=None, induce=None)}, ())
+
+
+class _Unsaved(StudyFolder):
+    """A study that keeps nothing but its runs."""
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """None are kept."""
+        return {}
+
+    def write_failures(self, failures: Mapping[str, Mapping[str, Any]]) -> None:
+        """They are errors."""
 
 
 def run_plan(
@@ -160,7 +170,7 @@ def run_plan(
     for problem in survey.problems.values():
         raise DataError(problem)
     out = Path(out)
-    study = Study(out, draft(plan, Choices(), survey, str(out)), saved=False)
+    study = _Unsaved(out, draft(out, plan, Choices(), survey, out).document)
     scheduler = Scheduler(study, survey.sources, retries=0, threads=threads, watch=watch)
     with InProcess() as executor:
         scheduler.run(executor)

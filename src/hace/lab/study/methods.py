@@ -62,129 +62,114 @@ class Method:
         return {"head": self.head, **({"start": "auto"} if kind == "probe" else {})}
 
 
-def _loss(name: str, **options: float | str) -> LossConfig:
+def spelled_loss(text: str) -> LossConfig:
+    """A loss from its name and parameters: "hxe:alpha=0.2:decay=height"."""
+    name, *parameters = text.split(":")
+    options: dict[str, Any] = {}
+    for key, _, value in (parameter.partition("=") for parameter in parameters):
+        try:
+            options[key] = float(value)
+        except ValueError:
+            options[key] = value
     return LossConfig(name, options)
 
 
+def _method(key: str, title: str, loss: str, **more: Any) -> Method:
+    return Method(key, title, spelled_loss(loss), **more)
+
+
 _PAPER = (
-    Method("sce", "SCE", _loss("cross_entropy")),
-    Method("sce_smooth", "SCE, label smoothing 0.1", _loss("cross_entropy", label_smoothing=0.1)),
-    Method("sce_soft10", "SCE, soft labels β=10", _loss("soft_label", beta=10.0)),
-    Method("sce_soft30", "SCE, soft labels β=30", _loss("soft_label", beta=30.0)),
-    Method("hace", "HACE", _loss("hace"), diluted=True),
-    Method("hace_smooth", "HACE, label smoothing 0.1", _loss("hace", label_smoothing=0.1), diluted=True),
-    Method("hace_soft10", "HACE, soft labels β=10", _loss("hace", soft_label_beta=10.0), diluted=True),
-    Method("hace_soft30", "HACE, soft labels β=30", _loss("hace", soft_label_beta=30.0), diluted=True),
-    Method("hxe_0.2", "HXE α=0.2", _loss("hxe", alpha=0.2)),
-    Method("hxe_0.5", "HXE α=0.5", _loss("hxe", alpha=0.5)),
+    _method("sce", "SCE", "cross_entropy"),
+    _method("sce_smooth", "SCE, label smoothing 0.1", "cross_entropy:label_smoothing=0.1"),
+    _method("sce_soft10", "SCE, soft labels β=10", "soft_label:beta=10"),
+    _method("sce_soft30", "SCE, soft labels β=30", "soft_label:beta=30"),
+    _method("hace", "HACE", "hace", diluted=True),
+    _method("hace_smooth", "HACE, label smoothing 0.1", "hace:label_smoothing=0.1", diluted=True),
+    _method("hace_soft10", "HACE, soft labels β=10", "hace:soft_label_beta=10", diluted=True),
+    _method("hace_soft30", "HACE, soft labels β=30", "hace:soft_label_beta=30", diluted=True),
+    _method("hxe_0.2", "HXE α=0.2", "hxe:alpha=0.2"),
+    _method("hxe_0.5", "HXE α=0.5", "hxe:alpha=0.5"),
 )
 _CONTROLS = (
-    Method(
-        "hce",
-        "CE over all N outputs (HACE d=1)",
-        _loss("hce"),
-        control="more outputs, no hierarchy in the target",
+    _method(
+        "hce", "CE over all N outputs (HACE d=1)", "hce", control="more outputs, no hierarchy in the target"
     ),
-    Method(
+    _method(
         "hace_shuffled",
         "HACE, shuffled tree",
-        _loss("hace"),
+        "hace",
         diluted=True,
         shuffled=True,
         control="a tree of the same shape without meaning; above the leaves it is judged by its leaves alone",
     ),
-    Method(
+    _method(
         "ancestral",
         "ancestral smoothing, no aggregation",
-        _loss("ancestral_smoothing"),
+        "ancestral_smoothing",
         diluted=True,
         control="the target without the aggregation",
     ),
-    Method(
+    _method(
         "hace_leaves",
         "HACE's table on leaf outputs",
-        _loss("hace_leaves"),
+        "hace_leaves",
         diluted=True,
         control="the same target without outputs for inner nodes",
     ),
 )
 _OTHERS = (
     # A tree made from the training samples in place of the given one.
-    Method("hace_induced", "HACE, induced tree", _loss("hace"), diluted=True, induced=2),
-    Method("sce_paths_induced", "SCE, path sums, induced tree", _loss("cross_entropy_paths"), induced=2),
-    Method("soft_margin_induced", "soft margin τ=1, induced tree", _loss("soft_margin"), induced=2),
+    _method("hace_induced", "HACE, induced tree", "hace", diluted=True, induced=2),
+    _method("sce_paths_induced", "SCE, path sums, induced tree", "cross_entropy_paths", induced=2),
+    _method("soft_margin_induced", "soft margin τ=1, induced tree", "soft_margin", induced=2),
     # The dilution chosen with the rate, among as many candidates as every other method has; and one near cross-entropy.
-    Method("hace_tuned", "HACE, tuned d", _loss("hace"), tuned=(0.2, 0.5, 0.7)),
-    Method("hace_0.9", "HACE d=0.9", _loss("hace", dilution=0.9)),
+    _method("hace_tuned", "HACE, tuned d", "hace", tuned=(0.2, 0.5, 0.7)),
+    _method("hace_0.9", "HACE d=0.9", "hace:dilution=0.9"),
     # Other profiles of HACE's mass along the path, and its soft labels read literally.
-    Method("hace_uniform", "HACE, uniform profile", _loss("hace", level_weights="uniform")),
-    Method("hace_linear", "HACE, linear profile", _loss("hace", level_weights="linear")),
-    Method(
+    _method("hace_uniform", "HACE, uniform profile", "hace:level_weights=uniform"),
+    _method("hace_linear", "HACE, linear profile", "hace:level_weights=linear"),
+    _method(
         "hace_mixed10",
         "HACE, 0.9 one-hot + 0.1 soft labels β=10",
-        _loss("hace", label_smoothing=0.1, soft_label_beta=10.0),
+        "hace:label_smoothing=0.1:soft_label_beta=10",
         diluted=True,
     ),
-    Method(
+    _method(
         "hace_mixed30",
         "HACE, 0.9 one-hot + 0.1 soft labels β=30",
-        _loss("hace", label_smoothing=0.1, soft_label_beta=30.0),
+        "hace:label_smoothing=0.1:soft_label_beta=30",
         diluted=True,
     ),
     # HXE as its paper's words have it, and as its published code divides it.
-    Method("hxe_height_0.2", "HXE α=0.2, decay by height", _loss("hxe", alpha=0.2, decay="height")),
-    Method("hxe_height_0.5", "HXE α=0.5, decay by height", _loss("hxe", alpha=0.5, decay="height")),
-    Method(
-        "hxe_tree_0.2",
-        "HXE α=0.2, normalised",
-        _loss("hxe", alpha=0.2, normalize="tree"),
-        rate_factor=128.0,
-    ),
-    Method(
-        "hxe_tree_0.5",
-        "HXE α=0.5, normalised",
-        _loss("hxe", alpha=0.5, normalize="tree"),
-        rate_factor=128.0,
-    ),
+    _method("hxe_height_0.2", "HXE α=0.2, decay by height", "hxe:alpha=0.2:decay=height"),
+    _method("hxe_height_0.5", "HXE α=0.5, decay by height", "hxe:alpha=0.5:decay=height"),
+    _method("hxe_tree_0.2", "HXE α=0.2, normalised", "hxe:alpha=0.2:normalize=tree", rate_factor=128.0),
+    _method("hxe_tree_0.5", "HXE α=0.5, normalised", "hxe:alpha=0.5:normalize=tree", rate_factor=128.0),
     # Path sums: relatives share their ancestors' outputs.
-    Method("sce_paths", "SCE, path sums", _loss("cross_entropy_paths", sharing=1.0)),
-    Method("hace_paths", "HACE, path sums", _loss("hace_paths", sharing=1.0), diluted=True),
-    Method("sce_paths_0.5", "SCE, path sums s=0.5", _loss("cross_entropy_paths", sharing=0.5)),
-    Method(
-        "sce_paths_shuffled",
-        "SCE, path sums, shuffled tree",
-        _loss("cross_entropy_paths", sharing=1.0),
-        shuffled=True,
-    ),
-    Method("hace_paths_0.5", "HACE, path sums s=0.5", _loss("hace_paths", sharing=0.5), diluted=True),
+    _method("sce_paths", "SCE, path sums", "cross_entropy_paths:sharing=1"),
+    _method("hace_paths", "HACE, path sums", "hace_paths:sharing=1", diluted=True),
+    _method("sce_paths_0.5", "SCE, path sums s=0.5", "cross_entropy_paths:sharing=0.5"),
+    _method("sce_paths_shuffled", "SCE, path sums, shuffled tree", "cross_entropy_paths", shuffled=True),
+    _method("hace_paths_0.5", "HACE, path sums s=0.5", "hace_paths:sharing=0.5", diluted=True),
     # Other baselines.
-    Method("conditional", "conditional softmax", _loss("conditional_softmax")),
-    Method("simloss_0.1", "SimLoss r=0.1", _loss("simloss", reduction_factor=0.1)),
-    Method("simloss", "SimLoss r=0.5", _loss("simloss")),
-    Method("expected_distance", "expected distance", _loss("expected_distance")),
-    Method("soft_margin", "soft margin τ=1", _loss("soft_margin")),
-    Method("soft_margin_5", "soft margin τ=5", _loss("soft_margin", margin=5.0)),
-    Method("levelwise", "one classifier per level, product", _loss("levelwise")),
-    Method("levelwise_leaf", "one classifier per level, best leaf", _loss("levelwise", answers="leaf")),
-    Method(
-        "levelwise_top_down", "one classifier per level, top-down", _loss("levelwise", answers="top_down")
-    ),
-    Method("embedding", "class embeddings", _loss("class_embedding"), rate_factor=1 / 16),
-    Method("embedding_ce0.1", "class embeddings + 0.1 CE", _loss("class_embedding", cross_entropy=0.1)),
-    Method("embedding_ce1", "class embeddings + CE", _loss("class_embedding", cross_entropy=1.0)),
+    _method("conditional", "conditional softmax", "conditional_softmax"),
+    _method("simloss_0.1", "SimLoss r=0.1", "simloss:reduction_factor=0.1"),
+    _method("simloss", "SimLoss r=0.5", "simloss"),
+    _method("expected_distance", "expected distance", "expected_distance"),
+    _method("soft_margin", "soft margin τ=1", "soft_margin:margin=1"),
+    _method("soft_margin_5", "soft margin τ=5", "soft_margin:margin=5"),
+    _method("levelwise", "one classifier per level, product", "levelwise"),
+    _method("levelwise_leaf", "one classifier per level, best leaf", "levelwise:answers=leaf"),
+    _method("levelwise_top_down", "one classifier per level, top-down", "levelwise:answers=top_down"),
+    _method("embedding", "class embeddings", "class_embedding", rate_factor=1 / 16),
+    _method("embedding_ce0.1", "class embeddings + 0.1 CE", "class_embedding:cross_entropy=0.1"),
+    _method("embedding_ce1", "class embeddings + CE", "class_embedding:cross_entropy=1"),
     # Hyperplanes in the Poincare ball in place of a linear layer.
-    Method("sce_poincare", "SCE, hyperbolic head", _loss("cross_entropy"), head=HeadConfig("poincare")),
-    Method(
-        "hace_poincare", "HACE, hyperbolic head", _loss("hace"), diluted=True, head=HeadConfig("poincare")
-    ),
+    _method("sce_poincare", "SCE, hyperbolic head", "cross_entropy", head=HeadConfig("poincare")),
+    _method("hace_poincare", "HACE, hyperbolic head", "hace", diluted=True, head=HeadConfig("poincare")),
     # What coarse labels are worth.
-    Method("sce_drop", "SCE, coarse labels dropped", _loss("cross_entropy"), drops=True),
-    Method(
-        "paths_drop",
-        "path sums, coarse labels dropped",
-        _loss("cross_entropy_paths", sharing=1.0),
-        drops=True,
-    ),
+    _method("sce_drop", "SCE, coarse labels dropped", "cross_entropy", drops=True),
+    _method("paths_drop", "path sums, coarse labels dropped", "cross_entropy_paths", drops=True),
 )
 METHODS: dict[str, Method] = {method.key: method for method in (*_PAPER, *_CONTROLS, *_OTHERS)}
 PAPER_METHODS = tuple(method.key for method in _PAPER)
@@ -220,21 +205,14 @@ def find_method(text: str) -> Method:
     """
     if text in METHODS:
         return METHODS[text]
-    name, *parameters = text.split(":")
+    name = text.split(":")[0]
     if name not in LOSSES:
         known = (*METHODS, *LOSSES)
         raise ConfigError(
             f"A method must be one of {', '.join(METHODS)}, or a loss with its parameters, as in hace:dilution=0.3. "
             f"Got {text!r}.{nearest(name, known)}"
         )
-    options: dict[str, Any] = {}
-    for parameter in parameters:
-        key, _, value = parameter.partition("=")
-        try:
-            options[key] = float(value)
-        except ValueError:
-            options[key] = value
-    return Method(text, text, LossConfig(name, options))
+    return _method(text, text, text)
 
 
 def run_title(config: RunConfig) -> str:

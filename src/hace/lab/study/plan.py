@@ -53,17 +53,17 @@ class Choices(Config):
         features: Features by data set: a folder of `hace features`, or a file.
         data_root: Images by data set: a folder or a manifest.
         hierarchy: Hierarchies to use in place of a data set's own.
-        options: Options of the data: {"test": 0.2} for every data set that has the option, {"birds.test": 0.2} for one.
-        only: A part of the study: {"method": "hace,sce", "dataset": "cifar100"}; also model, dilution, pairing, seed.
+        options: Options of the data: test=0.2 for every data set that has the option, birds.test=0.2 for one.
+        only: A part of the study: method=hace,sce dataset=cifar100; also model, dilution, pairing, seed, labels.
         methods: Methods, instead of the preset's: their keys, or losses with parameters such as hace:dilution=0.3.
         models: Architectures to train, instead of the preset's: any timm name.
         rates: Learning rates, instead of a fair study's.
         decays: Weight decays to search with every rate, instead of a fair study's.
         widen: Rates to add on each side, for all methods, while any of them picks the edge; 0 keeps the grid.
-        search_once: Whether the search of the first seed chooses for all seeds, which halves the runs or better.
+        search_once: One search for all seeds, at the first (default: every seed chooses); half the runs, or less.
         seeds: Number of seeds, instead of the preset's.
         epochs_scale: Factor for the epochs of every run.
-        settings: Other settings of all runs: {"batch_size": 64, "precision": "bf16"}.
+        settings: Other settings of all runs: batch_size=64 precision=bf16.
         shares: Of mixed-labels, percent known only coarsely; of noisy-labels, percent wrong.
         fine: Of low-shot, known labels per class.
         coarse_to: Level of coarse labels: parent (default), top, or a level by number or name.
@@ -161,6 +161,8 @@ def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any])
         if hierarchy:  # a name that comes with hace, or a file
             words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
     for name, value in choices.items():
+        if value in (None, {}, False):
+            continue
         if isinstance(value, Mapping):
             words += [_flag(name), *(f"{key}={_written(v)}" for key, v in value.items())]
         elif value is True:

@@ -1,7 +1,7 @@
 """What a study compares, as data: methods, data sets, models, seeds and rates.
 
 `PRESETS` holds the studies that need nothing but hace. Others are values of the same class, kept where they belong and
-passed to :func:`hace.lab.study.plans.make_plan`; the command line offers those of `hace.paper` too.
+passed to :func:`hace.lab.study.plan.make_plan`; the command line offers those of `hace.paper` too.
 """
 
 from __future__ import annotations

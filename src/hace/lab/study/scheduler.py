@@ -102,11 +102,6 @@ class Scheduler:
                 return self.tally
 
     @property
-    def records(self) -> list[Record]:
-        """Every run that is decided so far."""
-        return [record for records in self._records for record in records]
-
-    @property
     def wanted(self) -> list[RunConfig]:
         """The configurations of the runs that are ready."""
         return [config for run in self.ready if (config := self._wanted[run].config) is not None]
@@ -115,7 +110,7 @@ class Scheduler:
     def tally(self) -> Tally:
         """The runs counted; one that cells share counts once, where it was wanted first."""
         rows: dict[tuple[str, str, str], Row] = {}
-        for record in each_run(self.records):
+        for record in each_run(r for records in self._records for r in records):
             key = record.key
             row = rows.setdefault((key.dataset, key.model, key.method), Row())
             now = replace(record, **self._look(record.id)._asdict()) if record.id else record

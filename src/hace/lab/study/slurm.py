@@ -68,7 +68,7 @@ class Submission:
     @cached_property
     def task(self) -> Any:
         """The handle of its first task, which writes the result."""
-        return optional("submitit", "executor slurm", "slurm").SlurmJob(self.folder, self.id)
+        return optional("submitit", "Executor slurm", "slurm").SlurmJob(self.folder, self.id)
 
     def ended(self) -> bool:
         """Whether its result is there."""
@@ -102,11 +102,11 @@ class Slurm:
     """
 
     def __init__(self, cluster: Cluster, logs: Path, workers: int | None = None) -> None:
-        self._submitit = optional("submitit", "executor slurm", "slurm")
+        self._submitit = optional("submitit", "Executor slurm", "slurm")
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
             raise HaceError(
-                "executor slurm must run where `sbatch` and `srun` are. Got neither on PATH. "
-                "Log in to the cluster, or use --executor local."
+                "Executor slurm must run where `sbatch` and `srun` are. Got neither on PATH. "
+                "Log in to the cluster, or use executor local."
             )
         self._cluster, self._logs = cluster, logs
         self._shared = math.floor(1 / cluster.gpus) if 0 < cluster.gpus < 1 else 1  # runs per GPU
@@ -123,7 +123,7 @@ class Slurm:
         queue = _queue() if remembered else set()
         if queue is None:
             raise HaceError(
-                f"executor slurm: squeue does not answer, and {path} has jobs that may be in the queue. Try again later."
+                f"Executor slurm: squeue does not answer, and {path} has jobs that may be in the queue. Try again later."
             )
         unwanted = []
         for number, about in remembered.items():
@@ -168,7 +168,7 @@ class Slurm:
         try:
             handle = executor.submit(work_in_slurm, jobs)
         except Exception as error:  # submitit's own kinds, with what sbatch said
-            raise HaceError(f"executor slurm: sbatch refused {label}: {_last_words(str(error))}") from error
+            raise HaceError(f"Executor slurm: sbatch refused {label}: {_last_words(str(error))}") from error
         runs = [list(job.runs) for job in jobs]
         self._under_way.append(Submission(handle.job_id, folder.resolve(), runs, [*jobs]))
         self._remember()
