@@ -109,3 +109,55 @@ def test_what_is_refused() -> None:
         PoincareHead(2, 3, curvature=4.0, clip=2.6)
     with pytest.raises(DataError, match="features must have 2 columns"):
         PoincareHead(2, 3)(torch.zeros(1, 3))
+
+
+class ByTheMetric(torch.autograd.Function):
+    """Khrulkov et al.'s RiemannianGradient: a point of the ball as it is, its gradient by the inverse of the metric."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, c: float) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.c = c
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, *outer: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return outer[0] * (1 - ctx.c * x.square().sum(dim=-1, keepdim=True)) ** 2 / 4, None
+
+
+def published_logits(u: Tensor, head: PoincareHead, c: float) -> Tensor:
+    """The logits of the papers, without our 1/4, step by step: exp_0, the metric, Moebius addition, the distance."""
+
+    def exp0(v: Tensor) -> Tensor:
+        t = c**0.5 * v.norm(dim=-1, keepdim=True)
+        return v * torch.tanh(t) / t
+
+    def square(v: Tensor) -> Tensor:
+        return v.square().sum(dim=-1, keepdim=True)
+
+    x = ByTheMetric.apply(exp0(u), c)[:, None]  # type: ignore[no-untyped-call]
+    w, b = head.weight.detach(), head.bias.detach()
+    p = exp0(-b[:, None] * w / square(w))[None]
+    a, dot = w * (1 - c * square(p)), (-p * x).sum(dim=-1, keepdim=True)
+    top = (1 + 2 * c * dot + c * square(x)) * -p + (1 - c * square(p)) * x
+    moved = top / (1 + 2 * c * dot + c**2 * square(p) * square(x))
+    length = a.norm(dim=-1)
+    sine = 2 * c**0.5 * (moved * a).sum(dim=-1) / ((1 - c * square(moved)[..., 0]) * length)
+    return 2 / (1 - c * square(p)[..., 0]) * length / c**0.5 * torch.asinh(sine)
+
+
+@pytest.mark.parametrize("curvature", [0.3, 1.0])
+def test_riemannian_gradients_are_those_of_khrulkov_et_al(curvature: float) -> None:
+    plain, u = head_with_offsets(curvature, 1.5), features(6, 0.3)
+    head = PoincareHead(5, 7, curvature=curvature, clip=1.5, riemannian=True).double()
+    head.load_state_dict(plain.state_dict())
+    outer = torch.randn(6, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    ours, theirs, without = (u.clone().requires_grad_() for _ in range(3))
+    found = torch.autograd.grad((head(ours) * outer).sum(), [ours, *head.parameters()])
+    unscaled = torch.autograd.grad((plain(without) * outer).sum(), [without, *plain.parameters()])
+    logits = published_logits(theirs, head, curvature)
+    torch.testing.assert_close(4 * head(u), logits)
+    torch.testing.assert_close(found[0], torch.autograd.grad((logits * outer).sum(), theirs)[0])
+    assert not torch.allclose(found[0], unscaled[0])
+    torch.testing.assert_close(found[1:], unscaled[1:])  # hyperplanes learn as before

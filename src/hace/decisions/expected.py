@@ -330,7 +330,7 @@ def best_answers(
     """
     if measure.inside.shape[1] == measure.weight.numel() == 1:
         table = _answer_table(hierarchy, measure, candidates == "leaves")
-        if answers.best_served(log_q, table):
+        if answers.served(log_q, *table[:7]):
             nodes, probabilities, values = answers.best(log_q, table, TIE)
             _refuse_silent(nodes < 0)
             nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes

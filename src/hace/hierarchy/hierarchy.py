@@ -303,7 +303,7 @@ class Hierarchy:
 
     @classmethod
     def flat(cls, classes: Iterable[Any]) -> Hierarchy:
-        """n classes and nothing above them (N = n): every loss becomes ordinary cross-entropy.
+        """n classes and nothing above them (N = n): HACE, HCE and HXE become ordinary cross-entropy.
 
         Example:
             >>> Hierarchy.flat(["cat", "dog"])

@@ -48,6 +48,7 @@ class LeafLossOptions(LossOptions, total=False):
 
 
 SHARED = tuple(LossOptions.__annotations__)
+_EVERYWHERE = ("hierarchy", "outputs", "sharing", *SHARED)
 
 
 class HierarchicalLoss(TableModule, ABC):
@@ -359,8 +360,9 @@ class HierarchicalLoss(TableModule, ABC):
         return ", ".join([*parts, f"labels={self.labels!r}", f"reduction={self.reduction!r}"])
 
     def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {}
+        """This loss's own parameters, kept as attributes of the same names."""
+        own = [name for name in self.__signature__.parameters if name not in _EVERYWHERE]
+        return {name: getattr(self, name) for name in own if hasattr(self, name)}
 
 
 def _whole_signature(cls: type[HierarchicalLoss]) -> inspect.Signature:

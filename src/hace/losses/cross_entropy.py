@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -76,10 +76,6 @@ class CrossEntropyLoss(TableLoss):
             return super()._path(rows)
         return PathRanges(rows[:, None], rows[:, None] + 1, self.value[rows][:, None], None)
 
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"label_smoothing": self.label_smoothing}
-
 
 class SoftLabelLoss(TableLoss):
     r"""Cross-entropy with LCA soft labels over the leaves.
@@ -132,10 +128,6 @@ class SoftLabelLoss(TableLoss):
             return super().kernel_call()
         return self.soften.call(SOFT_LABELS, -self.sharpness, self.head.column, None)
 
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"beta": self.beta, "distance": self.distance}
-
 
 class HXELoss(TableLoss):
     r"""Hierarchical cross-entropy over conditionals, HXE.
@@ -184,7 +176,3 @@ class HXELoss(TableLoss):
             **shared,
         )
         self.alpha, self.decay, self.normalize = alpha, decay, normalize
-
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"alpha": self.alpha, "decay": self.decay, "normalize": self.normalize}

@@ -213,10 +213,6 @@ class ExpectedDistanceLoss(DistanceLoss):
         """The expected distance."""
         return (log_p.exp() * row).sum(dim=-1)
 
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"distance": self.distance}
-
 
 class SoftMarginLoss(DistanceLoss):
     r"""Soft-max-margin: every wrong class gets a head start that grows with its distance from the label.
@@ -263,7 +259,3 @@ class SoftMarginLoss(DistanceLoss):
         beyond = row - row.amin(dim=-1, keepdim=True)
         right = log_p.masked_fill(beyond > 0, -torch.inf)
         return (log_p + self.margin * beyond).logsumexp(dim=-1) - numerics.log_sum(right)
-
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"margin": self.margin, "distance": self.distance}

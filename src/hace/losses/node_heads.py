@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -218,10 +218,6 @@ class LevelwiseLoss(NodeScoreLoss):
         own = log_p.new_zeros(z.shape[0], self.hierarchy.num_nodes).index_add(1, self.entry, log_p)
         return -numerics.sum_down(own, self.head.levels)
 
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"answers": self.answers}
-
 
 class ClassEmbeddingLoss(NodeScoreLoss):
     r"""Cosine distance to the embedding of the label's class.
@@ -294,10 +290,6 @@ class ClassEmbeddingLoss(NodeScoreLoss):
         """(B, N) inner products with all nodes' embeddings, in double precision where the device has it."""
         wide = z.to(numerics.wide_dtype(z)) * self.step
         return numerics.sum_down(wide, self.head.levels)
-
-    def settings(self) -> dict[str, Any]:
-        """This loss's own parameters."""
-        return {"cross_entropy": self.cross_entropy}
 
 
 def class_embeddings(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, FloatArray]:

@@ -34,6 +34,8 @@ class PoincareBall:
         curvature: c > 0.
         clip: the longest feature vector before it is mapped, at most 5 / sqrt(c); beyond about 2 / sqrt(c) its image is at
             the rim of the ball, where gradients vanish.
+        riemannian: the gradient of the features is scaled by the inverse of the metric, (1 - c |x|^2)^2, as Khrulkov et al. do.
+            It matters where features are trained.
 
     Reference: Khrulkov et al., "Hyperbolic Image Embeddings" (2020); Ganea et al., "Hyperbolic Neural Networks" (2018), eq. 25;
     one number per offset: Shimizu et al., "Hyperbolic Neural Networks++" (2021), eq. 6; clipped features: Guo et al., "Clipped
@@ -42,6 +44,7 @@ class PoincareBall:
 
     curvature: float = 1.0
     clip: float = 1.0
+    riemannian: bool = False
 
     def __post_init__(self) -> None:
         fits = is_number(self.curvature) and self.curvature > 0
@@ -56,6 +59,9 @@ class PoincareBall:
             root = math.sqrt(self.curvature)
             longest = wide.norm(dim=-1, keepdim=True).clamp(min=self.clip)
             u = wide * (self.clip / longest)
+            if self.riemannian and u.requires_grad:
+                scale = torch.cosh(root * _lengths(u.detach())) ** -4  # 1 - c |x|^2 = 1 / cosh(t)^2
+                u.register_hook(lambda gradient: gradient * scale)
             t = root * _lengths(u)  # (B, 1)
             w = weight.to(u.dtype)
             length = _lengths(w)[:, 0]  # (C,)
@@ -90,6 +96,7 @@ class PoincareHead(nn.Module):
         out_features: how many logits: ``loss.num_outputs``.
         curvature: c > 0.
         clip: the longest feature vector before it is mapped.
+        riemannian: scale the gradient of the features by the inverse of the metric, as Khrulkov et al. do.
 
     Example:
         >>> from hace import HACELoss, Hierarchy
@@ -99,11 +106,17 @@ class PoincareHead(nn.Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, curvature: float = 1.0, clip: float = 1.0
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        curvature: float = 1.0,
+        clip: float = 1.0,
+        riemannian: bool = False,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.ball = PoincareBall(curvature, clip)
+        self.ball = PoincareBall(curvature, clip, riemannian)
         bound = in_features**-0.5
         self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(out_features))

@@ -33,10 +33,10 @@ class AnswerTable(NamedTuple):
     factor: float
 
 
-def best_served(log_q: Tensor, table: AnswerTable) -> bool:
-    """Whether the kernel serves these scores, here and now."""
-    wanted = torch.is_grad_enabled() and log_q.requires_grad
-    return not wanted and kernels.usable(log_q, *table[:7])
+def served(z: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernel serves these scores, here and now: not where a gradient is wanted, and not in a compiled graph."""
+    wanted = torch.is_grad_enabled() and z.requires_grad
+    return not wanted and not kernels.compiling() and kernels.usable(z, *others)
 
 
 def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,12 +63,6 @@ def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor,
 _MOST_BEST = 64  # the kernel's MOST_BEST
 
 
-def _served(z: Tensor, *others: Tensor) -> bool:
-    """Whether the kernel serves these scores, here and now: not where a gradient is wanted, and not in a compiled graph."""
-    wanted = torch.is_grad_enabled() and z.requires_grad
-    return not wanted and not kernels.compiling() and kernels.usable(z, *others)
-
-
 def best_columns(z: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """(B, k) columns of the k greatest scores of each row, best first, equal ones in order, and (B,) the rows' greatest.
 
@@ -92,7 +86,7 @@ def best_of_levels(log_q: Tensor, depth: Tensor, levels: int) -> tuple[Tensor, T
         depth: (N,) in int32; a leaf counts at its depth and at all levels below.
         levels: H.
     """
-    if not levels or not _served(log_q, depth):
+    if not levels or not served(log_q, depth):
         return None
     nodes = torch.empty(len(log_q), levels, dtype=torch.long)
     masses = torch.empty(len(log_q), levels)
@@ -102,7 +96,7 @@ def best_of_levels(log_q: Tensor, depth: Tensor, levels: int) -> tuple[Tensor, T
 
 def level_squares(log_q: Tensor, depth: Tensor, levels: int) -> Tensor | None:
     """(B, H) the sum of q*^2 over the nodes of each level, in float64; see :func:`best_of_levels`."""
-    if not levels or not _served(log_q, depth):
+    if not levels or not served(log_q, depth):
         return None
     squares = torch.empty(len(log_q), levels, dtype=torch.float64)
     _call_levels(log_q, depth, levels, None, None, squares)
@@ -127,7 +121,7 @@ def walk(
         begin: a node, or -1 with log q* 0.
         steps: how many; a leaf repeats.
     """
-    if not _served(log_q, *children):
+    if not served(log_q, *children):
         return None
     z = log_q.detach().contiguous()
     nodes = torch.empty(len(z), steps + 1, dtype=torch.long)
@@ -141,7 +135,7 @@ def walk(
 
 def spread(z: Tensor, nodes: Tensor, count: int) -> Tensor | None:
     """(B, n) -> (B, count): the scores of each column at its node, -inf at all others."""
-    if not _served(z, nodes):
+    if not served(z, nodes):
         return None
     z = z.detach().contiguous()
     out = torch.empty(len(z), count)
