@@ -10,9 +10,9 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError
+from hace.lab.probe.probe import loss_grid
 from hace.lab.runs.config import LossConfig
 from hace.lab.runs.run import Run, scan_runs
-from hace.lab.study.ad_hoc import loss_grid
 
 SMALL = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=12", "-o", "dim=8"]
 QUICK = [*SMALL, "--epochs", "2", "--batch-size", "32"]
@@ -122,13 +122,12 @@ def test_other_data_than_a_configurations_bring_their_own_options(tmp_path: Path
 
 
 def test_a_run_of_a_search_shows_its_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--validation", "0.2", "--lr", "4", "2"]
-    assert probe(*QUICK, *words, "--protocol", "fair", "--seeds", "1", "--out", str(tmp_path)) == 0
-    assert "[95 % intervals] over seeds and test samples" in capsys.readouterr().out
-    search = next(run for run in scan_runs(tmp_path)[0] if run.config.evaluate == "val")
-    assert probe("--config", str(search.folder / "config.json"), "--out", str(tmp_path)) == 0
-    assert search.id in (shown := capsys.readouterr().out)
-    assert "[95 % intervals] over seeds and val samples" in shown
+    words = ["--validation", "0.2", "--evaluate", "val"]
+    assert probe(*QUICK, *words, "--out", str(tmp_path)) == 0
+    assert "over seeds and val samples" in capsys.readouterr().out
+    none = ["--validation", "split", "--evaluate", "val", "--out", str(tmp_path / "none")]
+    assert probe(*QUICK, *none) == 2
+    assert "validation='split' needs data with a val split. Got train, test." in capsys.readouterr().err
 
 
 def test_a_rate_given_twice_is_one_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,15 +164,6 @@ def test_differences_are_to_the_first_method_that_has_a_result(
     assert "minus hace, lr 0.01" in shown
 
 
-def test_a_method_that_diverges_at_every_rate_spoils_no_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--loss", "hace", "--lr", "32", "64", "--protocol", "fair", "--seeds", "2"]
-    assert probe(*SMALL, *WILD, *words, "--out", str(tmp_path), "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert (row["seeds"], row["diverged"], row["metrics"]) == (2, 2, {})
-
-
 def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.eye(4, dtype=np.float32)
     np.savez(tmp_path / "f.npz", x_train=x, y_train=[0, 1, 0, 1], x_test=x, y_test=[0, 1, 2, 2])
@@ -181,43 +171,6 @@ def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = ["--features", str(tmp_path / "f.npz"), "--hierarchy", str(tmp_path / "h.txt"), "--epochs", "1"]
     assert probe(*words, "--out", str(tmp_path / "runs")) == 0
     assert "1 class has no training sample: owl" in capsys.readouterr().err
-
-
-def test_a_search_that_ends_at_its_edge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--protocol", "fair", "--widen", "0", "--seeds", "2", "--out", str(tmp_path), "--lr", "1e-6"]
-    assert probe(*QUICK, *words, "2e-6", "4") == 0
-    assert "2 of 2 searches end at the edge of their grid" in capsys.readouterr().err
-    assert probe(*QUICK, *words) == 0  # nothing was searched
-    assert "searches" not in capsys.readouterr().err
-
-
-def test_the_datas_own_validation_split_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its labels are permuted: a rate chosen on it differs from one chosen on held-out training samples."""
-    rng = np.random.default_rng(0)
-    y = np.arange(60) % 3
-    x = np.eye(3, dtype=np.float32)[y] + 0.3 * rng.standard_normal((60, 3)).astype(np.float32)
-    parts = {"train": slice(0, 30), "val": slice(30, 45), "test": slice(45, 60)}
-    arrays = {f"x_{name}": x[rows] for name, rows in parts.items()}
-    arrays |= {f"y_{name}": y[rows] for name, rows in parts.items()}
-    arrays["y_val"] = (arrays["y_val"] + 1) % 3
-    np.savez(tmp_path / "f.npz", **arrays)
-    (tmp_path / "h.txt").write_text("animal\n  dog\n  cat\n  owl\n")
-    words = ["--features", str(tmp_path / "f.npz"), "--hierarchy", str(tmp_path / "h.txt"), "--epochs", "3"]
-    words += ["--loss", "cross_entropy", "--protocol", "fair", "--seeds", "1", "--lr", "0.001", "8"]
-    assert probe(*words, "--out", str(tmp_path / "own")) == 0
-    assert "chosen on the data's own validation split" in capsys.readouterr().out
-    runs = scan_runs(tmp_path / "own")[0]
-    searches = [run for run in runs if run.config.evaluate == "val"]
-    (final,) = [run for run in runs if run.config.evaluate == "test"]
-    assert {run.config.validation for run in searches} == {"split"}
-    assert {(run.result or {})["train"]["samples"] for run in searches} == {30}
-    assert (final.result or {})["train"]["samples"] == 45  # the refit has both
-    assert probe(*words, "--validation", "0.2", "--out", str(tmp_path / "share")) == 0
-    assert "chosen on held-out training samples" in capsys.readouterr().out
-    shares = {run.config.validation for run in scan_runs(tmp_path / "share")[0]}
-    assert shares == {0.2, 0.0}
-    assert probe(*QUICK, "--validation", "split", "--evaluate", "val", "--out", str(tmp_path / "none")) == 2
-    assert "validation='split' needs data with a val split. Got train, test." in capsys.readouterr().err
 
 
 def test_lbfgs_that_did_not_converge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,19 +204,8 @@ def test_loss_grid() -> None:
         ([*SMALL, "--loss", "hxe", "--dilution", "0.2"], "None of hxe has a parameter 'dilution'"),
         ([*SMALL, "--seeds", "0"], "--seeds must be at least 1"),
         ([*SMALL, "--threads", "0"], "--threads must be at least 1"),
-        ([*SMALL, "--protocol", "paper", "--lr", "1", "2"], "one base rate"),
         ([*SMALL, "--patience", "2"], "patience needs held-out samples"),
         (["--data", "synthetic-features", "-o", "clases=3"], "Did you mean 'classes'"),
-        ([*SMALL, "--protocol", "paper", "--dilution", "0.3"], "--dilution is set by --protocol paper"),
-        (
-            [*SMALL, "--protocol", "fair", "--evaluate", "val", "--validation", "0.2"],
-            "which is judged on the test samples",
-        ),
-        (
-            [*SMALL, "--protocol", "fair", "--patience", "2", "--validation", "0.2"],
-            "patience must be left out under a protocol",
-        ),
-        ([*SMALL, "--protocol", "fair", "--optimizer", "lbfgs"], "lbfgs has no learning rate"),
         ([*SMALL, "--optimizer", "lbfgs", "--lr", "1", "2"], "lbfgs has no learning rate"),
         ([*SMALL, "--loss-option", "dilution"], "--loss-option must be NAME=VALUE"),
         (["--features", "missing.npz"], "missing.npz"),

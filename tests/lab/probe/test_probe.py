@@ -31,7 +31,7 @@ from hace.lab.runs.samples import make_task
 from hace.lab.runs.settings import from_dict
 from hace.lab.serve.finished_models import loss_of
 from hace.lab.serve.rescoring import rescored
-from hace.lab.study.ad_hoc import probe_plan, run_plan
+from hace.study import Study
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
 BASE = ProbeConfig(data=DATA, epochs=3, batch_size=16, lr=2.0)
@@ -429,13 +429,18 @@ def test_real_features(
         hace.write_hierarchy(hace.cifar100_hierarchy(), h)
     else:
         h = real_data(hierarchy)
-    base = ProbeConfig(data=DataConfig("features", str(real_data(features)), str(h)))
-    losses = {"cross_entropy": LossConfig("cross_entropy"), "hace": LossConfig("hace")}
-    records = run_plan(probe_plan(base, losses, range(1), rates=[16.0]), tmp_path / "runs")
-    top1 = {m: [r.top1 for r in records if r.stage == "final" and r.key.method == m] for m in losses}
-    assert [len(values) for values in top1.values()] == [1, 1]
-    assert np.mean(top1["cross_entropy"]) >= expected
-    assert np.mean(top1["hace"]) >= expected - 0.01
+    study = Study(
+        "methods",
+        features={"real": str(real_data(features))},
+        hierarchy={"real": str(h)},
+        methods=("sce", "hace"),
+        rates=(16.0,),
+        seeds=1,
+        out=str(tmp_path / "study"),
+    )
+    top1 = {record.key.method: record.top1 for record in study.run().records}
+    assert top1["sce"] >= expected
+    assert top1["hace"] >= expected - 0.01
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "hace", "hace_paths", "conditional_softmax"])
@@ -490,8 +495,10 @@ def test_a_temperature_changes_neither_the_id_nor_the_raw_result(tmp_path: Path)
 
 
 def test_the_final_run_of_a_search_has_its_temperature(tmp_path: Path) -> None:
-    plan = probe_plan(replace(BASE, validation=0.4), {"hace": LossConfig("hace")}, [0], rates=[1.0, 4.0])
-    records = run_plan(plan, tmp_path)
+    study = Study(
+        "methods", methods=("hace",), rates=(1, 4), seeds=1, epochs_scale=0.1, out=str(tmp_path / "study")
+    )
+    records = study.run().records
     final = next(r.run for r in records if r.stage == "final" and r.run)
     chosen = next(r.run for r in records if r.stage == "search" and r.run and r.lr == final.config.lr)
     assert chosen.result is not None

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
 from hace.data import Features
-from hace.errors import ConfigError, FormatError
+from hace.errors import ConfigError, FormatError, nearest
 from hace.lab.probe.scaling import Scaling, head_outputs
-from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.labels import LabelsConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
 from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
@@ -28,6 +29,7 @@ from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.runs.writer import RunWriter, start_run
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.losses.base import HierarchicalLoss
+from hace.losses.registry import loss_parameters
 
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
 
@@ -331,3 +333,43 @@ def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: 
                 f"{root} was changed since {folder} was started: its fingerprint was {before[:12]} and is "
                 f"{fingerprint[:12]}. Bring the old features back, or delete that folder to start anew."
             )
+
+
+def loss_grid(
+    losses: Sequence[str], parameters: Mapping[str, Sequence[Any]], base: LossConfig | None = None
+) -> dict[str, LossConfig]:
+    """Every loss with every combination of its parameters, by a title such as "hace, dilution 0.5".
+
+    Args:
+        losses: Names in `hace.LOSSES`.
+        parameters: Values to try of each parameter. Parameters a loss does not take are ignored for it.
+        base: A loss whose other parameters are kept, where it is among the losses.
+
+    Raises:
+        ConfigError: An unknown loss, a parameter that no loss takes, a value out of range.
+
+    Example:
+        >>> list(loss_grid(["cross_entropy", "hace"], {"dilution": [0.2, 0.5]}))
+        ['cross_entropy', 'hace, dilution 0.2', 'hace, dilution 0.5']
+    """
+    found: dict[str, LossConfig] = {}
+    used: set[str] = set()
+    for name in losses:
+        LossConfig(name)  # refuses unknown names
+        own = [p for p in parameters if p in loss_parameters(name)]
+        used.update(own)
+        for values in product(*(parameters[p] for p in own)):
+            options = dict(zip(own, values, strict=True))
+            words = [
+                f"{p.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{p} {v}"
+                for p, v in options.items()
+            ]
+            rest = base.options if base is not None and base.name == name else {}
+            found[", ".join([name, *words])] = LossConfig(name, {**rest, **options})
+    stray = [p for p in parameters if p not in used]
+    if stray:
+        known = {p for name in losses for p in loss_parameters(name)}
+        raise ConfigError(
+            f"None of {', '.join(losses)} has a parameter {stray[0]!r}.{nearest(stray[0], known)}"
+        )
+    return found
