@@ -11,7 +11,15 @@ from torch import Tensor
 
 from hace.checks import is_number
 from hace.decisions.decisions import Decisions
-from hace.decisions.ladders import LADDERS, Outcomes, first_nodes, greatest_distance, outcomes_of
+from hace.decisions.ladders import (
+    LADDERS,
+    NOTHING,
+    Outcomes,
+    first_nodes,
+    greatest_distance,
+    no_answers,
+    outcomes_of,
+)
 from hace.decisions.promises import PROMISES, Promise
 from hace.decisions.rules import decide
 from hace.decisions.scores import Scores
@@ -37,7 +45,7 @@ class GuaranteedThreshold:
     Attributes:
         rule: the rule of :func:`hace.predict` it is for.
         constrained: the option of the rule ``"threshold"``.
-        threshold: the threshold from 0 to 1; with ``groups``, one for each group.
+        threshold: the threshold from 0 to 1, or 2: answer nothing; with ``groups``, one for each group.
         groups: None; ``"top"``: by the child of the root that the answer is under; ``"given"``: groups of the user.
         of: ``"samples"`` or ``"answers"``.
         accuracy: the promised share of true answers, or None.
@@ -45,6 +53,7 @@ class GuaranteedThreshold:
         at_most: the promised mean distance, or None.
         confidence: the probability with which the promise holds; None: it holds on average.
         samples: how many calibration samples it rests on.
+        answered: the share of them that it answers below the root: what the promise costs.
         hierarchy: the fingerprint of the hierarchy.
     """
 
@@ -58,6 +67,7 @@ class GuaranteedThreshold:
     at_most: float | None
     confidence: float | None
     samples: int
+    answered: float
     hierarchy: str
 
     @property
@@ -78,9 +88,35 @@ class GuaranteedThreshold:
         return f"{what}{each}, {how} ({self.samples:,} samples)."
 
     @property
+    def cost(self) -> str:
+        """What the promise costs, in one sentence."""
+        share = f"It answers {100 * self.answered:.3g}% of the calibration samples below the root"
+        if isinstance(self.threshold, dict):
+            silent = [str(name) for name, t in self.threshold.items() if t > 1]
+            return f"{share}; nothing in {', '.join(silent)}." if silent else f"{share}."
+        if self.threshold <= 1:
+            return f"{share}."
+        return (
+            "It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or calibrate "
+            "on more samples."
+        )
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise assumes, one sentence each."""
-        return (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
+        """What the promise assumes, and how groups hold together, one sentence each."""
+        first = _SAME_SOURCE + ("." if self.confidence is None else " and independent.")
+        if not isinstance(self.threshold, dict):
+            return (first, *_ASSUMED)
+        if self.confidence is None:
+            return (
+                first,
+                *_ASSUMED,
+                "Each group keeps the promise on average, and so do all of them together.",
+            )
+        number = len(self.threshold)
+        together = max(0.0, 1 - number * (1 - self.confidence))
+        joint = f"Each group keeps it with that probability, all {number} at once with probability {together:.3g} or more."
+        return (first, *_ASSUMED, joint)
 
     def predict(
         self,
@@ -109,9 +145,8 @@ class GuaranteedThreshold:
             rule = "must name the group of each sample" if groups is None else "must be None"
             raise ConfigError(f"groups {rule}: the calibration had groups={self.groups!r}.")
         given = Scores(scores, hierarchy, kind, outputs)
-        options = {"constrained": self.constrained} if self.rule == "threshold" else {}
         if not isinstance(self.threshold, dict):
-            return decide(given, self.rule, threshold=self.threshold, **options)
+            return self._decided(given, self.threshold)
         if groups is not None:
             members = _members(groups, len(given))
         else:
@@ -119,13 +154,17 @@ class GuaranteedThreshold:
         unknown = [name for name in members if name not in self.threshold]
         if unknown:
             raise DataError(f"groups must be among those of the calibration. Got {unknown[0]!r}.")
-        answers = decide(
-            given, self.rule, threshold=1.0, **options
-        )  # where no answer is possible but the root
+        answers = no_answers(given)  # where no answer is possible but the root
         for name, rows in members.items():
-            part = decide(given[rows], self.rule, threshold=self.threshold[name], **options)
+            part = self._decided(given[rows], self.threshold[name])
             answers.nodes[rows], answers.probabilities[rows] = part.nodes, part.probabilities
         return answers
+
+    def _decided(self, scores: Scores, threshold: float) -> Decisions:
+        if threshold > 1:
+            return no_answers(scores)
+        options = {"constrained": self.constrained} if self.rule == "threshold" else {}
+        return decide(scores, self.rule, threshold=threshold, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values."""
@@ -153,7 +192,7 @@ class GuaranteedThreshold:
         wrong = _wrong_fields(given)
         if wrong:
             raise DataError(
-                "A threshold record must have thresholds from 0 to 1, a rule with a threshold, and shares between 0 and 1. "
+                "A threshold record must have thresholds from 0 to 1, or 2, a rule with one, and shares between 0 and 1. "
                 f"Got {', '.join(f'{name} {given[name]!r}' for name in wrong)}. Calibrate again."
             )
         return cls(**given)
@@ -167,7 +206,8 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         name: not is_number(x) or x <= 0 or (name != "at_most" and x >= 1) for name, x in numbers.items()
     }
     found = each.values() if isinstance(each, dict) else [each]
-    wrong["threshold"] = any(not is_number(t) or not 0 <= t <= 1 for t in found)
+    wrong["threshold"] = any(not is_number(t) or not (0 <= t <= 1 or t == NOTHING) for t in found)
+    wrong["answered"] = not is_number(given["answered"]) or not 0 <= given["answered"] <= 1
     wrong["rule"] = (given["rule"], given["constrained"]) not in list(LADDERS)
     wrong["groups"] = given["groups"] not in (None, "top", "given") or isinstance(each, dict) != by_group
     wrong["of"] = given["of"] not in PROMISES
@@ -198,7 +238,8 @@ def guaranteed_threshold(
     """The least threshold of ``predict`` that keeps a promise on new samples.
 
     An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. An answer
-    below a truth at an inner node counts as false.
+    below a truth at an inner node counts as false. Where no threshold up to 1 keeps the promise, the record answers
+    nothing: ``threshold`` is 2, and ``cost`` says so.
 
     What the promise assumes: the calibration samples and the new ones are exchangeable (same source, same model, same
     preparation of the scores, no ``subset``, no weights); the model, its temperature and this call were settled without
@@ -229,15 +270,15 @@ def guaranteed_threshold(
         A record with the threshold, its promise and a ``predict`` of its own; ``to_dict`` makes it JSON.
 
     Raises:
-        DataError: too few samples for the promise (the message says how many it takes), or no threshold keeps it.
+        DataError: too few samples for the promise (the message says how many it takes).
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
         >>> y = [1] * 10 + [2] * 29  # the unsure answers are false
         >>> sure = guaranteed_threshold(p, y, h, accuracy=0.9, kind="probs")
-        >>> 0.5 < sure.threshold < 0.51
-        True
+        >>> round(sure.threshold, 2), sure.cost
+        (0.65, 'It answers 100% of the calibration samples below the root.')
         >>> sure.predict(p[9:11], h, kind="probs").ids
         ['dog', 'cat']
     """
@@ -250,6 +291,7 @@ def guaranteed_threshold(
         distance=distance,
         labels=labels,
     )
+    members = {None: np.arange(len(outcomes))}
     if groups is None:
         found: float | dict[Any, float] = promise.threshold(outcomes)
     else:
@@ -270,6 +312,7 @@ def guaranteed_threshold(
         at_most=None if at_most is None else float(at_most),
         confidence=None if confidence is None else float(confidence),
         samples=len(outcomes),
+        answered=_answered(outcomes, found, members),
         hierarchy=hierarchy.fingerprint,
     )
 
@@ -307,6 +350,14 @@ def _thresholds(promise: Promise, outcomes: Outcomes, members: dict[Any, np.ndar
     if problems:
         raise DataError(problems)
     return found
+
+
+def _answered(outcomes: Outcomes, found: float | dict[Any, float], members: dict[Any, np.ndarray]) -> float:
+    """The share of the samples with an answer below the root."""
+    by_group = found if isinstance(found, dict) else {None: found}
+    return sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in by_group.items()) / len(
+        outcomes
+    )
 
 
 def _check_top(groups: str, rule: str, constrained: bool) -> None:

@@ -38,6 +38,8 @@ from hace.hierarchy.distances import check_distance, virtual_height
 from hace.hierarchy.index import derived, is_above, layout, leaf_counts
 from hace.losses.kernels.answers import walk
 
+NOTHING = 2.0  # a threshold above every mass: answer nothing below the root
+_TIED = 2.0**-22  # scores this close are one score: four units of single precision just below 1
 _MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products that they compare
 
 
@@ -324,19 +326,23 @@ class Outcomes:
         loss: (B, L) the loss of the sample up to that threshold, growing.
         answered: (B,) the greatest threshold at which each sample has an answer below the root; -inf for none.
         first: (B,) the child of the root that its answers are under, or -1.
+        scores: (B, L) the greatest threshold of each answer below the root, true or false; -inf for none.
     """
 
     reached: np.ndarray
     loss: np.ndarray
     answered: np.ndarray
     first: np.ndarray
+    scores: np.ndarray
 
     def __len__(self) -> int:
         return len(self.answered)
 
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of some samples."""
-        return Outcomes(self.reached[rows], self.loss[rows], self.answered[rows], self.first[rows])
+        return Outcomes(
+            self.reached[rows], self.loss[rows], self.answered[rows], self.first[rows], self.scores[rows]
+        )
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
@@ -351,20 +357,25 @@ class Outcomes:
     def _answers(self) -> np.ndarray:
         return np.sort(self.answered)
 
-    def places(self, answers: bool = False) -> np.ndarray:
-        """Where the loss changes (with ``answers``, the number of answers too), from the greatest down to -inf."""
-        scores = self._events[0]
-        scores = np.concatenate([scores, self._answers]) if answers else scores
-        return np.append(np.unique(scores[scores > -np.inf])[::-1], -np.inf)
+    def thresholds(self) -> np.ndarray:
+        """Thresholds to choose from, falling from :data:`NOTHING` to 0: midpoints between neighbouring scores.
 
-    def loss_above(self, places: np.ndarray) -> np.ndarray:
-        """The loss of all samples at thresholds just above each place."""
+        So no rounding, such as that of scores computed in another precision, moves a sample across a threshold. Scores
+        closer than that rounding are one score, and so are those that round to 1.
+        """
+        scores = np.unique(np.append(self.scores[self.scores > -np.inf], 1.0))
+        first = np.flatnonzero(np.diff(np.rint(scores / _TIED), prepend=-1.0))
+        between = (scores[first[1:] - 1] + scores[first[1:]]) / 2
+        return np.concatenate([[NOTHING], between[::-1], [0.0]])
+
+    def loss_at(self, thresholds: np.ndarray) -> np.ndarray:
+        """The loss of all samples at each threshold."""
         scores, above = self._events
-        return above[np.searchsorted(scores, places, side="right")]
+        return above[np.searchsorted(scores, thresholds)]
 
-    def answers_above(self, places: np.ndarray) -> np.ndarray:
-        """How many samples have an answer below the root at thresholds just above each place."""
-        return len(self) - np.searchsorted(self._answers, places, side="right")
+    def answers_at(self, thresholds: np.ndarray) -> np.ndarray:
+        """How many samples have an answer below the root at each threshold."""
+        return len(self) - np.searchsorted(self._answers, thresholds)
 
 
 def outcomes_of(
@@ -417,28 +428,32 @@ def _outcomes(
         loss[false] = h.distances(nodes[false], each[false], distance, labels="nodes")
     events = np.where(false, reached, -np.inf)
     order = np.argsort(-events, axis=1, kind="stable")
-    answered = np.where(below, reached, -np.inf).max(axis=1, initial=-np.inf)
+    scores = np.where(below, reached, -np.inf)
     return Outcomes(
         np.take_along_axis(events, order, axis=1),
         np.maximum.accumulate(np.take_along_axis(loss, order, axis=1), axis=1),
-        answered,
+        scores.max(axis=1, initial=-np.inf),
         _first(nodes, h),
+        scores,
     )
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:
     """Outcomes of all samples; ladders of one block may be shorter than those of another."""
     width = max(part.reached.shape[1] for part in parts)
-    padded = [
-        (
-            np.pad(part.reached, ((0, 0), (0, width - part.reached.shape[1])), constant_values=-np.inf),
-            np.pad(part.loss, ((0, 0), (0, width - part.loss.shape[1])), mode="edge"),
-            part.answered,
-            part.first,
-        )
-        for part in parts
-    ]
+    padded = []
+    for part in parts:
+        more = ((0, 0), (0, width - part.reached.shape[1]))
+        reached, scores = (np.pad(x, more, constant_values=-np.inf) for x in (part.reached, part.scores))
+        padded.append((reached, np.pad(part.loss, more, mode="edge"), part.answered, part.first, scores))
     return Outcomes(*(np.concatenate(arrays) for arrays in zip(*padded, strict=True)))
+
+
+def no_answers(scores: Scores) -> Decisions:
+    """The root, or no answer, for every sample: the answers at the threshold :data:`NOTHING`."""
+    z = scores.checked().data
+    nodes = torch.full((len(z),), layout(scores.hierarchy).walk_start, device=z.device)
+    return Decisions(scores.hierarchy, nodes, z.new_ones(len(z)))
 
 
 def greatest_distance(hierarchy: Hierarchy, distance: str) -> int:

@@ -8,6 +8,9 @@ n samples, alpha the promised mean loss as a share of the most, W(t) = sum L_i(t
                                   the bound of Hoeffding and Bentkus             where they are distances
     answers, with confidence      P(Bin(m(t), alpha) <= W(t)) <= delta           of the m(t) samples answered at t
 
+Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the promise. So every calibration
+of enough samples gives a threshold, and the promise is not about the lucky ones among them.
+
 For `samples` the expected loss falls as t grows, so the least t that passes, searched down from the safest, is valid: the
 search errs only if it passes at the greatest t whose expected loss is above alpha, which has probability delta.
 
@@ -31,7 +34,7 @@ from fractions import Fraction
 import numpy as np
 
 from hace.checks import is_number
-from hace.decisions.ladders import Outcomes
+from hace.decisions.ladders import NOTHING, Outcomes
 from hace.errors import ConfigError, DataError
 
 PROMISES = ("samples", "answers")
@@ -85,12 +88,12 @@ class Promise:
         """The least number of samples that allows a promise at all: with no loss in any of them."""
         if self.delta is None:
             return math.ceil(1 / self.alpha) - 1
-        number = max(1, math.floor(math.log(self.delta) / math.log1p(-self.alpha)) - 1)
-        while not self.holds(np.array([0]), np.array([number]))[0]:
+        kept = math.log(1 - self.alpha) if self.alpha > 0.5 else math.log1p(-self.alpha)
+        number = max(1, math.ceil(math.log(self.delta) / kept * (1 - 1e-12)))  # (1 - alpha)^n <= delta
+        while number < 1 << 20 and not self.holds(np.array([0]), np.array([number]))[0]:  # rounding
             number += 1
-        if self.of == "samples":
-            return number
-        return next(n for n in range(number, 2 * number + 2) if n - n // _CHOOSING >= number)
+        # The least n whose n - n // 5 are as many.
+        return number if self.of == "samples" else number + (number - 1) // (_CHOOSING - 1)
 
     def holds(self, loss: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Whether so much loss in all, of so many samples, supports the promise."""
@@ -107,13 +110,13 @@ class Promise:
         return bound <= float(self.delta)
 
     def threshold(self, outcomes: Outcomes) -> float:
-        """The least threshold that keeps the promise.
+        """The least threshold that keeps the promise; ``NOTHING``, which answers nothing, where no other does.
 
         Args:
             outcomes: of the rule, on the calibration samples.
 
         Raises:
-            DataError: too few samples, or no threshold keeps it.
+            DataError: too few samples, whatever they are.
         """
         needed, number = self.needed(), len(outcomes)
         if number < needed:
@@ -122,40 +125,31 @@ class Promise:
                 f"scores must hold at least {needed} samples to promise {self}{how}. Got {number}. Calibrate on more "
                 "samples, or ask for less."
             )
-        search = self._of_samples if self.of == "samples" else self._of_answers
-        threshold = search(outcomes)
-        if threshold is None or threshold > 1:
-            raise DataError(
-                f"No threshold from 0 to 1 promises {self}: too many answers are false however sure the model is. Ask for "
-                "less, or calibrate on more samples."
-            )
-        return threshold
+        return self._of_samples(outcomes) if self.of == "samples" else self._of_answers(outcomes)
 
-    def _of_samples(self, outcomes: Outcomes) -> float | None:
-        """The search over every place where the loss changes."""
-        places = outcomes.places()
-        kept = self.holds(outcomes.loss_above(places), np.full(len(places), len(outcomes)))
-        return _last_kept(places, kept)
+    def _of_samples(self, outcomes: Outcomes) -> float:
+        """The search over every threshold that the scores tell apart."""
+        tried = outcomes.thresholds()
+        return _last_kept(tried, self.holds(outcomes.loss_at(tried), np.full(len(tried), len(outcomes))))
 
-    def _of_answers(self, outcomes: Outcomes) -> float | None:
+    def _of_answers(self, outcomes: Outcomes) -> float:
         """The test of thresholds that one part chooses, on the other part."""
         order = np.random.default_rng(0).permutation(len(outcomes))
         cut = len(order) // _CHOOSING
         first, second = outcomes.take(order[:cut]), outcomes.take(order[cut:])
-        places = first.places(answers=True)
-        places = places[self._start(first, places, len(second)) :]
-        kept = self.holds(second.loss_above(places), second.answers_above(places))
-        return _last_kept(places, kept)
+        tried = first.thresholds()[1:]
+        tried = tried[self._start(first, tried, len(second)) :]
+        return _last_kept(tried, self.holds(second.loss_at(tried), second.answers_at(tried)))
 
-    def _start(self, first: Outcomes, places: np.ndarray, number: int) -> int:
+    def _start(self, first: Outcomes, tried: np.ndarray, number: int) -> int:
         """Where the first part expects the test of the second, of ``number`` samples, to pass most surely."""
         if not len(first):
-            return len(places) - 1
+            return len(tried) - 1
         from scipy.stats import betabinom, binom
 
         assert self.delta is not None
         alpha, delta = float(self.alpha), float(self.delta)
-        answers, false = first.answers_above(places), first.loss_above(places)
+        answers, false = first.answers_at(tried), first.loss_at(tried)
         expected = np.round(number * answers / len(first))
         allowed = binom.ppf(delta, expected, alpha)
         allowed -= binom.cdf(allowed, expected, alpha) > delta
@@ -163,12 +157,10 @@ class Promise:
         return int(np.argmax(np.where(allowed >= 0, passes, 0.0)))
 
 
-def _last_kept(places: np.ndarray, kept: np.ndarray) -> float | None:
-    """The threshold just above the last place before the first that is not kept; 0 where all are."""
-    last = (int(np.argmin(kept)) if not kept.all() else len(kept)) - 1
-    if last < 0:
-        return None
-    return 0.0 if places[last] == -np.inf else float(np.nextafter(places[last], 2.0))
+def _last_kept(tried: np.ndarray, kept: np.ndarray) -> float:
+    """The last threshold before the first that is not kept."""
+    last = (len(kept) if kept.all() else int(np.argmin(kept))) - 1
+    return NOTHING if last < 0 else float(tried[last])
 
 
 def _divergence(mean: np.ndarray, alpha: float) -> np.ndarray:
