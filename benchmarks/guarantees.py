@@ -30,8 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import hace
-from hace import DataError, Hierarchy, build_loss, fit_temperature
-from hace.decisions.ladders import LADDERS, Outcomes, outcomes_of
+from hace import Hierarchy, build_loss, fit_temperature
+from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, outcomes_of
 from hace.decisions.promises import Promise
 from hace.decisions.scores import Scores
 from hace.hierarchy.index import leaf_counts
@@ -158,20 +158,19 @@ def trained(folder: Path, cache: Path | None, losses: Iterable[str] = tuple(LOSS
 
 def share(found: Outcomes, threshold: float, of: str) -> float:
     """The share of false answers at a threshold."""
-    place = np.array([np.nextafter(threshold, -1.0)])
-    number = len(found) if of == "samples" else int(found.answers_above(place)[0])
-    return float(found.loss_above(place)[0] / number) if number else 0.0
+    at = np.array([threshold])
+    number = len(found) if of == "samples" else int(found.answers_at(at)[0])
+    return float(found.loss_at(at)[0] / number) if number else 0.0
 
 
 def simulate(head: Head, promise: Promise, number: int) -> dict[str, np.ndarray]:
-    """The share of false answers on the samples that judge, and on all, of each split; nan where no threshold is found."""
+    """The share of false answers on the samples that judge, and on all, of each split; nan where nothing is answered."""
     found, rng = head.outcomes("walk down"), np.random.default_rng(0)
     others, everyone = np.full(SPLITS, np.nan), np.full(SPLITS, np.nan)
     for i in range(SPLITS):
         order = rng.permutation(len(found))
-        try:
-            threshold = promise.threshold(found.take(order[:number]))
-        except DataError:
+        threshold = promise.threshold(found.take(order[:number]))
+        if threshold == NOTHING:
             continue
         others[i] = share(found.take(order[number:]), threshold, promise.of)
         everyone[i] = share(found, threshold, promise.of)
@@ -185,7 +184,7 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
         promise = Promise.of_accuracy(*asked)
         limit = float(promise.alpha)
         print(f"\n{title}: false at most {limit:g}")
-        print("| head | calibration | mean false | its standard error | above | above, all | no threshold |")
+        print("| head | calibration | mean false | its standard error | above | above, all | nothing answered |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
         for head in heads:
             for number in CALIBRATION:

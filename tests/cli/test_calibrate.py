@@ -236,8 +236,6 @@ HEALTHY, LABELS = scored(120)
 SAME = np.tile([[1.0, 0.5, 0.2]], (120, 1))
 BAD: dict[str, tuple[Any, Any, list[str], str]] = {
     "constant scores": (np.ones((120, 3)), LABELS, [], "constant, or no better than chance"),
-    "constant scores, no temperature": (
-        SAME, LABELS, ["--temperature", "1", "--accuracy", "0.9", "--of", "answers"], "No threshold"),
     "one class, always right": (
         np.tile([[9.0, 0.0, 0.0]], (120, 1)), LABELS * 0, [], "--temperature 1"),
     "NaN": (np.where(np.eye(120, 3) > 0, np.nan, HEALTHY), LABELS, [], "must not hold NaN"),

@@ -15,7 +15,7 @@ import torch
 from hace import DataError, Hierarchy, HierarchyError, compare, evaluate, guaranteed_threshold, metrics
 from hace.decisions import Decisions
 from hace.decisions.rules import all_levels, predict
-from hace.decisions.scores import log_q
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from hace.metrics import Evaluator, operating_curve, risk_coverage
@@ -116,7 +116,7 @@ def test_levels(name: str) -> None:
         assert set(table.columns()["id"]) == set(classes)
         for node, accuracy, count in zip(table.columns()["id"], table.accuracy, table.counts, strict=True):
             assert (accuracy, count) == pytest.approx(classes[node], nan_ok=True)
-    chosen = all_levels(log_q(z, h), h)
+    chosen = all_levels(Scores(z, h).log_q(), h)
     assert float(metrics.full_path_accuracy(z, y, h)) == pytest.approx(
         oracle.full_path_accuracy(plain, chosen.ids, ids)
     )
@@ -178,7 +178,7 @@ def test_proper_scores_and_hierarchical_risk(name: str, labels: str) -> None:
         y = torch.randint(h.num_nodes, (SAMPLES,), generator=g)
     forms = {"labels": labels, "outputs": labels}
     ids = [h.nodes[v] for v in y.tolist()] if labels == "nodes" else truths(h, y)
-    q = log_q(z, h, outputs=labels).exp()
+    q = Scores(z, h, outputs=labels).log_q().exp()
     masses = [dict(zip(h.nodes, row, strict=True)) for row in q.tolist()]
     leaf = [{v: row[v] for v in h.leaves} for row in masses]
     levels = range(1, h.max_depth + 1)

@@ -194,7 +194,9 @@ def calibration_text(found: Calibration) -> str:
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
         lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
-        lines += [f"    --accuracy {t.accuracy:<5g} threshold {t.threshold:.4f}" for t in same]
+        for t in same:
+            how = "answers nothing" if t.threshold > 1 else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+            lines.append(f"    --accuracy {t.accuracy:<5g} {how}")
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
     lines += ["", "what a promise assumes", *(f"  - {text}" for text in strictest.assumptions)]

@@ -218,52 +218,6 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     return labels
 
 
-# The old forms, until every caller hands on `Scores`.
-def as_scores(
-    scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto", first_row: int = 0
-) -> Tensor:
-    """See :class:`Scores`."""
-    return Scores(scores, hierarchy, kind, outputs).checked(first_row).data
-
-
-def score_tensor(scores: Any, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """See :class:`Scores`."""
-    return as_tensor(Scores(scores, hierarchy, kind, outputs).data, "scores")
-
-
-def check_scores(z: Tensor, kind: str, first_row: int = 0, top: Tensor | None = None) -> Tensor:
-    """See :class:`Scores`."""
-    return _checked(z, kind, first_row, top)
-
-
-def log_q(
-    scores: Any,
-    hierarchy: Hierarchy,
-    *,
-    kind: str = "logits",
-    outputs: str = "auto",
-    subset: Iterable[Any] | None = None,
-) -> Tensor:
-    """See :class:`Scores`."""
-    keep = None if subset is None else subset_mask(hierarchy, subset)
-    return Scores(scores, hierarchy, kind, outputs).restricted(keep).log_q()
-
-
-def restricted(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str, keep: np.ndarray | None) -> Tensor:
-    """See :class:`Scores`."""
-    return Scores(z, hierarchy, kind, outputs, _sound=True).restricted(keep).data
-
-
-def log_q_of(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """See :class:`Scores`."""
-    return Scores(z, hierarchy, kind, outputs, _sound=True).log_q()
-
-
-def leaf_scores(z: Tensor, hierarchy: Hierarchy, kind: str, outputs: str) -> Tensor:
-    """See :class:`Scores`."""
-    return Scores(z, hierarchy, kind, outputs, _sound=True).leaves()
-
-
 def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
     """Ids of the leaves of a subset, in label order; an inner node means all leaves below it.
 
