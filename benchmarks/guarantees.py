@@ -184,7 +184,9 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
         promise = Promise.of_accuracy(*asked)
         limit = float(promise.alpha)
         print(f"\n{title}: false at most {limit:g}")
-        print("| head | calibration | mean false | its standard error | above | above, all | nothing answered |")
+        print(
+            "| head | calibration | mean false | its standard error | above | above, all | nothing answered |"
+        )
         print("| --- | --- | --- | --- | --- | --- | --- |")
         for head in heads:
             for number in CALIBRATION:

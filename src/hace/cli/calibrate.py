@@ -195,7 +195,11 @@ def calibration_text(found: Calibration) -> str:
         held = "on average" if sure is None else f"with probability {sure:g}"
         lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
         for t in same:
-            how = "answers nothing" if t.threshold > 1 else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+            how = (
+                "answers nothing"
+                if t.threshold > 1
+                else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+            )
             lines.append(f"    --accuracy {t.accuracy:<5g} {how}")
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
