@@ -13,7 +13,7 @@ import torch
 
 import hace
 from hace import Hierarchy, cli, write_hierarchy
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
@@ -320,3 +320,34 @@ def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
     assert answers.promise == found.promise(0.5)
     assert run.result is not None
     assert run.result["temperature"]["source"] == "val"
+
+
+@pytest.mark.parametrize("name", ["calibration.json", "model.safetensors", "huggingface"])
+def test_nothing_in_a_run_is_written_through_a_link(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = probe(tmp_path)
+    victim = tmp_path / "victim"
+    if name == "huggingface":
+        victim.mkdir()
+    else:
+        victim.write_text("years of work")
+    (run.folder / name).symlink_to(victim)
+    to = {"model.safetensors": "safetensors"}.get(name, name)
+    words = (
+        ["calibrate", str(run.folder)]
+        if to == "calibration.json"
+        else ["export", str(run.folder), "--to", to]
+    )
+    assert cli.main(words) == 2
+    assert f"{run.folder / name} must not be a link" in capsys.readouterr().err
+    assert list(victim.iterdir()) == [] if victim.is_dir() else victim.read_text() == "years of work"
+
+
+def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    run = probe(tmp_path)
+    calibrate_run(run.folder)
+    (run.folder / "calibration.json").rename(tmp_path / "elsewhere.json")
+    (run.folder / "calibration.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(FormatError, match="must not be a link"):
+        Predictor.from_run(run.folder).calibration  # noqa: B018

@@ -157,29 +157,42 @@ def test_how_images_are_seen(exported: Path, place: str, value: Any, message: st
         parse_document(json.dumps(changed(whole, place, value)), "a.onnx")
 
 
-def test_a_graph_that_is_not_of_its_document(exported: Path, tmp_path: Path) -> None:
+OUTPUTS_OF = ["scores", "leaf_probabilities", "node_probabilities"]
+
+
+def graph(path: Path, document: dict[str, Any], names: list[str], width: int) -> Path:
+    """An ONNX file with a graph of nothing, and a checksum that fits."""
     onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    outputs_of = ["scores", "leaf_probabilities", "node_probabilities"]
+    value = onnx.helper.make_tensor_value_info
+    nodes = [onnx.helper.make_node("Identity", ["features"], [name]) for name in names]
+    inputs = [value("features", onnx.TensorProto.FLOAT, ["batch", width])]
+    outputs = [value(name, onnx.TensorProto.FLOAT, ["batch", width]) for name in names]
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "g", inputs, outputs),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.helper.set_model_props(made, {"hace": json.dumps({**document, "sha256": UNSEALED})})
+    onnx.save(made, path)
+    seal(path)
+    return path
 
-    def graph(names: list[str], width: int) -> Path:
-        value = onnx.helper.make_tensor_value_info
-        nodes = [onnx.helper.make_node("Identity", ["features"], [name]) for name in names]
-        inputs = [value("features", onnx.TensorProto.FLOAT, ["batch", width])]
-        outputs = [value(name, onnx.TensorProto.FLOAT, ["batch", width]) for name in names]
-        made = onnx.helper.make_model(
-            onnx.helper.make_graph(nodes, "g", inputs, outputs),
-            opset_imports=[onnx.helper.make_opsetid("", 17)],
-            ir_version=8,
-        )
-        document = {**document_of(exported), "sha256": UNSEALED}
-        onnx.helper.set_model_props(made, {"hace": json.dumps(document)})
-        onnx.save(made, tmp_path / "a.onnx")
-        seal(tmp_path / "a.onnx")
-        return tmp_path / "a.onnx"
 
-    for names, width in ((outputs_of[::-1], 8), (outputs_of, 9)):
-        with pytest.raises(FormatError, match="graph must have the input and the outputs of its document"):
-            use(graph(names, width))
+@pytest.mark.parametrize(("names", "width"), [(OUTPUTS_OF[::-1], 8), (OUTPUTS_OF, 9)])
+def test_a_graph_that_is_not_of_its_document(
+    exported: Path, tmp_path: Path, names: list[str], width: int
+) -> None:
+    path = graph(tmp_path / "a.onnx", document_of(exported), names, width)
+    with pytest.raises(FormatError, match="graph must have the input and the outputs of its document"):
+        use(path)
+
+
+def test_half_a_surrogate_pair_in_an_onnx_file(exported: Path, tmp_path: Path) -> None:
+    document = document_of(exported)
+    nodes = json.loads(json.dumps(document["hierarchy"]).replace(document["nodes"][1], "\\ud800"))
+    path = graph(tmp_path / "a.onnx", {**document, "hierarchy": nodes}, OUTPUTS_OF, 8)
+    with pytest.raises(FormatError, match="its hierarchy cannot be read"):
+        use(path)
 
 
 @pytest.mark.parametrize("where", [lambda n: 0, lambda n: 7, lambda n: n // 2, lambda n: n - 1])
@@ -228,10 +241,8 @@ def test_a_checksum_of_another_file_or_of_none(exported: Path, tmp_path: Path) -
 def test_half_a_surrogate_pair_in_the_document(exported: Path, tmp_path: Path, place: str) -> None:
     """JSON can write it as an escape, and no text can hold it."""
     document = document_of(exported)
-    value = {
-        "classes": ["\ud800"] * 5,
-        "hierarchy": json.loads(json.dumps(document["hierarchy"]).replace('"1"', '"\\ud800"')),
-    }
+    nodes = json.loads(json.dumps(document["hierarchy"]).replace(document["nodes"][1], "\\ud800"))
+    value = {"classes": ["\ud800"] * 5, "hierarchy": nodes}
     path = rewritten(
         exported, tmp_path / "b.safetensors", changed(document, place, value.get(place, "\ud800"))
     )

@@ -41,7 +41,7 @@ from hace.lab.serve.exported import (
     open_program,
     seal,
 )
-from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished
+from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished, own_path
 from hace.lab.serve.run_calibration import Calibration, calibration_of, parse_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import CARRIED_UP
@@ -280,7 +280,8 @@ def export_run(
             f"The name of a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
         )
     export = prepare(folder, checkpoint=checkpoint)
-    out = Path(path or Path(folder) / (f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to))
+    name = f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to
+    out = own_path(export.run, name) if path is None else Path(path)
     return (
         out,
         export,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +47,18 @@ def open_finished(folder: str | Path) -> Run:
     if run.status == "diverged":
         raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
     return run
+
+
+def own_path(run: Run, name: str) -> Path:
+    """A file or folder in a run directory, to read or to write.
+
+    Raises:
+        FormatError: It is a link, which could lead anywhere.
+    """
+    path = run.folder / name
+    if path.is_symlink():
+        raise FormatError(f"{path} must not be a link. It leads to {os.readlink(path)}: remove it.")
+    return path
 
 
 def loss_of(run: Run) -> HierarchicalLoss:
