@@ -85,3 +85,34 @@ def test_windows_has_its_own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     there.__spec__.loader.exec_module(there)
     with there.only_process(tmp_path):
         assert there.is_held(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["folder", "link", "no inodes", "no locks"])
+def test_a_folder_that_cannot_be_locked_is_an_error_and_not_busy(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study that took these for "busy" would wait without end."""
+    words = {
+        "folder": r"Cannot write to .*: Is a directory\. Move away the folder \.lock",
+        "link": r"Cannot write to .*: Too many levels of symbolic links\. Remove the link \.lock",
+        "no inodes": r"Cannot write to .*: No space left on device\. Free some space",
+        "no locks": r"must be on a file system with locks\. Got: No locks available",
+    }[what]
+    if what == "folder":
+        (tmp_path / ".lock").mkdir()
+    elif what == "link":
+        (tmp_path / ".lock").symlink_to(tmp_path / "victim")
+    elif what == "no inodes":
+        monkeypatch.setattr(os, "open", lambda *_, **__: failed(errno.ENOSPC))
+    else:
+        monkeypatch.setattr(locks, "_lock", lambda _: failed(errno.ENOLCK))
+    with pytest.raises(HaceError, match=words) as caught, only_process(tmp_path):
+        raise AssertionError
+    assert not isinstance(caught.value, ConfigError)
+    assert not is_held(tmp_path)
+    assert not (tmp_path / "victim").exists()
+    assert not locks._held
+
+
+def failed(number: int) -> None:
+    raise OSError(number, os.strerror(number))

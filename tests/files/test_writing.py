@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hace.errors import ConfigError
-from hace.files.writing import atomic_folder, atomic_path
+from hace.errors import ConfigError, HaceError
+from hace.files.writing import append_text, atomic_folder, atomic_path, own_folder, write_whole
 
 
 def test_replaces_in_one_step_at_the_end(tmp_path: Path) -> None:
@@ -73,3 +73,30 @@ def test_a_folder_that_fails_is_removed_only_if_it_is_new(tmp_path: Path) -> Non
     with atomic_folder(tmp_path / "new") as temporary:
         (temporary / "a.txt").write_text("whole")
     assert (tmp_path / "new" / "a.txt").read_text() == "whole"
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """As `ln -s victim RUN/calibration.json; hace calibrate RUN` would."""
+    victim, run, elsewhere = tmp_path / "victim", tmp_path / "run", tmp_path / "elsewhere"
+    victim.write_text("precious")
+    run.mkdir()
+    elsewhere.mkdir()
+    (run / "calibration.json").symlink_to(victim)
+    (run / "log.jsonl").symlink_to(victim)
+    (run / "checkpoints").symlink_to(elsewhere)
+    with pytest.raises(HaceError, match=r"calibration.json must be a file\. Got a link\. Remove it"):
+        write_whole(run / "calibration.json", b"{}")
+    with pytest.raises(HaceError, match=r"log.jsonl must be a file\. Got a link\. Remove it"):
+        append_text(run / "log.jsonl", "{}\n")
+    with pytest.raises(HaceError, match=r"checkpoints must be a folder\. Got a link\. Remove it"):
+        own_folder(run / "checkpoints")
+    with atomic_folder(run) as temporary:
+        (temporary / "calibration.json").write_text("{}")
+    assert not (run / "calibration.json").is_symlink()  # replaced, the file it led to is as it was
+    assert victim.read_text() == "precious"
+    append_text(run / "new.jsonl", "1\n")
+    append_text(run / "new.jsonl", "2\n")
+    assert (run / "new.jsonl").read_text() == "1\n2\n"
+    own_folder(run / "new")
+    own_folder(run / "new")
+    assert (run / "new").is_dir()

@@ -93,7 +93,10 @@ def shared_lock(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether some process is at work in a folder."""
+    """Whether some process is at work in a folder: the one answer to "who holds it".
+
+    A folder that cannot be locked at all is held by nobody: whoever goes on to work there gets the error of `only_process`.
+    """
     if not folder.is_dir():
         return False
     try:
@@ -101,15 +104,16 @@ def is_held(folder: Path) -> bool:
             return False
     except ConfigError:
         return True
-    except HaceError:  # read-only or without locks: no process works there
+    except HaceError:
         return False
 
 
 @contextmanager
 def _lock_file(folder: Path) -> Iterator[int]:
     """The descriptor of a folder's lock, open for this process alone."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with writing(folder):
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(folder / LOCK, flags, 0o666)
     _held.add(descriptor)
     try:
         yield descriptor

@@ -101,7 +101,8 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "Make it writable")
+        name = Path(os.fsdecode(error.filename or folder)).name
+        remedy = _REMEDIES.get(error.errno or 0, "Make it writable").format(name=name)
         raise HaceError(
             f"Cannot write to {folder}: {reason(error)}. {remedy} and run the same command again; what is complete stays."
         ) from error
@@ -109,17 +110,43 @@ def writing(folder: Path) -> Iterator[None]:
 
 _REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "Free some space")
 _REMEDIES |= dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "Move the file that is in the way")
+_REMEDIES |= {errno.EISDIR: "Move away the folder {name}", errno.ELOOP: "Remove the link {name}"}
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is whole and on the disk before it takes its place; leave it alone if it is the same."""
+    """Write a file so that it is whole and on the disk before it takes its place; leave it alone if it is the same.
+
+    For files of a run, a study or a store: in folders that hace fills, nothing is written through links.
+    """
     with writing(path.parent):
+        _refuse_link(path, "file")
         if path.exists() and path.read_bytes() == content:
             return
         with atomic_path(path) as temporary, temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a file of a run, never through a link."""
+    _refuse_link(path, "file")
+    with writing(path.parent):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        with os.fdopen(os.open(path, flags, 0o666), "ab") as file:
+            file.write(text.encode("utf-8"))
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder of a run, if it does not exist; a link in its place is refused."""
+    _refuse_link(path, "folder")
+    with writing(path.parent):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _refuse_link(path: Path, kind: str) -> None:
+    if path.is_symlink():
+        raise HaceError(f"{path} must be a {kind}. Got a link. Remove it and run the same command again.")
 
 
 def array_bytes(array: np.ndarray) -> bytes:
