@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import hace
-from hace.data.feature_files import feature_model
+from hace.data.feature_files import feature_model, feature_parts
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files import arrays
 
@@ -172,7 +172,7 @@ def test_numbers_that_could_be_labels_or_ids(tmp_path: Path) -> None:
         (
             {"X": X[:, :0], "y": Y},
             DataError,
-            "features of train must be (M, d) with one label per row. Got (6, 0)",
+            "features must be floating-point numbers (M, d). Got float32 (6, 0)",
         ),
         (
             {"X": X, "y": Y, "model": Y},
@@ -181,11 +181,15 @@ def test_numbers_that_could_be_labels_or_ids(tmp_path: Path) -> None:
         ),
         ({"X": X, "y": Y, "model": "m" * 999}, FormatError, "name must have 1 to 200 characters. Got 999"),
         ({"X": X, "y": Y % 2}, DataError, "1 of 3 have none: 'cat'"),
-        ({"X": X.astype(int), "y": Y}, DataError, "features must be float32 or float16. Got int64"),
+        (
+            {"X": X.astype(int), "y": Y},
+            DataError,
+            "features must be floating-point numbers (M, d). Got int64",
+        ),
         (
             {"X": X[0], "y": Y[:4]},
             DataError,
-            "features must be (M, d) with one label per row. Got (4,)",
+            "features must be floating-point numbers (M, d). Got float32 (4,)",
         ),
         (
             {"X": np.where(X == 9, np.nan, X), "y": Y},
@@ -256,3 +260,106 @@ def test_half_precision_of_another_kind(tmp_path: Path) -> None:
     data = hace.load_dataset("features", tmp_path / "f.safetensors", hierarchy=H)
     assert data["train"].x.dtype == np.float32
     assert np.array_equal(data["train"].x, X)
+
+
+def readers() -> list[Callable[[Path], object]]:
+    """What trains on features, and what predicts from them: the same rules."""
+    return [feature_parts, lambda path: hace.load_dataset("features", path, hierarchy=H)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"X": X, "x": X + 1, "y": Y}, r"names must differ by more than case\. Got 'X' and 'x'"),
+        ({"x": X, "x_train": X, "y": Y, "y_train": Y}, r"X or x_train and so on\. Got both"),
+        ({"x": X > 3, "y": Y}, r"features must be floating-point numbers.*Got bool"),
+        (
+            {"x": X.astype("datetime64[D]"), "y": Y},
+            r"features must be floating-point numbers.*Got datetime64",
+        ),
+        ({"x": X.astype(str), "y": Y}, r"features must be floating-point numbers.*Got <U"),
+        ({"x": X.astype(np.complex64), "y": Y}, r"features must be floating-point numbers.*Got complex64"),
+        ({"x": np.float32(3), "y": Y}, r"Got float32 \(\)|Got \(\)"),
+    ],
+)
+def test_one_rule_for_training_and_predicting(arrays: dict, words: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", **arrays)
+    for read in readers():
+        with pytest.raises(HaceError, match=words):
+            read(tmp_path / "f.npz")
+
+
+def test_columns_of_parquet_that_are_not_numbers(tmp_path: Path) -> None:
+    import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    day = datetime.date(2024, 2, 29)
+    for x in (
+        {"x": list(X[:, 0])},
+        {"x": [b"12"] * 6},
+        {"x": [["1", "2"]] * 6},
+        {"x": [[True]] * 6},
+        {"x": [[[1.0]]] * 6},
+        {"a": [day] * 6},
+        {"a": [True] * 6},
+        {"a": ["1.5"] * 6},
+        {"a": [datetime.datetime(2024, 2, 29)] * 6},
+        {"a": [datetime.timedelta(1)] * 6},
+        {"a": [None] * 6},
+    ):
+        pq.write_table(pa.table({**x, "y": Y}), tmp_path / "f.parquet")
+        for read in readers():
+            with pytest.raises(HaceError, match=r"f.parquet: features must be (floating-point )?numbers"):
+                read(tmp_path / "f.parquet")
+    twice = pa.Table.from_arrays([pa.array(X[:, 0]), pa.array(X[:, 1]), pa.array(Y)], names=["a", "a", "y"])
+    pq.write_table(twice, tmp_path / "f.parquet")
+    for read in readers():
+        with pytest.raises(FormatError, match=r"every column must have its own name\. Got 'a' twice"):
+            read(tmp_path / "f.parquet")
+
+
+def test_features_without_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", X)
+    assert [np.asarray(x).tolist() for x in feature_parts(tmp_path / "f.npy").values()] == [X.tolist()]
+    np.savez(tmp_path / "f.npz", x_train=X[:4], x_test=X[4:])
+    assert {key: len(x) for key, x in feature_parts(tmp_path / "f.npz").items()} == {"train": 4, "test": 2}
+    (tmp_path / "f.npz").rename(tmp_path / "renamed.npy")
+    with pytest.raises(FormatError, match=r"must be an .npy file with one array\. Got an .npz file"):
+        feature_parts(tmp_path / "renamed.npy")
+    np.save(tmp_path / "f.npy", np.float32(3))
+    with pytest.raises(DataError, match=r"Got float32 \(\)"):
+        feature_parts(tmp_path / "f.npy")
+    np.save(tmp_path / "f.npy", np.zeros((0, 4), np.float32))
+    assert feature_parts(tmp_path / "f.npy")[""].shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", ["npy", *KINDS])
+def test_mutated_files_end_in_an_error_of_ours(kind: str, tmp_path: Path) -> None:
+    """Bytes changed, cut out or doubled: features come out, or one of our errors, and no warning."""
+    if kind == "npy":
+        np.save(tmp_path / "f.npy", X)
+    path = tmp_path / "f.npy" if kind == "npy" else write_features(tmp_path, kind)
+    whole, random = path.read_bytes(), np.random.default_rng(0)
+    messages: list[str] = []
+    for _ in range(150):
+        data = bytearray(whole)
+        at = int(random.integers(len(data) if random.random() < 0.5 else min(len(data), 128)))
+        match int(random.integers(4)):
+            case 0:
+                data[at] ^= 1 << int(random.integers(8))
+            case 1:
+                data[at] = int(random.choice(np.frombuffer(b"(),'{}0-9[\xff\x00", np.uint8)))
+            case 2:
+                del data[at : at + int(random.integers(1, 40))]
+            case _:
+                data[at:at] = data[at : at + int(random.integers(1, 40))]
+        path.write_bytes(data)
+        try:
+            for x in feature_parts(path).values():
+                np.asarray(x).sum()
+        except HaceError as error:
+            messages.append(str(error))
+    assert len(messages) > 20
+    assert all(message.startswith(str(path)) for message in messages)

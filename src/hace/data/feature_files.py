@@ -11,8 +11,8 @@ import numpy as np
 from hace.data.dataset import Dataset, Features, check_classes, ordered_splits, split_name
 from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
 from hace.errors import DataError, FormatError, listed
-from hace.files.arrays import Arrays, Parquet, native
-from hace.files.reading import check_memory
+from hace.files.arrays import Arrays, Parquet, native, read_array
+from hace.files.reading import check_memory, optional
 from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import natural_key
@@ -91,13 +91,39 @@ def training_features(
     return train.x[label >= 0], label[label >= 0], hierarchy.leaves
 
 
+def feature_parts(path: Path) -> dict[str, np.ndarray]:
+    """The features (M, d) of a file, with labels or without: by split, or as one part called "".
+
+    Args:
+        path: An .npy file, or one that :func:`load_features` reads.
+
+    Raises:
+        FormatError: The file is missing, damaged or has another layout.
+        DataError: Its features are something else than rows of numbers.
+    """
+    if path.suffix.lower() == ".npy":
+        parts = {"": read_array(path)}
+    else:
+        arrays = read_feature_arrays(path)
+        parts = {key[2:]: arrays[key] for key in arrays if key.lower().startswith("x_")}
+        parts |= {key[1:]: arrays[key] for key in arrays if key.lower() == "x"}
+        if not parts:
+            raise FormatError(f"{path}: must hold features. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
+    for x in parts.values():
+        _check_rows(x, path)
+    return parts
+
+
+def _check_rows(x: np.ndarray, path: Path) -> None:
+    if x.ndim != 2 or not x.shape[1] or x.dtype.kind != "f":
+        raise DataError(f"{path}: features must be floating-point numbers (M, d). Got {x.dtype} {x.shape}.")
+
+
 def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path) -> Features:
-    if x.ndim != 2 or len(x) != len(nodes) or not x.shape[1]:
+    if len(x) != len(nodes):
         raise DataError(
             f"{root}: features of {split} must be (M, d) with one label per row. Got {x.shape} and {len(nodes)} labels."
         )
-    if not np.issubdtype(x.dtype, np.floating):
-        raise DataError(f"{root}: features must be float32 or float16. Got {x.dtype}.")
     if x.dtype not in (np.float32, np.float16):
         x = x.astype(np.float32)
     step = max(1, (1 << 22) // x.shape[1])
@@ -126,12 +152,15 @@ def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.
             )
             for part in keys
         }
+        for x, _ in parts.values():
+            _check_rows(x, root)
         return {name: parts[name] for name in ordered_splits(parts)}
     label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
         raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
     x, y = arrays[found["x"]], _column(arrays[label], label, root)
-    if x.ndim != 2 or len(x) != len(y):
+    _check_rows(x, root)
+    if len(x) != len(y):
         raise DataError(
             f"{root}: features must be (M, d) with one label per row. Got {x.shape} and {len(y)} labels."
         )
@@ -173,7 +202,16 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 def read_feature_arrays(path: Path) -> Mapping[str, np.ndarray]:
     """The arrays of a file by name, as the file has them."""
-    return _formats(path)[0](path)
+    arrays = _formats(path)[0](path)
+    found: dict[str, str] = {}
+    for key in arrays:
+        if found.setdefault(key.lower(), key) != key:
+            raise FormatError(
+                f"{path}: names must differ by more than case. Got {found[key.lower()]!r} and {key!r}. Rename one."
+            )
+    if "x" in found and any(key.startswith("x_") for key in found):
+        raise FormatError(f"{path}: must hold X or x_train and so on. Got both. {_LAYOUT}")
+    return arrays
 
 
 def feature_model(path: Path) -> str | None:
@@ -226,6 +264,7 @@ def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
     columns = lists[:1] or [name for name in table.names if name not in special and name not in ignored]
     if not columns:
         raise FormatError(f"{path}: must have columns of features. Got {listed(table.names, 30)}. {_LAYOUT}")
+    _check_types(table, columns, bool(lists))
     parts: list[np.ndarray] = []
     values: dict[str, list[Any]] = {name: [] for name in special}
     for batch in table.batches([*columns, *special], PARQUET_ROWS):
@@ -242,6 +281,18 @@ def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
         raise FormatError(f"{path}: must have rows. Got none.")
     arrays = {name: _uniform(column, name, path) for name, column in values.items()}
     return {"x": np.concatenate(parts), **arrays}
+
+
+def _check_types(table: Parquet, columns: Sequence[str], as_lists: bool) -> None:
+    """Refuse dates, text and the like, which numpy would make numbers of."""
+    types = optional("pyarrow.types", "Reading .parquet")
+    for name in columns:
+        kind = table.types[name]
+        nested = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+        inside = kind.value_type if as_lists and nested else kind
+        if (as_lists and not nested) or not (types.is_floating(inside) or types.is_integer(inside)):
+            rule = "numbers, a list of them in each row" if as_lists else "numbers"
+            raise FormatError(f"{table.path}: features must be {rule}. Got {kind} in {name!r}.")
 
 
 def _batch_features(batch: Any, columns: Sequence[str], as_lists: bool, path: Path) -> np.ndarray:

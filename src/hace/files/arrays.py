@@ -138,7 +138,8 @@ class Parquet:
     """A parquet file, opened.
 
     Attributes:
-        names: The names of its columns.
+        names: The names of its columns, each once.
+        types: Their types, of pyarrow.
         rows: The number of rows.
         metadata: What its schema says besides, as text.
 
@@ -155,6 +156,7 @@ class Parquet:
             self._file: Any = parquet.ParquetFile(os.fspath(path))
             about, schema = self._file.metadata, self._file.schema_arrow
             self.names: list[str] = list(schema.names)
+            self.types: dict[str, Any] = dict(zip(schema.names, schema.types, strict=True))
             self.rows: int = about.num_rows
             self.metadata = {
                 key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
@@ -163,6 +165,11 @@ class Parquet:
             groups = [about.row_group(i) for i in range(about.num_row_groups)]
             if self.rows < 0 or self.rows != sum(group.num_rows for group in groups):
                 raise ValueError("its row groups do not add up")
+        if len(self.types) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise FormatError(
+                f"{os.fsdecode(path)}: every column must have its own name. Got {twice!r} twice. Rename one."
+            )
         for group in groups:
             check_memory(path, max(0, group.total_byte_size), "a row group", stored=stored)
 

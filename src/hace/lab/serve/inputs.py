@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from hace.data.feature_files import read_feature_arrays
+from hace.data.feature_files import feature_parts
 from hace.data.listings import image_files
-from hace.errors import ConfigError, DataError, FormatError, listed, nearest
-from hace.files.arrays import read_array
+from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
 from hace.files.reading import optional, read_image, read_text
 from hace.lab.features.plan import MANIFEST
@@ -228,18 +227,7 @@ def _stored(folder: Path) -> FeatureRows:
 
 
 def _feature_parts(path: Path) -> list[tuple[Sequence[str], np.ndarray]]:
-    if path.suffix.lower() == ".npy":
-        return [_named(read_array(path))]
-    arrays = read_feature_arrays(path)
-    whole = [arrays[key] for key in arrays if key.lower() == "x"]
-    if whole:
-        return [_named(whole[0])]
-    parts = {key[2:]: arrays[key] for key in arrays if key.lower().startswith("x_")}
-    if not parts:
-        raise FormatError(
-            f"{path} holds {listed(arrays, 30) or 'nothing'}, and no features: expected X, or x_test and so on."
-        )
-    return [_named(x, f"{split}/") for split, x in parts.items()]
+    return [_named(x, f"{split}/" if split else "") for split, x in feature_parts(path).items()]
 
 
 def _named(x: np.ndarray, prefix: str = "") -> tuple[list[str], np.ndarray]:
