@@ -11,7 +11,7 @@ TRYING := $(or $(wildcard $(READY)),$(VENV)/.ready-all)
 export OMP_NUM_THREADS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-long test-lowest check fuzz sanitize lint bench docs results clean help
+.PHONY: demo test test-long test-lowest check fast-tests fuzz sanitize lint bench docs results clean help
 
 help:
 	@echo "make demo       does the hierarchy help? two questions, five seeds, a page in hace-demo/, in two minutes"
@@ -56,7 +56,10 @@ test-lowest: pyproject.toml constraints-lowest.txt
 	$(LOWEST)/bin/python tools/torchvision_guard.py
 	$(LOWEST)/bin/python -m pytest -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
 
-check: lint
+check: $(READY)
+	@$(MAKE) --no-print-directory -j2 lint fast-tests
+
+fast-tests: $(READY)
 	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report=
 	@echo "coverage of the fast tests: $$($(BIN)/coverage report --format=total) % (coverage report --show-missing lists the gaps)"
 

@@ -220,6 +220,7 @@ def test_an_empty_output_is_an_error(arguments: str, capsys: pytest.CaptureFixtu
     assert f"{option} must" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(edges: Path) -> None:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     read, write = os.pipe()

@@ -68,6 +68,7 @@ def refused(
     return err
 
 
+@pytest.mark.slow
 def test_table_and_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     args = ["--threshold", "0.7", "--level", "1", "--price", "0.8", "--out", "results"]
@@ -226,6 +227,7 @@ def test_metrics_of_the_leaves_alone(
     )
 
 
+@pytest.mark.slow
 def test_subset_and_compare(
     folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +261,7 @@ def test_subset_and_compare(
     assert (folder / "both" / "operating_curve.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_a_dag_is_evaluated_without_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hace.write_hierarchy(DAG_FOREST.build(), "dag.json")
     z, y = sample(DAG_FOREST.build())

@@ -172,6 +172,7 @@ def test_two_runs_compare_as_their_scores_do(
         assert row["low"] == pytest.approx(other["low"], abs=1e-6), row
 
 
+@pytest.mark.slow
 def test_a_folder_of_results(runs: dict[str, Run], tmp_path: Path) -> None:
     words = ["evaluate", "--run", str(runs["ce"].folder), "--compare", str(runs["hace"].folder)]
     assert cli.main([*words, "--replicates", "5", "--out", str(tmp_path / "out")]) == 0

@@ -466,6 +466,7 @@ def test_an_image_that_would_fill_the_memory(place: Path, tmp_path: Path) -> Non
 # ---------------------------------------------------------------------- many images
 
 
+@pytest.mark.slow
 def test_two_thousand_images_in_constant_memory(place: Path, tmp_path: Path) -> None:
     (tmp_path / "many").mkdir()
     content = (place / "images" / "00.png").read_bytes()

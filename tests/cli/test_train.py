@@ -56,6 +56,7 @@ def test_presets_and_the_printed_configuration(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == printed
 
 
+@pytest.mark.slow
 def test_a_run_and_the_same_run_from_its_own_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def logits(rows: int, columns: int, form: str, seed: int) -> torch.Tensor:
     return z * (1e4 if form == "extreme" else 1)
 
 
+@pytest.mark.slow
 @needs_kernel
 @pytest.mark.parametrize("form", ["plain", "ties", "impossible", "extreme"])
 def test_the_kernel_gives_the_answers_of_the_search(form: str) -> None:

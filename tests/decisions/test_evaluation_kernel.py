@@ -126,6 +126,7 @@ def test_levels(kind: str, form: str) -> None:
         check_levels(h, rows_of(form, rows, h.num_nodes, size) - 2)
 
 
+@pytest.mark.slow
 @given(st.one_of(trees(), forests()), st.integers(0, 1000), st.sampled_from(FORMS))
 def test_levels_of_any_tree(plain: Plain, seed: int, form: str) -> None:
     h = plain.build()
@@ -154,6 +155,7 @@ def walk_oracle(h: Hierarchy, row: list[float]) -> list[int]:
     return steps
 
 
+@pytest.mark.slow
 @given(st.one_of(trees(), forests(), dags()), st.integers(0, 1000), st.sampled_from(FORMS))
 def test_walks(plain: Plain, seed: int, form: str) -> None:
     h = plain.build()

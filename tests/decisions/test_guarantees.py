@@ -137,6 +137,7 @@ def population() -> tuple[Hierarchy, torch.Tensor, np.ndarray]:
     return h, torch.from_numpy(1.5 * z), (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["threshold", "climb"])
 @pytest.mark.parametrize(
     ("accuracy", "confidence", "of", "number"),
@@ -189,6 +190,7 @@ def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: 
     assert risks.mean() * most > at_most / 3
 
 
+@pytest.mark.slow
 def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
     """Every threshold has 22 % false answers where 20 % are promised, so each one accepted breaks the promise.
 
@@ -203,6 +205,7 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
     assert silent >= 180
 
 
+@pytest.mark.slow
 def test_the_finite_sample_correction_is_needed() -> None:
     """With continuous scores the mean risk is known: floor(alpha (n + 1)) / (n + 1). Without the + 1 it is 4/31."""
     promise, rng = Promise.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)

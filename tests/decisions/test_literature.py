@@ -48,6 +48,7 @@ def test_the_rules_equal_exhaustive_search() -> None:
                 assert plurality(log_q, h).ids[i] == oracle.plurality(plain, q, h.nodes), name
 
 
+@pytest.mark.slow
 def test_the_ladder_of_hedging_has_every_answer() -> None:
     """Between two thresholds of the ladder the answer is that of the rule."""
     for name, plain in CASES.items():

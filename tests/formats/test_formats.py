@@ -379,6 +379,7 @@ def _with_levels(h: Hierarchy, names: list[str]) -> nx.DiGraph:
     return graph
 
 
+@pytest.mark.slow
 @given(nasty(hierarchies()))
 def test_json_keeps_everything(h: Hierarchy) -> None:
     text = render_hierarchy(h, "json")
@@ -387,6 +388,7 @@ def test_json_keeps_everything(h: Hierarchy) -> None:
     assert parse_hierarchy(text, "json").rooted == h.rooted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["csv", "tsv"])
 @given(nasty(hierarchies()))
 def test_tables_keep_all_but_levels_and_root(name: str, h: Hierarchy) -> None:
@@ -398,6 +400,7 @@ def test_tables_keep_all_but_levels_and_root(name: str, h: Hierarchy) -> None:
     assert parse_hierarchy(text, name, level_names=h.level_names, rooted=h.rooted) == h
 
 
+@pytest.mark.slow
 @given(nasty(st.one_of(trees(), forests())))
 def test_newick_keeps_ids_and_edges(h: Hierarchy) -> None:
     if any("\0" in id for id in h.nodes):

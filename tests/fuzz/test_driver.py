@@ -36,6 +36,7 @@ def test_success_and_hace_errors_pass_and_anything_else_fails_with_its_seed() ->
         fuzz(number, 30, raising(KeyError("no")))
 
 
+@pytest.mark.slow
 def test_long_messages_hangs_and_memory_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     class WordyError(FormatError):
         def __str__(self) -> str:

@@ -95,6 +95,7 @@ def case(random: Random, name: str) -> tuple[str | bytes, dict]:
     return made, chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_hierarchies(name: str) -> None:
     fuzz(lambda random: case(random, name), 550, lambda made: parse_hierarchy(made[0], name, **made[1]))

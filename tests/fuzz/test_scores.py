@@ -120,6 +120,7 @@ def test_scores(tmp_path: Path) -> None:
     fuzz(score_case, 900, read)
 
 
+@pytest.mark.slow
 def test_parquet(tmp_path: Path) -> None:
     def read(data: bytes) -> None:
         (tmp_path / "z.parquet").write_bytes(data)
@@ -128,6 +129,7 @@ def test_parquet(tmp_path: Path) -> None:
     fuzz(parquet_bytes, 300, read)
 
 
+@pytest.mark.slow
 def test_labels(tmp_path: Path) -> None:
     def read(made: tuple[str, bytes]) -> None:
         path = tmp_path / f"y{made[0]}"

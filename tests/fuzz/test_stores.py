@@ -122,6 +122,7 @@ def archives() -> tuple[bytes, ...]:
     return (*made, file.getvalue())
 
 
+@pytest.mark.slow
 def test_archives(tmp_path: Path) -> None:
     def read(content: bytes) -> None:
         path = tmp_path / "archive"
@@ -161,6 +162,7 @@ def feature_files(folder: Path) -> dict[str, bytes]:
     return {path.suffix + path.stem: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_feature_files(tmp_path: Path) -> None:
     (tmp_path / "valid").mkdir()
     files = feature_files(tmp_path / "valid")
@@ -251,6 +253,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {"manifest.json": json_bytes(manifest), **files}
 
 
+@pytest.mark.slow
 def test_feature_stores(store: dict[str, bytes], tmp_path: Path) -> None:
     """Damaged bytes, and manipulated files whose hashes match."""
 
@@ -280,6 +283,7 @@ def test_feature_stores(store: dict[str, bytes], tmp_path: Path) -> None:
     fuzz(case, 400, read)
 
 
+@pytest.mark.slow
 def test_run_folders(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run")
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -38,6 +38,7 @@ def test_named_hierarchies(plain: Plain) -> None:
     check_distances(plain.build(), plain)
 
 
+@pytest.mark.slow
 @given(plain=hierarchies(10))
 def test_random_hierarchies(plain: Plain) -> None:
     check_distances(plain.build(), plain)
@@ -74,6 +75,7 @@ def test_distances_broadcast_and_keep_their_shape() -> None:
             assert plain.build().distances([], [], distance).shape == (0,)
 
 
+@pytest.mark.slow
 @given(plain=dags(), pairs=st.integers(2, 30))
 def test_distances_on_a_dag_do_not_depend_on_the_chunk(plain: Plain, pairs: int) -> None:
     import hace.hierarchy.distances as module

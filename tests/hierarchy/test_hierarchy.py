@@ -137,6 +137,7 @@ def test_larger_hierarchies(plain: Plain) -> None:
         check(h, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ALL_CHECKS)
 @given(plain=hierarchies())
 def test_random_hierarchies(plain: Plain, check) -> None:
@@ -178,6 +179,7 @@ def test_siblings_with_the_same_smallest_label_stand_in_natural_order() -> None:
 # ------------------------------------------------------------------ large and deep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [[], [("0", "5000")]], ids=["chain", "chain with a short cut"])
 def test_no_recursion_limit(extra: list[tuple[str, str]]) -> None:
     size = 20_000 if not extra else 5_001

@@ -55,6 +55,7 @@ def test_what_makes_two_hierarchies_differ() -> None:
     assert h != "animal"
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
     code = (
         "from hace import Hierarchy; print(Hierarchy.from_edges([('a', 'b'), ('a', '\\u00fc')]).fingerprint)"

@@ -70,6 +70,7 @@ def test_without_root_changes_no_place(plain: Plain) -> None:
     check_same_places(h, bare)
 
 
+@pytest.mark.slow
 @given(plain=hierarchies(10))
 def test_a_root_on_and_off_again(plain: Plain) -> None:
     h = full(plain)

@@ -35,6 +35,7 @@ def test_a_checkpoint_with_a_hierarchy_loads_weights_only(tmp_path: Path, first:
     assert torch.load(path, weights_only=True)[:2] == [TREE, dag]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_module_trains_logs_and_comes_back(tmp_path: Path) -> None:
     with warnings.catch_warnings():

@@ -91,6 +91,7 @@ def test_accumulated_steps_are_those_of_one_large_batch(tmp_path: Path, weight: 
         torch.testing.assert_close(parts[name], whole[name], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_trainer_evaluates_with_metrics_of_the_hierarchy(tmp_path: Path) -> None:
     loss = build_loss("cross_entropy_paths", TREE)
     trainer = trained(loss, tmp_path, 8, 1, compute_metrics=trainer_metrics(loss))

@@ -48,6 +48,7 @@ def test_a_subset_restricts_every_answer(loss: str) -> None:
         clf.set_params(subset=["blackbird"]).predict(NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_calibration_is_the_temperature_of_half_the_samples(loss: str) -> None:
     clf = HACEClassifier(H, loss=loss).fit(X, Y)

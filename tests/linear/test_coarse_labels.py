@@ -163,6 +163,7 @@ def test_dropping_is_training_without_them() -> None:
         dropped.fit(x[~fine], y[~fine])
 
 
+@pytest.mark.slow
 def test_weights_count_as_repetitions_with_coarse_labels() -> None:
     x, y, x_test, _ = mixed(2, 1)
     h = synthetic_features(classes=20, dim=24, train=30).hierarchy

@@ -80,6 +80,7 @@ def test_contract_in_mini_batches(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_class_weights_in_mini_batches() -> None:
     check_class_weight_classifiers("HACEClassifier", HACEClassifier(optimizer="sgd", epochs=400))
@@ -193,6 +194,7 @@ def test_columns_are_in_sorted_order_whatever_the_label_order() -> None:
     np.testing.assert_allclose(clf.decision_function(X), logits)
 
 
+@pytest.mark.slow
 def test_integers_are_ids_and_come_back_as_integers() -> None:
     h = Hierarchy.from_paths([("birds", "10"), ("birds", "9"), ("fish", "2")])
     y = np.array([2, 9, 10])[IRIS.target]
@@ -227,6 +229,7 @@ def test_unseen_leaves_work_and_are_reported() -> None:
     assert HACEClassifier(TREE).fit(X, NAMES).unseen_classes_.tolist() == []
 
 
+@pytest.mark.slow
 def test_coarse_labels_train_and_score() -> None:
     """Half of the large ones are known as large only: the other half teaches the species."""
     y = NAMES.astype(object)
@@ -368,6 +371,7 @@ def test_cross_val_predict_of_probabilities_encodes_labels_too() -> None:
         accuracy(quick(TREE), NAMES)
 
 
+@pytest.mark.slow
 def test_integers_are_positions_where_no_id_is_an_integer() -> None:
     clf = HACEClassifier(SORTED).fit(X, IRIS.target)
     assert clf.classes_.tolist() == [0, 1, 2]
@@ -517,6 +521,7 @@ def test_predict_node_takes_a_threshold_or_a_level() -> None:
         clf.predict_node(X, 0.5, level=1)
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_message_says_what_to_install() -> None:
     code = "import sys; sys.modules['sklearn'] = None\nimport hace\nhace.Hierarchy\nhace.HACEClassifier"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -131,6 +131,7 @@ def test_lbfgs_ends_where_the_gradient_is_nothing(name: str) -> None:
     assert all(g.abs().max() < 1e-6 for g in grads)
 
 
+@pytest.mark.slow
 def test_lbfgs_is_the_same_in_company_and_for_every_seed() -> None:
     x, y = blobs()
     trials = [Trial(build_loss("hace", TREE, dilution=d), weight_decay=0.01) for d in (0.3, 0.7)]

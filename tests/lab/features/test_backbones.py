@@ -81,6 +81,7 @@ def test_larger_images_than_the_weights_were_made_for(weights: Path) -> None:
     assert backbone(torch.zeros(1, 3, 64, 64)).shape == (1, 64)
 
 
+@pytest.mark.slow
 def test_dinov2_is_preprocessed_as_its_authors_do(tmp_path: Path) -> None:
     path = save_weights("vit_small_patch14_dinov2", tmp_path / "small.safetensors", img_size=224, depth=1)
     with pytest.raises(FormatError, match=r"'blocks.1.norm1.weight' is missing"):

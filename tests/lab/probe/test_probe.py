@@ -50,6 +50,7 @@ def comparable(run: Run) -> dict[str, Any]:
     return {"result": result, "files": files, "config": run.config}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_side_by_side_equals_alone(tmp_path: Path, optimizer: str) -> None:
     lr = 2.0 if optimizer == "sgd" else 0.01

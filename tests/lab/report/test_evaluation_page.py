@@ -63,6 +63,7 @@ def test_the_interval_of_a_share() -> None:
             assert share < 1e-12 or z == pytest.approx(1.959964, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_tables_hold_what_was_counted_and_names_are_only_text() -> None:
     h = animals()
     z, y = scored(1.5)
@@ -84,6 +85,7 @@ def test_tables_hold_what_was_counted_and_names_are_only_text() -> None:
     assert (place["samples"][cats], place["methods"]["mine"]["right"][cats]) == (len(truth_cats), right)
 
 
+@pytest.mark.slow
 def test_two_models_have_a_card_that_compares_them() -> None:
     h = animals()
     good, bad = (evaluate(*scored(gain), h) for gain in (3.0, 0.5))
@@ -100,6 +102,7 @@ def test_two_models_have_a_card_that_compares_them() -> None:
     assert "No difference in accuracy is shown." in same
 
 
+@pytest.mark.slow
 def test_a_dag_and_calibrated_scores() -> None:
     edges = [("a", "x"), ("b", "x"), ("a", "y"), ("b", "z")]
     h = Hierarchy.from_edges(edges, leaves=["x", "y", "z"])

@@ -399,6 +399,7 @@ def named(tmp_path: Path) -> tuple[Path, Path]:
     return write_study(tmp_path / "study", records, h), names
 
 
+@pytest.mark.slow
 def test_names_come_from_a_file_that_must_fit(named: tuple[Path, Path]) -> None:
     study, names = named
     assert main(["report", str(study), "--names", str(names)]) == 0
@@ -408,6 +409,7 @@ def test_names_come_from_a_file_that_must_fit(named: tuple[Path, Path]) -> None:
         Results(read_study(study).records(), names=names)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_damaged_hierarchy_is_left_out(named: tuple[Path, Path]) -> None:
     study, names = named
     damaged = next((study / "runs").glob(f"*/{HIERARCHY}"))

@@ -72,6 +72,7 @@ def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
     return found
 
 
+@pytest.mark.slow
 def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
     table = methods_table(FAIR, results.arrays[FAIR])
     for method, title in (("sce", "SCE"), ("hace", "HACE")):
@@ -130,6 +131,7 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
         )
 
 
+@pytest.mark.slow
 def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results) -> None:
     assert confidence_table(FAIR, results.arrays[FAIR]) is None  # no run has a temperature
     records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, temperature=2.0)
@@ -201,6 +203,7 @@ def test_differences_are_paired(records: list[Record], results: Results) -> None
     assert entry.detail == f"[{100 * drawn.low:+.2f}, {100 * drawn.high:+.2f}]{star}"
 
 
+@pytest.mark.slow
 def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
     records = []
     for name, skill in (("one", 0.4), ("two", 3.5), ("three", 4.0)):

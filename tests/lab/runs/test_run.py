@@ -82,6 +82,7 @@ with start_run(sys.argv[1], CONFIG, DATA, H):
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_had_half_written_goes_away(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run")], cwd=root, check=False)

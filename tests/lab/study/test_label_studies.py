@@ -152,6 +152,7 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "study" / "report" / "figures" / "labels-synthetic-features-fair.svg").is_file()
 
 
+@pytest.mark.slow
 def test_features_whose_labels_are_mixed_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([["lynx", "ocelot"], ["fox", "wolf"]], 30, axis=1)  # (2, 60): cats and dogs

@@ -47,6 +47,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     return study
 
 
+@pytest.mark.slow
 def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: StudyFolder) -> None:
     for method in ("sce", "hace", "hace_shuffled"):
         cells = [cell for cell in done.cells if cell.key.method == method]
@@ -91,6 +92,7 @@ def test_counts_have_a_shared_run_once(done: StudyFolder) -> None:
     assert all("of 3 searches" in line for line in edges)
 
 
+@pytest.mark.slow
 def test_page_and_terminal_say_so(done: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     records = done.records()
     assert searched_at(records) == 0

@@ -502,6 +502,7 @@ def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest
     assert [r.status for r in read_study(tmp_path / "study").records()] == ["finished"] * 3
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
     methods = ("--methods", "sce,sce_smooth,hxe_0.2", "--retries", "0")
     assert main(small(tmp_path, *methods)) == 0
@@ -521,6 +522,7 @@ def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "study" / "runs") == before  # alone or in a pass, the same bytes
 
 
+@pytest.mark.slow
 def test_every_method_has_the_same_bytes_alone_and_in_a_pass(tmp_path: Path) -> None:
     """Which runs share a pass depends on kills, failures and executors."""
     features, hierarchy = write_features(tmp_path)
@@ -659,6 +661,7 @@ def test_end_to_end_on_images_without_a_test_split(
     assert "-o pets.test=0.2" in (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A researcher wants to know what a study costs before fetching its data."""
     assert main(["study", "paper-end-to-end", "paper-probe", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
@@ -684,6 +687,7 @@ def seconds(text: str) -> int:
     return 3600 * hours + 60 * minutes + rest
 
 
+@pytest.mark.slow
 def test_features_without_a_test_split_are_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_partners_are_a_permutation() -> None:
             assert sorted(x[:, 0, h, w].floor().tolist()) == list(range(len(images)))
 
 
+@pytest.mark.slow
 def test_shares_follow_the_beta_distribution() -> None:
     """Beta(a, a) has mean 1/2 and variance 1 / (4 (2a + 1)): here 1/12 and 1/36."""
     images, labels = torch.zeros(2, 1, 1, 1), torch.tensor([0, 1])
@@ -84,6 +85,7 @@ def test_shares_follow_the_beta_distribution() -> None:
         assert share.var().item() == pytest.approx(variance, rel=0.1)
 
 
+@pytest.mark.slow
 def test_probability_and_switch() -> None:
     images, labels = batch()
     generator = seeded(0)

@@ -51,6 +51,7 @@ def interrupted(folder: Path, steps: int = 5, config: TrainConfig = CAREFUL) -> 
     return stopped.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "word"),
     [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGUSR2, "SIGUSR2")],
@@ -77,6 +78,7 @@ def test_signals_finish_the_step_and_save(
     assert end_state(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_evaluation_stops_it_and_loses_nothing(
     tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_signal_in_the_evaluation_stops_it_and_loses_nothing(
     assert end_state(tmp_path) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     damage: str, tmp_path: Path, whole: dict[str, Any]
@@ -121,6 +124,7 @@ def test_a_damaged_checkpoint_takes_no_good_ones_place(tmp_path: Path) -> None:
     assert kept == [f"{5:09d}", f"{6:09d}"]
 
 
+@pytest.mark.slow
 def test_with_both_damaged_it_starts_again(tmp_path: Path, whole: dict[str, Any]) -> None:
     interrupted(tmp_path)
     for path in (tmp_path / "checkpoints").iterdir():
@@ -145,6 +149,7 @@ def test_what_a_killed_process_leaves_behind_is_removed(tmp_path: Path, whole: d
     assert end_state(tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_a_restart_forgets_the_checkpoints(tmp_path: Path, whole: dict[str, Any]) -> None:
     interrupted(tmp_path)
     said: list[str] = []

@@ -72,6 +72,7 @@ def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
     return model.state_dict(), losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -119,6 +120,7 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_the_callers_generator_is_left_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
@@ -218,6 +220,7 @@ def test_how_often_the_loss_is_looked_at_changes_nothing(
     assert end_state(tmp_path / "every") == end_state(tmp_path / "third")
 
 
+@pytest.mark.slow
 def test_images_on_disk_resume_too_whatever_the_workers(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for split, count in (("train", 6), ("test", 2)):
@@ -247,6 +250,7 @@ def test_images_on_disk_resume_too_whatever_the_workers(tmp_path: Path) -> None:
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
     run_train(tiny(), tmp_path / "whole")
     run_train(tiny(accumulate=5), tmp_path / "parts")
@@ -307,6 +311,7 @@ def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -
         load_trained(tmp_path)
 
 
+@pytest.mark.slow
 def test_fine_tuning_from_a_model_with_another_head(tmp_path: Path) -> None:
     first = run_train(tiny(), tmp_path / "first")
     file = str(tmp_path / "first" / "weights.safetensors")
