@@ -318,6 +318,8 @@ class HierarchicalLoss(TableModule, ABC):
         return losses / max(len(losses), 1) if self.reduction == "mean" else losses
 
     def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
+        if target.dtype is torch.int64 and target.ndim == 1 and target.shape == shape:
+            return target
         if target.dtype is torch.bool or target.is_complex():
             raise DataError(
                 f"target must hold integer labels or floating-point soft targets. Got {target.dtype}."
@@ -328,7 +330,7 @@ class HierarchicalLoss(TableModule, ABC):
                 f"target must have the shape of input without its class dimension, {tuple(shape)}. "
                 f"Got {tuple(target.shape)}.{soft * (target.ndim > len(shape))}"
             )
-        return target if target.ndim == 1 and target.dtype is torch.int64 else target.reshape(-1).long()
+        return target.reshape(-1).long()
 
     def _soft_rows(self, input: Tensor, target: Tensor) -> Tensor:
         dim = 0 if input.ndim == 1 else 1

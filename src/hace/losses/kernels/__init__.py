@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from hace.errors import DataError
@@ -96,7 +97,12 @@ def usable(z: Tensor, *others: Tensor | None) -> bool:
     if compiling():
         on_cpu = z.is_cpu and all(t is None or t.is_cpu for t in others)
         return on_cpu and not exporting()
-    return not transformed() and is_plain(z) and all(t is None or is_plain(t) for t in others)
+    if transformed() or not is_plain(z):
+        return False
+    for tensor in others:  # noqa: SIM110  (a generator costs as much as the question)
+        if tensor is not None and not is_plain(tensor):
+            return False
+    return True
 
 
 def compiling() -> bool:
@@ -109,7 +115,7 @@ def transformed() -> bool:
 
     Each of them adds to the keys that operations are dispatched by, but for forward-mode AD.
     """
-    return _as_value(_modes()) not in _NO_MODES or torch.autograd.forward_ad._current_level >= 0
+    return _as_value(_modes()) not in _NO_MODES or forward_ad._current_level >= 0
 
 
 def switched_on() -> bool:
@@ -123,7 +129,7 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
     Whatever is not (sparse, nested, negated on reading, functional, wrapped by ``torch.func``) has other dispatch keys.
     """
     return (
-        type(tensor) in (Tensor, Parameter)
+        (type(tensor) is Tensor or type(tensor) is Parameter)
         and _as_value(_keys_of(tensor)) in _PLAIN[device]
         and (tensor.data_ptr() != 0 or tensor.numel() == 0)  # freed storage, as sharded training leaves it
     )

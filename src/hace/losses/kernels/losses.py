@@ -164,13 +164,13 @@ def compute(
         labels: the labels, or None where the targets are among the loss's arguments.
         summed: whether the sum is wanted.
     """
-    if not z.is_contiguous():
-        z = z.contiguous()
+    z = z.contiguous()
     target, ignore_index, reduction = labels or (None, -100, "none")
-    loss = z.new_empty(() if summed else len(z))
+    rows, columns = z.shape
+    loss = z.new_empty(() if summed else rows)
     grad = torch.empty_like(z) if with_grad else None
     bad = getattr(kernels._kernels, call.function)(
-        *(z.data_ptr(), *z.shape, loss.data_ptr(), summed, address(grad)),
+        *(z.data_ptr(), rows, columns, loss.data_ptr(), summed, address(grad)),
         *(address(target), ignore_index, address(call.weight), _REDUCTIONS[reduction], call.labels),
         *call.arguments,
         torch.get_num_threads(),
@@ -188,7 +188,7 @@ class _KernelLoss(torch.autograd.function._SingleLevelFunction):
         loss, ctx.grad = compute(z, ctx.needs_input_grad[0], call, labels, summed=summed)
         ctx.save_for_backward(z)
         # A copy: the graph may be used again after the caller has written new labels into the tensor.
-        copy = labels and kernels._kernels.copied(labels.target.data_ptr(), 8 * len(labels.target))
+        copy = labels and kernels._kernels.copied(labels.target.data_ptr(), 8 * labels.target.numel())
         ctx.rest = call, labels, copy, pure
         return loss
 
