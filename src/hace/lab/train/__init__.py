@@ -1,9 +1,9 @@
-"""End-to-end training of image models: `run_train` in `train` is the way in.
+"""End-to-end training of image models: `hace.train` (`run_train` in `train`) is the way in.
 
-train      check, set up, epochs, evaluation
-loop       one step, in memory; batches, mixing, optimizers and distributed are its parts
-state      what changes between steps, and its checkpoints
-journal    what a training writes while it runs
+train        check, set up, epochs, evaluation
+loop         `Training`: all parts of a training in memory, and one step of it
+run_log      `RunLog`: its log, checkpoints and result on disk
+distributed  `ProcessGroup`: one training by several processes
 learning_curves   its log, drawn
 
 Imports runs and all below; not studies, predictions or reports.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hace.data.batches import share_of
 from hace.errors import HaceError
 from hace.lab.features.extraction import processes
-from hace.lab.runs.devices import choose_device
+from hace.lab.runs.process import choose_device
 
 LOST = (
     "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command resumes from "
@@ -32,7 +32,7 @@ _ended: list[Any] = []
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """The processes of a job.
 
     Attributes:
@@ -118,11 +118,11 @@ def counted(size: int, rank: int, world: int) -> int:
 
 
 @contextmanager
-def join_team(device: str = "auto", timeout: float = 600.0) -> Iterator[Team]:
+def join_processes(device: str = "auto", timeout: float = 600.0) -> Iterator[ProcessGroup]:
     """Join the other processes of a job that torchrun has started; alone without it.
 
     Args:
-        device: As of :func:`hace.lab.runs.devices.choose_device`.
+        device: As of :func:`hace.lab.runs.process.choose_device`.
         timeout: Seconds to wait for the others.
 
     Raises:
@@ -138,7 +138,7 @@ def join_team(device: str = "auto", timeout: float = 600.0) -> Iterator[Team]:
         if joined:
             backend = "nccl" if chosen.type == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-        yield Team(rank, world, chosen)
+        yield ProcessGroup(rank, world, chosen)
     except (dist.DistError, RuntimeError) as error:
         if world == 1 or isinstance(error, HaceError) or not _lost(error):
             raise

@@ -1,121 +1,237 @@
 """A training in memory: one step, its statistics, and the model's outputs on other samples.
 
-Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs and keeps the run directory.
+Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs, `run_log` the run directory.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from hace.data import Samples
+from hace.data import DATASETS, Samples
+from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, channel_stats
+from hace.data.loader import image_transform, make_batches
 from hace.errors import ConfigError
+from hace.files.reading import optional
 from hace.lab.models import build_model, zero_head
+from hace.lab.runs.config import TrainConfig
+from hace.lab.runs.process import DivergedError, choose_workers
 from hace.lab.runs.samples import Task
-from hace.lab.runs.stopping import DivergedError
-from hace.lab.runs.train_config import TrainConfig
-from hace.lab.train.batches import (
-    Batches,
-    Preprocessing,
-    batch_sizes,
-    ordered_batches,
-    training_batches,
-)
-from hace.lab.train.distributed import Team, counted
-from hace.lab.train.mixing import Mixing, mix
-from hace.lab.train.optimizers import build_optimizer, schedule_factor
-from hace.lab.train.state import State, start_average, update_average
+from hace.lab.train.distributed import ProcessGroup, counted
 from hace.losses.base import HierarchicalLoss
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-UNSETTLED = {
-    "cpu": 1
-}  # steps before the loss is looked at; on a GPU a look waits for it, so every few steps will do
-UNSETTLED_ELSEWHERE = 16
+# Steps between looks at the loss. A look waits for a GPU, so there every few steps will do.
+STEPS_PER_LOOK = {"cpu": 1}
+STEPS_PER_LOOK_ELSEWHERE = 16
 STEP = 0x57E9  # separates the seeds of steps from others
+COUNTERS = {  # how far a training is, and the sums of its epoch; a checkpoint has them
+    "epoch": 0,  # that is going on
+    "batch": 0,  # the next one of the epoch
+    "step": 0,  # of the optimiser, so far
+    "loss_sum": 0.0,  # over the samples of the epoch
+    "correct": 0.0,  # samples whose most probable leaf is their label,
+    "counted": 0.0,  # of those labelled with a leaf
+    "samples": 0,
+    "seconds": 0.0,  # of the whole run, over all its starts
+    "epoch_seconds": 0.0,
+}
+OF_THE_EPOCH = ("batch", "loss_sum", "correct", "counted", "samples", "epoch_seconds")
 
 
-@dataclass
-class Training:
-    """All parts of a training, put together by :func:`set_up`.
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes a model's input; a run keeps it in run.json, for predictions.
 
     Attributes:
+        size: The side of what the model sees.
+        resize: The shorter side of the image before its middle is cut out.
+        mean, std: Of the channels, on the scale from 0 to 1.
+        in_memory: Whether training had its images in memory, at their size.
+    """
+
+    size: int
+    resize: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    in_memory: bool
+
+    @classmethod
+    def of(cls, config: TrainConfig, samples: Samples) -> Preprocessing:
+        """Images in memory at their own size are normalised by their own statistics, others by ImageNet's."""
+        pixels = samples.pixels
+        own = None if pixels is None else pixels.shape[-1]
+        size = config.image_size or own or DATASETS[config.data.name].size or 224
+        if pixels is not None and tuple(pixels.shape[-2:]) == (size, size):
+            return cls(size, size, *channel_stats(pixels), True)
+        return cls(size, round(size * 8 / 7), IMAGENET_MEAN, IMAGENET_STD, False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
+        """What :meth:`to_dict` gave."""
+        return cls(**{**document, "mean": tuple(document["mean"]), "std": tuple(document["std"])})
+
+    def transform(self) -> Any:
+        """From a PIL image of any size to the tensor that the model sees in tests."""
+        return image_transform(self.size, augment=False, resize=self.resize, mean=self.mean, std=self.std)
+
+    def batches(self, samples: Samples, batch_size: int, device: torch.device, **options: Any) -> Any:
+        """Batches of images as the model sees them; options as of `make_batches`."""
+        view: dict[str, Any] = {"size": self.size, "mean": self.mean, "std": self.std}
+        workers = choose_workers(options.pop("workers", None), device)
+        options = {"train": False, "workers": workers, "device": device, **options}
+        return make_batches(samples, batch_size, **view, **options)
+
+
+class Training:
+    """A training: all its parts, how far it is, and its steps.
+
+    Order, crops, mixing and dropout of a step follow from seed, epoch and step, and the rate from the step: a checkpoint needs
+    no state of random generators.
+
+    Args:
         config: The configuration.
         task: The samples.
         view: How images become inputs.
-        team: The processes that take part.
+        group: The processes that take part.
         loss: The loss, which defines the outputs.
-        state: All that changes.
-        model: The model as it is trained: the state's, or around it what averages gradients between processes.
-        batches: The training batches.
+
+    Attributes:
+        model: The bare model; `result` is the one that is evaluated and kept.
         sizes: Images of each batch of an epoch, over all processes.
+        log: The lines of the log.
     """
 
-    config: TrainConfig
-    task: Task[Samples]
-    view: Preprocessing
-    team: Team
-    loss: HierarchicalLoss
-    state: State
-    model: nn.Module
-    batches: Batches
-    sizes: list[int]
-    _unsettled: list[Tensor] = field(default_factory=list)  # (3,) for each step: loss, correct, counted
-    _clock: float = field(default_factory=time.monotonic)
+    epoch: int
+    batch: int
+    step: int
+    loss_sum: float
+    correct: float
+    counted: float
+    samples: int
+    seconds: float
+    epoch_seconds: float
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        task: Task[Samples],
+        view: Preprocessing,
+        group: ProcessGroup,
+        loss: HierarchicalLoss,
+    ) -> None:
+        self.config, self.task, self.view, self.group, self.loss = config, task, view, group, loss
+        self.model = initial_model(config, loss, view, group.device, config.seed)
+        zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
+        if zeros and not zero_head(self.model) and config.start == "zeros":
+            raise ConfigError(
+                f"start must be random or auto with {config.model}, which does not end in one linear layer. Got zeros."
+            )
+        self.optimizer = build_optimizer(self.model, config)
+        self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
+        self.average = self._copied() if config.ema_decay else None
+        self.sizes = batch_sizes(len(task.train), config.batch_size)
+        self.batches = self._batches(
+            task.train, train=True, augment=config.augment == "standard", seed=config.seed
+        )
+        self.parallel = group.wrapped(self.model)
+        self.log: list[Mapping[str, Any]] = []
+        vars(self).update(COUNTERS)
+        self._pending: list[Tensor] = []  # (3,) for each step that was not looked at: loss, correct, counted
+        self._clock = time.monotonic()
+        self._mix = _mixing(config, loss.num_labels)
+
+    @property
+    def result(self) -> nn.Module:
+        """The model that is evaluated and kept."""
+        return self.model if self.average is None else self.average
+
+    def state(self) -> dict[str, Any]:
+        """All that changes between steps, as tensors and plain values."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "counters": {name: getattr(self, name) for name in COUNTERS},
+            "log": self.log,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state` gave."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        vars(self).update(state["counters"])
+        self.log = list(state["log"])
+
+    def reset_average(self) -> None:
+        """Start the average from the model's weights, as they are now."""
+        if self.average is not None:
+            self.average = self._copied()
+
+    def finite(self) -> bool:
+        """Whether all weights are numbers."""
+        return all(bool(p.isfinite().all()) for p in self.model.parameters())
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
         c, epoch = self.config, len(self.sizes)
         return c.lr * schedule_factor(c.schedule, step, c.epochs * epoch, c.warmup_epochs * epoch)
 
-    def step(self, x: Tensor, y: Tensor) -> bool:
-        """One step of the optimiser on this process's share of a batch.
-
-        Returns:
-            Whether it is time to :meth:`settle`.
-        """
-        config, team, state, position = self.config, self.team, self.state, self.state.position
-        size = self.sizes[position.batch]
-        counts = counted(size, team.rank, team.world) > 0
-        torch.manual_seed(step_seed(config.seed, position.step, team.rank))  # of mixing, dropout, depth
-        x, y = self._mixed(x, y)
-        for group in state.optimizer.param_groups:
-            group["lr"] = self.rate(position.step)
-        state.optimizer.zero_grad(set_to_none=True)
-        sums = torch.zeros(3, device=team.device)
+    def advance(self, x: Tensor, y: Tensor) -> bool:
+        """One step of the optimiser on this process's share of a batch; whether it is time to :meth:`flush_metrics`."""
+        config, group, size = self.config, self.group, self.sizes[self.batch]
+        counts = counted(size, group.rank, group.world) > 0
+        torch.manual_seed(step_seed(config.seed, self.step, group.rank))  # of mixing, dropout, depth
+        x, y = self._mix(x, y)
+        x = self._laid_out(x)
+        for part in self.optimizer.param_groups:
+            part["lr"] = self.rate(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        sums = torch.zeros(3, device=group.device)
         parts = list(zip(x.chunk(config.accumulate), y.chunk(config.accumulate), strict=True))
         for i, (images, targets) in enumerate(parts):
-            with team.unsynced(self.model, last=i == len(parts) - 1):
+            with group.unsynced(self.parallel, last=i == len(parts) - 1):
                 with self._autocast():
-                    z = self.model(images)
+                    z = self._outputs(images)
                     value = self.loss(z, targets) * (len(images) * counts)
                 # The processes' gradients are averaged: the sum over all samples, divided by their number.
-                state.scaler.scale(value * (team.world / size)).backward()
+                self.scaler.scale(value * (group.world / size)).backward()
             with torch.no_grad():
                 sums += torch.stack([value.detach(), *(c * counts for c in self._correct(z, targets))])
         if config.clip_norm is not None:
-            state.scaler.unscale_(state.optimizer)
-            nn.utils.clip_grad_norm_(state.model.parameters(), config.clip_norm)
-        state.scaler.step(state.optimizer)
-        state.scaler.update()
-        if state.average is not None:
-            update_average(state.average, state.model, config.ema_decay, position.step)
-        position.step, position.batch = position.step + 1, position.batch + 1
-        self._unsettled.append(sums)
-        enough = UNSETTLED.get(team.device.type, UNSETTLED_ELSEWHERE)
-        return len(self._unsettled) >= enough or position.batch == len(self.sizes)
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.average is not None:
+            update_average(self.average, self.model, config.ema_decay, self.step)
+        self.step, self.batch = self.step + 1, self.batch + 1
+        self._pending.append(sums)
+        enough = STEPS_PER_LOOK.get(group.device.type, STEPS_PER_LOOK_ELSEWHERE)
+        return len(self._pending) >= enough or self.batch == len(self.sizes)
 
-    def settle(self, heard: bool) -> bool:
-        """Look at the losses of the last steps and add them to the epoch's.
+    def flush_metrics(self, stop: bool) -> bool:
+        """Add the losses of the last steps to the epoch's.
 
         Args:
-            heard: Whether this process was asked to stop.
+            stop: Whether this process was asked to stop.
 
         Returns:
             Whether any process was.
@@ -123,54 +239,54 @@ class Training:
         Raises:
             DivergedError: A loss is not finite.
         """
-        position = self.state.position
-        flag = torch.full((1, 3), float(heard), device=self.team.device)
-        *rows, asked = self.team.add_up(torch.cat([torch.stack(self._unsettled), flag])).cpu().tolist()
-        first = position.step - len(rows)
+        flag = torch.full((1, 3), float(stop), device=self.group.device)
+        *rows, asked = self.group.add_up(torch.cat([torch.stack(self._pending), flag])).cpu().tolist()
+        first = self.step - len(rows)
         for i, (loss, correct, count) in enumerate(rows):
             if not np.isfinite(loss):
-                raise DivergedError(position.epoch + 1, first + i + 1, self.rate(first + i))
-            position.loss, position.correct = position.loss + loss, position.correct + correct
-            position.counted += count
-            position.samples += self.sizes[position.batch - len(rows) + i]
-        self._unsettled.clear()
-        position.epoch_seconds += self.tick()
+                raise DivergedError(self.epoch + 1, first + i + 1, self.rate(first + i))
+            self.loss_sum, self.correct = self.loss_sum + loss, self.correct + correct
+            self.counted += count
+            self.samples += self.sizes[self.batch - len(rows) + i]
+        self._pending.clear()
+        self.epoch_seconds += self.tick()
         return asked[0] > 0
 
     def tick(self) -> float:
         """Seconds since the last tick, which are added to the run's."""
         before, self._clock = self._clock, time.monotonic()
-        self.state.position.seconds += self._clock - before
+        self.seconds += self._clock - before
         return self._clock - before
 
-    def epoch_entry(self) -> dict[str, Any]:
+    def end_epoch(self) -> dict[str, Any]:
         """The line of the log for the epoch that is complete; all that depends on the clock is under "time"."""
-        p = self.state.position
         entry = {
-            "epoch": p.epoch + 1,
-            "step": p.step,
-            "lr": self.rate(p.step - 1),
-            "loss": p.loss / p.samples,
-            "accuracy": p.correct / p.counted if p.counted else None,
+            "epoch": self.epoch + 1,
+            "step": self.step,
+            "lr": self.rate(self.step - 1),
+            "loss": self.loss_sum / self.samples,
+            "accuracy": self.correct / self.counted if self.counted else None,
         }
         speed = {
-            "seconds": round(p.epoch_seconds, 3),
-            "images_per_second": round(p.samples / max(p.epoch_seconds, 1e-9), 1),
+            "seconds": round(self.epoch_seconds, 3),
+            "images_per_second": round(self.samples / max(self.epoch_seconds, 1e-9), 1),
         }
         if self.task.val is not None:
             entry |= self.validate(self.task.val)
-        return {**entry, "time": speed}
+        entry = {**entry, "time": speed}
+        self.log.append(entry)
+        vars(self).update({name: COUNTERS[name] for name in OF_THE_EPOCH}, epoch=self.epoch + 1)
+        return entry
 
     def validate(self, samples: Samples) -> dict[str, float | None]:
         """Loss and accuracy on held-out samples."""
-        self.team.same_buffers(self.state.result)
-        sums = torch.zeros(3, device=self.team.device)
+        sums = torch.zeros(3, device=self.group.device)
         for size, z, y in self._forward(samples):
-            counts = counted(size, self.team.rank, self.team.world) > 0
+            counts = counted(size, self.group.rank, self.group.world) > 0
             terms = [self.loss(z, y) * len(y), *self._correct(z, y)]
             sums += torch.stack([term * counts for term in terms])
-        loss, correct, count = self.team.add_up(sums).tolist()
-        self._check_finite(np.isfinite(loss), self.state.position.epoch + 1)
+        loss, correct, count = self.group.add_up(sums).tolist()
+        self._check_finite(np.isfinite(loss), self.epoch + 1)
         return {"val_loss": loss / len(samples), "val_accuracy": correct / count if count else None}
 
     def outputs(self, samples: Samples) -> Iterator[Tensor]:
@@ -179,41 +295,65 @@ class Training:
         Raises:
             DivergedError: They are not finite: the last steps have lost the weights.
         """
-        self.team.same_buffers(self.state.result)
         for size, z, _ in self._forward(samples):
-            rows = self.team.rows(z, size).cpu()
+            rows = self.group.rows(z, size).cpu()
             self._check_finite(bool(rows.isfinite().all()), self.config.epochs)
             yield rows
 
+    def about(self) -> dict[str, Any]:
+        """What a result says about the training."""
+        return {
+            "samples": len(self.task.train),
+            "epochs": self.config.epochs,
+            "steps": self.step,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "unseen_classes": self.task.unseen,
+        }
+
+    def _outputs(self, images: Tensor) -> Tensor:
+        try:
+            return self.parallel(images)
+        except ValueError as error:
+            if len(images) > 1 or not any(
+                isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()
+            ):
+                raise
+            raise ConfigError(
+                f"Batch norms of {self.config.model} need two or more images at a time. The last batch of an epoch has "
+                f"{self.sizes[-1]}, over all processes and parts (accumulate). Choose a batch_size that leaves more for it."
+            ) from error
+
     def _check_finite(self, holds: bool, epoch: int) -> None:
-        step = self.state.position.step
         if not holds:
-            raise DivergedError(epoch, step, self.rate(step - 1))
+            raise DivergedError(epoch, self.step, self.rate(self.step - 1))
 
     @torch.no_grad()
     def _forward(self, samples: Samples) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Batch by batch its size over all processes, and of this process's share the outputs and targets."""
-        model = self.state.result.eval()
-        batches = ordered_batches(self.config, samples, self.view, self.task.labels, self.team)
+        self.group.same_buffers(self.result)
+        model = self.result.eval()
         sizes = batch_sizes(len(samples), self.config.batch_size)
-        for size, (x, y) in zip(sizes, batches.epoch(0), strict=True):
+        for size, (x, y) in zip(sizes, self._batches(samples).epoch(0), strict=True):
             with self._autocast():
                 z = model(self._laid_out(x))
             yield size, z.float(), y
-        self.state.model.train()
+        self.model.train()
 
-    def _mixed(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        mixing = Mixing(self.config.mixup_alpha, self.config.cutmix_alpha)
-        if mixing.active:
-            x, y = mix(x, y, self.loss.num_labels, mixing, torch.default_generator)
-        return self._laid_out(x), y
+    def _batches(self, samples: Samples, **options: Any) -> Any:
+        """Of every batch this process's share."""
+        group, config = self.group, self.config
+        options |= {"labels": self.task.labels, "part": (group.rank, group.world), "workers": config.workers}
+        return self.view.batches(samples, config.batch_size, group.device, **options)
+
+    def _copied(self) -> nn.Module:
+        return copy.deepcopy(self.model).requires_grad_(False).eval()
 
     def _laid_out(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last) if self.config.channels_last else x
 
     def _autocast(self) -> torch.autocast:
         dtype = DTYPES[self.config.precision]
-        return torch.autocast(self.team.device.type, dtype, enabled=dtype != torch.float32)
+        return torch.autocast(self.group.device.type, dtype, enabled=dtype != torch.float32)
 
     def _correct(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """How many samples have their label as the most probable leaf, and how many are labelled with a leaf."""
@@ -230,9 +370,21 @@ def step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, STEP, step, rank]).generate_state(1, np.uint64)[0])
 
 
-def initial_model(config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, seed: int) -> nn.Module:
-    """The model of a configuration, with random weights."""
-    return build_model(
+def batch_sizes(count: int, batch_size: int) -> list[int]:
+    """The sizes of an epoch's batches, over all processes.
+
+    Example:
+        >>> batch_sizes(10, 4)
+        [4, 4, 2]
+    """
+    return [min(batch_size, count - start) for start in range(0, count, batch_size)]
+
+
+def initial_model(
+    config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device, seed: int = 0
+) -> nn.Module:
+    """The model of a configuration with random weights, on a device, in its memory format."""
+    model = build_model(
         config.model,
         loss.num_outputs,
         image_size=view.size,
@@ -241,44 +393,54 @@ def initial_model(config: TrainConfig, loss: HierarchicalLoss, view: Preprocessi
         ball=config.head.ball,
         seed=seed,
     )
-
-
-def placed(model: nn.Module, config: TrainConfig, device: torch.device) -> nn.Module:
-    """The model on a device, in the memory format of its configuration."""
     return model.to(device, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def new_state(
-    config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device
-) -> State:
-    """A model with its initial weights, its optimiser, and nothing done."""
-    model = initial_model(config, loss, view, config.seed)
-    zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
-    if zeros and not zero_head(model) and config.start == "zeros":
-        raise ConfigError(
-            f"start must be random or auto with {config.model}, which does not end in one linear layer. Got zeros."
-        )
-    model = placed(model, config, device)
-    optimizer = build_optimizer(
-        model,
-        config.optimizer,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        momentum=config.momentum,
+def build_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """SGD decays every parameter; AdamW no bias, no norm and nothing the model excludes, as the models' authors do."""
+    timm = optional("timm.optim", "Training", "train")
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.optimizer == "adamw":
+        return timm.create_optimizer_v2(model, "adamw", betas=(config.momentum, 0.999), **options)
+    # timm's "sgd" looks ahead (Nesterov), its "momentum" does not.
+    return timm.create_optimizer_v2(
+        model, "momentum", momentum=config.momentum, filter_bias_and_bn=False, **options
     )
-    scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
-    return State(model, optimizer, scaler, start_average(model) if config.ema_decay else None)
 
 
-def set_up(
-    config: TrainConfig,
-    task: Task[Samples],
-    view: Preprocessing,
-    team: Team,
-    loss: HierarchicalLoss,
-    state: State,
-) -> Training:
-    """Put the parts together; the state is complete by now, loaded or new."""
-    batches = training_batches(config, task.train, view, task.labels, team)
-    sizes = batch_sizes(len(task.train), config.batch_size)
-    return Training(config, task, view, team, loss, state, team.wrapped(state.model), batches, sizes)
+def schedule_factor(name: str, step: int, total_steps: int, warmup_steps: int = 0) -> float:
+    """What the learning rate is multiplied with at a step, which counts from 0.
+
+    A function of the step alone, so a resumed run has the very rates of one that was never stopped. cosine:
+    (1 + cos(pi t / T)) / 2. warmup_cosine: (t + 1) / (w + 1) below step w, and from there a cosine over the T - w steps that
+    are left, so that no step has a rate of 0 and step w has the whole one. constant: 1.
+
+    Example:
+        >>> [schedule_factor("warmup_cosine", t, 6, 2) for t in (0, 1, 2, 4)]
+        [0.3333333333333333, 0.6666666666666666, 1.0, 0.5]
+    """
+    if name == "constant":
+        return 1.0
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    done = min((step - warmup_steps) / (total_steps - warmup_steps), 1.0)
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
+    """average = decay average + (1 - decay) model; in the first steps with less decay. Buffers are copied."""
+    decay = min(decay, (1 + step) / (10 + step))
+    get_ema_multi_avg_fn(decay)(list(average.parameters()), list(model.parameters()), step)
+    for mine, its in zip(average.buffers(), model.buffers(), strict=True):
+        mine.copy_(its)
+
+
+def _mixing(config: TrainConfig, num_labels: int) -> Any:
+    """Mixup, CutMix, or one of them by chance for each batch: soft targets over the labels, which every loss takes."""
+    if not (config.mixup_alpha or config.cutmix_alpha):
+        return lambda x, y: (x, y)
+    v2 = optional("torchvision.transforms.v2", "Mixing images", "train")
+    kinds = ((v2.MixUp, config.mixup_alpha), (v2.CutMix, config.cutmix_alpha))
+    mixers = [kind(alpha=alpha, num_classes=num_labels) for kind, alpha in kinds if alpha]
+    return v2.RandomChoice(mixers) if len(mixers) > 1 else mixers[0]
