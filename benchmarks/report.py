@@ -27,8 +27,7 @@ from hace.lab.report.nodes import ancestors_at
 from hace.lab.report.results import Results
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import evaluate_outputs
-from hace.lab.runs.run import DataPrint, read_run
-from hace.lab.runs.writer import start_run
+from hace.lab.runs.run import DataPrint, read_run, start_run
 from hace.lab.study.cells import CellKey, Record
 from hace.lab.study.methods import METHODS, PAPER_METHODS
 

@@ -21,16 +21,14 @@ import time
 import torch
 
 from hace.data import Samples, synthetic_images
+from hace.data.batches import Preprocessing
 from hace.data.dataset import Dataset
 from hace.formats import cifar100_hierarchy
 from hace.lab.models import build_model
-from hace.lab.runs.config import DataConfig, LossConfig
+from hace.lab.runs.config import DataConfig, LossConfig, TrainConfig
 from hace.lab.runs.samples import Source, make_task
-from hace.lab.runs.train_config import TrainConfig
-from hace.lab.train.batches import preprocessing, training_batches
-from hace.lab.train.distributed import Team
-from hace.lab.train.loop import Training, new_state, set_up
-from hace.lab.train.optimizers import build_optimizer, schedule_factor
+from hace.lab.train.distributed import ProcessGroup
+from hace.lab.train.loop import Training, build_optimizer, schedule_factor
 
 LOSSES = {
     "hace": LossConfig("hace"),
@@ -58,19 +56,17 @@ def loss_share(name: str, batch: int, step: float) -> float:
 
 
 def training(config: TrainConfig, dataset: Dataset[Samples]) -> Training:
-    team = Team(0, 1, torch.device("cpu"))
     task = make_task(Source(dataset), config)
-    view = preprocessing(config, task)
-    loss = config.loss.build(task.tree)
-    return set_up(config, task, view, team, loss, new_state(config, loss, view, team.device))
+    view = Preprocessing.of(task.train)
+    return Training(config, task, view, ProcessGroup(0, 1, torch.device("cpu")), config.loss.build(task.tree))
 
 
 def by_hand(config: TrainConfig, other: Training):
     """A bare loop over the same batches; yields after each step."""
     loss = config.loss.build(other.task.tree)
     model = build_model(config.model, loss.num_outputs, image_size=32, seed=config.seed)
-    optimizer = build_optimizer(model, "sgd", lr=config.lr, weight_decay=config.weight_decay)
-    batches = training_batches(config, other.task.train, other.view, "leaves", other.team)
+    optimizer = build_optimizer(model, config)
+    batches = other.batches
     steps = config.epochs * len(batches)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: schedule_factor("cosine", t, steps))
     for epoch in range(config.epochs):
@@ -86,10 +82,10 @@ def by_hace(it: Training):
     """The steps of `hace train`; yields after each."""
     for epoch in range(it.config.epochs):
         for x, y in it.batches.epoch(epoch):
-            if it.step(x, y):
-                it.settle(False)
+            if it.advance(x, y):
+                it.flush_metrics(False)
             yield
-        it.state.position.next_epoch()
+        it.end_epoch()
 
 
 def seconds(steps) -> float:

@@ -34,8 +34,7 @@ from torch import Tensor, nn
 from hace.data import DATASETS, Dataset, Samples, load_dataset
 from hace.data.catalog import DatasetKind
 from hace.formats import cifar100_hierarchy
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, TrainConfig
 from hace.lab.study.presets import LabelGrid, Preset
 from hace.study import Study
 

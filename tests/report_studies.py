@@ -14,11 +14,9 @@ import torch
 from hace import Hierarchy, build_loss
 from hace.lab.report.document import Document, Entry, ReportTable, Section, head_line
 from hace.lab.report.page import to_page
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.runs.labels import LabelsConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
-from hace.lab.runs.run import DataPrint, Run
-from hace.lab.runs.writer import start_run
+from hace.lab.runs.run import DataPrint, Run, start_run
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
 from hace.lab.study.methods import METHODS
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, TrainConfig
 
 OPTIONS = {"classes": 5, "train": 8, "test": 4}
 

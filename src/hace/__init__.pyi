@@ -35,8 +35,8 @@ from hace.hierarchy.index import reachability_matrix as reachability_matrix
 from hace.lab.report.evaluation_page import write_evaluation as write_evaluation
 from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
+from hace.lab.runs.config import TrainConfig as TrainConfig
 from hace.lab.runs.run import read_run as read_run
-from hace.lab.runs.train_config import TrainConfig as TrainConfig
 from hace.lab.serve.export import export_run as export_run
 from hace.lab.serve.finished_models import load_trained as load_trained
 from hace.lab.serve.predictor import Predictor as Predictor

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
+from hace.lab.runs.process import Stopped, ending
 from hace.lab.runs.settings import setting
-from hace.lab.runs.stopping import Stopped, ending
 from hace.lab.study.cells import Record, at_the_edge, each_run
 from hace.lab.study.executors import Cluster, find_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
@@ -117,7 +117,7 @@ class Study(Choices):
         plan, survey = self._asked(say)
         with (
             started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
-            ending() as ear,
+            ending() as caught,
             watching() as watch,
         ):
             scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)
@@ -132,10 +132,10 @@ class Study(Choices):
                         scheduler.run(running)
                 except KeyboardInterrupt as stop:
                     say(f"\nStopped: {scheduler.tally}. The same call resumes from there.")
-                    if ear.heard and not isinstance(
+                    if caught.signal and not isinstance(
                         stop, Stopped
                     ):  # Ray turns it into a plain KeyboardInterrupt
-                        raise Stopped("Stopped.", ear.heard) from None
+                        raise Stopped("Stopped.", caught.signal) from None
                     raise
         return StudyResults(folder, scheduler.tally)
 
@@ -145,7 +145,7 @@ class Study(Choices):
         Raises:
             ConfigError: Something does not fit, or no data can be used.
         """
-        from hace.lab.runs.progress import duration
+        from hace.lab.runs.process import duration
 
         plan, survey = self._asked(_say, absent=True)
         for name, problem in survey.problems.items():

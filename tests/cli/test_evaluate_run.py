@@ -19,7 +19,7 @@ from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.serve.rescoring import rescored
-from tests.run_files import edit_json, without_hashes
+from tests.run_files import edit_json, reseal
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}
 
@@ -273,9 +273,9 @@ def test_folders_without_a_model(
     assert "weights.safetensors is missing. The command that made the run makes it again." in refused(
         capsys, "--run", copy
     )
-    edit_json(without_hashes(copy) / "config.json", keep=False)
+    reseal(copy)
     assert "has no weights.safetensors: it kept only its result" in refused(capsys, "--run", copy)
-    edit_json(copy / "result.json", status="diverged")
+    reseal(copy, status="diverged")
     assert "has no model: its training diverged" in refused(capsys, "--run", copy)
     (copy / "result.json").unlink()
     assert "is not finished" in refused(capsys, "--run", copy)
@@ -284,19 +284,23 @@ def test_folders_without_a_model(
 def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(runs["standard"].folder, copy)
-    path = without_hashes(copy) / "weights.safetensors"
+    path = copy / "weights.safetensors"
     weights, hierarchy = load_file(path), runs["standard"].hierarchy.fingerprint
     assert set(weights) == {"weight", "bias", "mean", "std"}
     save_file({k: weights[k] for k in ("weight", "bias")}, path, {"hierarchy": hierarchy})
+    reseal(copy)
     with pytest.raises(FormatError, match=r"must hold mean and std .* train the run again"):
         rescored(copy)
     save_file(weights, path, {"hierarchy": "0" * 64})
+    reseal(copy)
     with pytest.raises(FormatError, match=f"its fingerprint is 000000000000, the run's {hierarchy[:12]}"):
         rescored(copy)
     save_file({**weights, "weight": weights["weight"][1:].clone()}, path, {"hierarchy": hierarchy})
+    reseal(copy)
     with pytest.raises(FormatError, match=r"its loss has 12 outputs, the weights have shape \(11, 6\)"):
         rescored(copy)
     path.write_bytes(b"\x08" + bytes(20))
+    reseal(copy)
     with pytest.raises(FormatError, match="is damaged"):
         rescored(copy)
     assert read_run(copy).status == "finished"

@@ -23,14 +23,13 @@ from hace import Hierarchy, cli, write_hierarchy
 from hace.data import synthetic_features
 from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.probe.probe import run_probes
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
-from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.finished_models import Vision
 from hace.lab.serve.predictor import Predictor, Question
 from hace.lab.train.train import run_train
 from tests.backbone_files import COMMAND, SIZE, VIT, save_weights, toy_images
-from tests.run_files import edit_json, without_hashes
+from tests.run_files import reseal
 
 NAMES = {
     "a": "=1+1",
@@ -513,9 +512,10 @@ def test_what_is_no_run(place: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         content[-1] ^= 1
         (copy / "weights.safetensors").write_bytes(content)
         assert "weights.safetensors was changed after it was written" in refused(capsys, copy, images)
-        write_hierarchy(Hierarchy.flat(["x", "y"]), without_hashes(copy) / "hierarchy.json")
+        write_hierarchy(Hierarchy.flat(["x", "y"]), copy / "hierarchy.json")
+        reseal(copy)
         assert "is not the hierarchy that the run was made with" in refused(capsys, copy, images)
-        edit_json(copy / "result.json", status="diverged")
+        reseal(copy, status="diverged")
         assert "has no model: its training diverged" in refused(capsys, copy, images)
         (copy / "result.json").unlink()
         assert "is not finished" in refused(capsys, copy, images)

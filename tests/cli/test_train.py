@@ -114,7 +114,7 @@ def test_a_signal_ends_with_its_code_and_a_message(
     note: Any = train._note
 
     def noted(training: Any) -> str:
-        if training.state.position.step == 2:
+        if training.step == 2:
             os.kill(os.getpid(), number)
         return note(training)
 

@@ -94,7 +94,7 @@ def check(data: Dataset[Any], official: bool) -> str:
         DataError: Images cannot be read, or an image of the user's own data is in two splits.
     """
     from hace.data.dataset import Features, duplicates
-    from hace.lab.runs.progress import progress
+    from hace.lab.runs.process import progress
 
     if any(isinstance(split, Features) for split in data.splits.values()):
         return f"fingerprint {data.fingerprint}"

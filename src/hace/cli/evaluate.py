@@ -231,7 +231,7 @@ def run(args: argparse.Namespace) -> None:
         found.append(replace(report, source=model.source, remark=remark))
     report = replace(found[0], about=given.about)
     if len(found) > 1:
-        from hace.lab.runs.progress import progress
+        from hace.lab.runs.process import progress
 
         with progress("bootstrap", "draws") as start:
             step = start(args.replicates, 0)
@@ -333,7 +333,7 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
     outputs = scores.outputs if sharing is None else "leaves"
 
     def evaluate(**options: Any) -> Evaluation:
-        from hace.lab.runs.progress import progress
+        from hace.lab.runs.process import progress
         from hace.metrics.evaluator import evaluate
 
         doubtful = args.kind == "logits" and scores.rows > 0 and sharing is None
@@ -445,7 +445,7 @@ def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescor
 
 def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     """A model by its run."""
-    from hace.lab.runs.progress import progress
+    from hace.lab.runs.process import progress
     from hace.lab.serve.run_calibration import calibration_of
     from hace.lab.study.methods import run_title
 

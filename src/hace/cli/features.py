@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.features.extraction import extract, processes
     from hace.lab.features.plan import stored
     from hace.lab.features.store import FeatureStore
-    from hace.lab.runs.progress import progress
+    from hace.lab.runs.process import progress
 
     rank, world, local_rank = processes()
     device = pick_device(args.device, local_rank)

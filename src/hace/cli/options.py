@@ -121,7 +121,7 @@ def pick_device(name: str, local_rank: int) -> str:
         name: What the user asked for.
         local_rank: The number of this process on its machine.
     """
-    from hace.lab.runs.devices import choose_device
+    from hace.lab.runs.process import choose_device
 
     return str(choose_device(name, local_rank))
 
@@ -135,7 +135,7 @@ def pick_workers(asked: int | None, device: str) -> int:
     """
     import torch
 
-    from hace.lab.runs.devices import choose_workers
+    from hace.lab.runs.process import choose_workers
 
     if asked is not None and asked < 0:
         raise ConfigError(f"--workers must be 0 or more. Got {asked}.")

@@ -106,7 +106,7 @@ def given(args: argparse.Namespace, config: type) -> dict[str, Any]:
 
 def run_study(study: Study, args: argparse.Namespace) -> StudyResults | None:
     """Run a study and print its summary; a dry run shows what would run, and returns None."""
-    from hace.lab.runs.stopping import Stopped
+    from hace.lab.runs.process import Stopped
     from hace.study import Cluster
 
     cluster = Cluster(**given(args, Cluster))

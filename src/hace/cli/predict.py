@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
-    from hace.lab.runs.progress import progress
+    from hace.lab.runs.process import progress
     from hace.lab.serve.inputs import ImageList, as_inputs
     from hace.lab.serve.predictor import Predictor, broken_message
 

@@ -140,7 +140,7 @@ def make_runs(
 ) -> list[Record]:
     """Every loss at every rate and seed, made or read; several rates become part of the titles."""
     from hace.lab.probe.probe import run_probes
-    from hace.lab.runs.progress import progress
+    from hace.lab.runs.process import progress
     from hace.lab.study.cells import CellKey, Record
     from hace.lab.study.methods import behind
 

@@ -13,8 +13,8 @@ from hace.cli.options import SHORT, ConfigParser, add_data_option, config_layers
 from hace.errors import ConfigError, HaceError
 
 if TYPE_CHECKING:
+    from hace.lab.runs.config import TrainConfig
     from hace.lab.runs.run import Run
-    from hace.lab.runs.train_config import TrainConfig
 
 DESCRIPTION = """\
 Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win. If it is
@@ -42,7 +42,7 @@ PARSER = ConfigParser
 
 def add_arguments(parser: ConfigParser) -> None:
     """Declare the command's arguments."""
-    from hace.lab.runs.train_config import TrainConfig
+    from hace.lab.runs.config import TrainConfig
 
     add = parser.add_argument
     add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
@@ -81,7 +81,7 @@ def build_config(args: argparse.Namespace) -> TrainConfig:
     Raises:
         ConfigError: All problems at once.
     """
-    from hace.lab.runs.train_config import TrainConfig
+    from hace.lab.runs.config import TrainConfig
     from hace.paper.recipes import train_preset
 
     # The default data set is named, so that a file or an option with other settings of the data keeps it.
@@ -96,8 +96,7 @@ def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
     main = processes()[0] == 0
     if main:  # at once: libraries and data take their time
         print(f"loading {config.data.name} and {config.model}", file=sys.stderr, flush=True)
-    from hace.lab.runs.progress import progress
-    from hace.lab.runs.stopping import Stopped
+    from hace.lab.runs.process import Stopped, progress
     from hace.lab.train.train import run_train
 
     try:

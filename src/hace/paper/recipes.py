@@ -15,9 +15,7 @@ from types import MappingProxyType
 
 from hace.errors import ConfigError, nearest
 from hace.lab.models import ARCHITECTURES
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.labels import LabelsConfig
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import SIZES
 from hace.lab.study.presets import FixedRun

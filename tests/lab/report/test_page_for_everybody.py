@@ -13,7 +13,7 @@ import pytest
 from hace.formats.hierarchies import animals_hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
-from hace.lab.runs.labels import LabelsConfig
+from hace.lab.runs.config import LabelsConfig
 from tests.lab.report.conftest import (
     fresh,
     missed_by_tab,

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from hace.lab.runs.devices import choose_workers, fallback_note, processors
+from hace.lab.runs.process import choose_workers, fallback_note, processors
 
 
 def test_loader_workers_follow_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 import hace
 from hace.data import Features
 from hace.errors import ConfigError, DataError
-from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.labels import LabelsConfig, coarse_nodes, known_labels
-from hace.lab.runs.samples import Source, make_task
+from hace.lab.runs.config import DataConfig, LabelsConfig, ProbeConfig
+from hace.lab.runs.samples import Source, coarse_nodes, known_labels, make_task
 from tests.hierarchies import hierarchies
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hace.lab.runs.progress import progress
+from hace.lab.runs.process import progress
 
 
 def test_progress_writes_lines_to_a_log_and_nothing_to_a_pipe(tmp_path: Path) -> None:

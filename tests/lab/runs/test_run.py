@@ -15,11 +15,10 @@ import torch
 
 import hace
 from hace.errors import ConfigError, FormatError, HaceError
-from hace.lab.runs import integrity
+from hace.lab.runs import run as run_directory
 from hace.lab.runs.config import ProbeConfig
-from hace.lab.runs.run import DataPrint, finished_run, read_run, scan_runs
-from hace.lab.runs.writer import start_run
-from tests.run_files import edit_json, without_hashes
+from hace.lab.runs.run import DataPrint, finished_run, read_run, scan_runs, start_run
+from tests.run_files import edit_json
 
 H = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
 DATA = DataPrint("pets", "f" * 64, H.fingerprint)
@@ -224,22 +223,10 @@ def test_a_run_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert (folder / "weights.safetensors").exists()
 
 
-def test_runs_without_hashes_open(tmp_path: Path) -> None:
-    run = finished_run(without_hashes(finished(tmp_path / "run")))
-    assert run is not None
-    assert run.keeps
-    assert run.predictions()["truth"].tolist() == [1, 2]
-    with start_run(run.folder, CONFIG, DATA, H) as writer:
-        assert not writer.damage
-    for damage in (drop("weights.safetensors"), change("result.json", metrics=3)):
-        damage(without_hashes(finished(tmp_path / "run")))
-        assert finished_run(tmp_path / "run") is None
-
-
 def test_a_full_check_reads_unchanged_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = finished(tmp_path / "run")
     assert finished_run(folder) is not None
-    monkeypatch.setattr(integrity, "sha256", lambda path: pytest.fail(f"{path} is read again"))
+    monkeypatch.setattr(run_directory, "sha256", lambda path: pytest.fail(f"{path} is read again"))
     assert finished_run(folder) is not None
 
 

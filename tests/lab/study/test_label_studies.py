@@ -15,8 +15,7 @@ from hace.lab.report.labels import label_blocks, label_questions, panels
 from hace.lab.report.results import Results
 from hace.lab.report.summary import results_text
 from hace.lab.report.verdict import label_verdict
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.labels import LabelsConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.study.cells import CellKey, Record
 from hace.lab.study.methods import METHODS, NODE_METHODS
 from hace.lab.study.plan import Choices, Survey, make_plan

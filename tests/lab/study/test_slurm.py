@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from hace.errors import HaceError
-from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import load_source
-from hace.lab.runs.train_config import TrainConfig
 from hace.lab.study.cells import Cell, CellKey, rate_candidates
 from hace.lab.study.executors import Cluster, InProcess, Job
 from hace.lab.study.plan import Choices, StudyPlan, Survey

@@ -17,8 +17,7 @@ from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
 from hace.lab.report.study_report import about_study, facts
 from hace.lab.report.summary import report_text
-from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
 from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS

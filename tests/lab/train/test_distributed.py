@@ -20,7 +20,7 @@ from hace.errors import ConfigError
 from hace.files.locks import only_process
 from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import load_source
-from hace.lab.train.distributed import Team, counted
+from hace.lab.train.distributed import ProcessGroup, counted
 from hace.lab.train.train import training_task
 from tests.train_cases import arguments, end_state, log_of, tiny
 
@@ -74,7 +74,7 @@ def test_a_batch_smaller_than_the_team() -> None:
     with pytest.raises(
         ConfigError, match="batch_size is the batch of all processes: 2 images cannot be shared by 3"
     ):
-        training_task(load_source(config.data), config, Team(0, 3, torch.device("cpu")))
+        training_task(load_source(config.data), config, ProcessGroup(0, 3, torch.device("cpu")))
 
 
 def job(folder: Path, settings: list[str]) -> list[str]:

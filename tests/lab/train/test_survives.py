@@ -15,9 +15,8 @@ import torch
 from hace import cli
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.locks import only_process
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.stopping import Stopped
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, TrainConfig
+from hace.lab.runs.process import Stopped
 from hace.lab.train.loop import Training
 from hace.lab.train.train import _own_random_numbers, run_train
 from tests.train_cases import arguments, end_state, tiny
@@ -221,16 +220,16 @@ def test_a_loss_that_is_lost_ends_the_run_and_names_where(
 
 
 def test_lost_weights_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Training.step
+    advance = Training.advance
 
     def losing(training: Training, x: Any, y: Any) -> bool:
-        settles = step(training, x, y)
-        if training.state.position.step == 5:
+        look = advance(training, x, y)
+        if training.step == 5:
             with torch.no_grad():
-                next(training.state.model.parameters()).fill_(torch.nan)
-        return settles
+                next(training.model.parameters()).fill_(torch.nan)
+        return look
 
-    monkeypatch.setattr(Training, "step", losing)
+    monkeypatch.setattr(Training, "advance", losing)
     assert run_train(CAREFUL, tmp_path, say=print).status == "diverged"
     assert max((tmp_path / "checkpoints").iterdir()).name.startswith("step-000000004-")
 

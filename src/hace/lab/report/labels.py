@@ -15,7 +15,7 @@ from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.findings import Certainty, certainty_word, points
 from hace.lab.report.method_tables import MEANS, score_column
 from hace.lab.report.results import MethodScores, Results
-from hace.lab.runs.labels import LabelsConfig
+from hace.lab.runs.config import LabelsConfig
 from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
 

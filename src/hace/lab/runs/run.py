@@ -1,4 +1,4 @@
-"""A run on disk. Every file appears whole or not at all, and the result comes last: a run with a result is finished.
+"""A run on disk: read, written by one process at a time, verified by hashes.
 
 run.json             id, kind, versions, when it began, fingerprints of data and hierarchy
 config.json          the resolved configuration; `hace probe --config` or `hace train --config` runs it again
@@ -7,16 +7,24 @@ log.jsonl            one JSON object per epoch
 weights.safetensors  the model
 tree.json            the tree of the loss, where that was made from the training samples
 predictions.safetensors   a few numbers per sample of the evaluated split
-result.json          how it ended, all metrics, and the hashes of the files above
+result.json          how it ended, all metrics, size and sha256 of the files above, and a seal: the sha256 of itself and of what
+                     run.json says about the data
 calibration.json     what `hace calibrate` found: a temperature, thresholds, and what they are good for
 
-:mod:`hace.lab.runs.writer` makes runs, this module reads them.
+Every file appears whole or not at all, and the result comes last: a run with a result is finished. The run's id covers the
+configuration. The log is not checked; `seconds` are not sealed, so that the results of two machines differ in nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,24 +32,30 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from hace import environment
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.documents import parse_json, read_json
+from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
-from hace.formats import read_hierarchy
+from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole, writing
+from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.integrity import AGAIN, check_file, check_files, check_seal
-from hace.lab.runs.settings import from_dict
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
+from hace.lab.runs.settings import differences, from_dict
 
-RUN_FORMAT = 2
-UNSEALED_FORMAT = 1  # results without hashes
+RUN_FORMAT = 3
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
 RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
 WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
 CALIBRATION, TREE = "calibration.json", "tree.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+VERIFIED = ".verified"  # sizes and times of files at the last full check, which saves reading them again
+AGAIN = "The command that made the run makes it again."
+_FILES = (RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, TREE, RESULT, CALIBRATION)
+_OWN = {*_FILES, CHECKPOINTS, TENSORBOARD}
+_BEFORE_RUN = {CONFIG, HIERARCHY}  # written before run.json
+_UNSEALED = ("seal", "seconds")
 
 
 @dataclass(frozen=True)
@@ -96,10 +110,7 @@ class Run:
         result = read_object(path)
         if result.get("id") != self.id or result.get("status") not in ("finished", "diverged"):
             raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
-        if "seal" in result or self.about["format"] != UNSEALED_FORMAT:
-            check_seal(path, result, self.about["data"])
-        else:
-            self._check_unsealed(result)
+        check_seal(path, result, self.about["data"])
         return result
 
     @property
@@ -110,10 +121,7 @@ class Run:
     @property
     def keeps(self) -> bool:
         """Whether weights and predictions are beside the result; a search keeps neither."""
-        result = self.result or {}
-        return (
-            bool({WEIGHTS, PREDICTIONS} & set(result["files"])) if "files" in result else self._meant_to_keep
-        )
+        return bool({WEIGHTS, PREDICTIONS} & set((self.result or {}).get("files", ())))
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -174,7 +182,7 @@ class Run:
         Raises:
             FormatError: Says what is missing or changed.
         """
-        if self.result is not None and "files" in self.result:
+        if self.result is not None:
             check_files(self.folder, self.result["files"])
 
     def _load(self, name: str, load: Callable[[Path], Any]) -> Any:
@@ -189,24 +197,6 @@ class Run:
             return load(path)
         except FormatError as error:
             raise FormatError(f"{error} {AGAIN}") from error
-
-    def _check_unsealed(self, result: Mapping[str, Any]) -> None:
-        """What can be checked of a run made before results had hashes."""
-        metrics = result.get("metrics")
-        if metrics is not None and not (
-            isinstance(metrics, dict) and all(isinstance(part, dict) for part in metrics.values())
-        ):
-            raise FormatError(f"{self.folder / RESULT} is damaged: its metrics must be a mapping. {AGAIN}")
-        names = [HIERARCHY]
-        if result["status"] == "finished" and self._meant_to_keep:
-            names += [WEIGHTS, PREDICTIONS]
-        for name in names:
-            if not (self.folder / name).is_file():
-                raise FormatError(f"{self.folder / name} is missing. {AGAIN}")
-
-    @property
-    def _meant_to_keep(self) -> bool:
-        return isinstance(self.config, (ProbeConfig, TrainConfig)) and self.config.keep
 
 
 def read_run(folder: str | Path) -> Run:
@@ -230,9 +220,10 @@ def open_run(folder: Path) -> Run:
     """
     if not (folder / RUN).is_file():
         raise FormatError(f"{folder} must be a run directory. It has no {RUN}.")
+    refuse_links(folder)
     about = read_object(folder / RUN)
     kind = about.get("kind")
-    if not known_format(about) or not isinstance(kind, str) or kind not in KINDS:
+    if about.get("format") != RUN_FORMAT or not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(
             f"{folder / RUN} is not of this version: format {about.get('format')!r}, kind {kind!r}."
         )
@@ -254,9 +245,19 @@ def open_run(folder: Path) -> Run:
     return Run(folder, about, config)
 
 
-def known_format(about: Mapping[str, Any]) -> bool:
-    """Whether this version can read a run."""
-    return about.get("format") in (UNSEALED_FORMAT, RUN_FORMAT)
+def refuse_links(folder: Path) -> None:
+    """Refuse links among the files of a run: whoever reads or writes a run must not reach files elsewhere.
+
+    Raises:
+        FormatError: Names the first one.
+    """
+    links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
+    checkpoints = folder / CHECKPOINTS
+    if CHECKPOINTS not in links and checkpoints.is_dir():
+        links += [f"{CHECKPOINTS}/{entry.name}" for entry in os.scandir(checkpoints) if entry.is_symlink()]
+    own = sorted(name for name in links if name.split("/")[0] in _OWN or name.startswith("."))
+    if own:
+        raise FormatError(f"{folder / own[0]} must be a file of the run. Got a link. Remove it. {AGAIN}")
 
 
 def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:
@@ -303,3 +304,267 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise FormatError(f"{path} must hold a JSON object. Got a {type(document).__name__}. {AGAIN}")
     return document
+
+
+class RunWriter:
+    """A run directory, open for writing by this process alone. Made by :func:`start_run`.
+
+    Args:
+        run: The run; its `result` is None unless it is finished and whole.
+        damage: What was wrong with a run that is made again; "" otherwise.
+    """
+
+    def __init__(self, run: Run, damage: str = "") -> None:
+        self.run, self.damage = run, damage
+
+    @property
+    def folder(self) -> Path:
+        """The run directory."""
+        return self.run.folder
+
+    def write_log(self, entries: list[Mapping[str, Any]]) -> None:
+        """Write the whole log, in place of what an earlier attempt may have left."""
+        write_whole(self.folder / LOG, _lines(entries).encode())
+
+    def log(self, entries: list[Mapping[str, Any]]) -> None:
+        """Append lines to the log."""
+        text = _lines(entries)
+        with writing(self.folder), (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def finish(
+        self,
+        result: Mapping[str, Any],
+        weights: Mapping[str, Tensor] | None = None,
+        predictions: Mapping[str, np.ndarray] | None = None,
+        config: RunConfig | None = None,
+        tree: Hierarchy | None = None,
+    ) -> Run:
+        """Write weights and predictions, then the result with their hashes, which makes the run a finished one.
+
+        Args:
+            result: The document.
+            weights: The model, if it is kept.
+            predictions: A few numbers per sample, if they are kept.
+            config: The configuration, where settings that do not decide the result have changed.
+            tree: The tree of the loss, where it was made from the training samples and the model is kept.
+        """
+        files = [self.folder / HIERARCHY]
+        data = self.run.about["data"]
+        if weights is not None:
+            from safetensors.torch import save
+
+            tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
+            files.append(self.folder / WEIGHTS)
+            write_whole(files[-1], save(tensors, {"hierarchy": data["hierarchy"]}))
+        if predictions is not None:
+            from safetensors.numpy import save as save_arrays
+
+            files.append(self.folder / PREDICTIONS)
+            write_whole(files[-1], save_arrays(dict(predictions)))
+        if tree is not None:
+            files.append(self.folder / TREE)
+            write_whole(files[-1], render_hierarchy(tree, "json").encode())
+        if config is not None:
+            write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
+        document = sealed({"id": self.run.id, **result}, data, files)
+        mark_verified(self.folder, document["files"])
+        write_whole(self.folder / RESULT, json_bytes(document))
+        return read_run(self.folder)
+
+
+@contextmanager
+def start_run(
+    folder: str | Path, config: RunConfig, data: DataPrint, hierarchy: Hierarchy
+) -> Iterator[RunWriter]:
+    """Start a run, or open the one that the same configuration started on the same data.
+
+    A finished run whose files are not as written is unfinished again.
+
+    Args:
+        folder: Made if it is missing; empty, or the same run.
+        config: What to do.
+        data: The data it will see.
+        hierarchy: The hierarchy of the result.
+
+    Raises:
+        ConfigError: Another run is there (with the differences), its data have changed, or a process is at work there.
+        FormatError: A damaged run is there, and nothing tells whether it is this one.
+        HaceError: The folder cannot be written.
+    """
+    folder = Path(folder)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with only_process(folder):
+        refuse_links(folder)
+        for place in (folder, folder / CHECKPOINTS):
+            for half in place.glob(f"{TEMPORARY}*"):  # of a process that was killed while it wrote
+                shutil.rmtree(half, ignore_errors=True)
+        fresh, damage = _begun(folder, config, data)
+        if fresh:
+            with writing(folder):  # the result first: unfinished from here on
+                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS, TREE, CALIBRATION):
+                    (folder / name).unlink(missing_ok=True)
+            write_whole(folder / CONFIG, json_bytes(config.to_dict()))
+            write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())
+            write_whole(folder / RUN, json_bytes(_about(config, data)))
+        yield RunWriter(read_run(folder), damage)
+
+
+def _begun(folder: Path, config: RunConfig, data: DataPrint) -> tuple[bool, str]:
+    """Whether a run has to start afresh, and what is wrong with one that was there.
+
+    Raises:
+        ConfigError: The folder belongs to another run, or to something else.
+        FormatError: It is damaged, and not known to be this run's.
+    """
+    found = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
+    if RUN not in found:
+        if found <= _BEFORE_RUN:
+            return True, ""
+        if found <= _OWN and _is_this(folder, config, data):
+            return True, f"{folder / RUN} is missing."
+        raise ConfigError(
+            f"{folder} must be empty, new, or a run directory. It holds other files: {min(found - _BEFORE_RUN)}."
+        )
+    try:
+        run = open_run(folder)
+    except FormatError as error:
+        if not _is_this(folder, config, data):
+            raise
+        return True, str(error)
+    _check_same(run, config, data)
+    try:
+        run.verify()
+    except HaceError as error:
+        return True, str(error)
+    return False, ""
+
+
+def _is_this(folder: Path, config: RunConfig, data: DataPrint) -> bool:
+    """Whether a damaged run directory is this run's: by the folder's name, the id in run.json, or else its settings."""
+    run_id = config.identity(data.fingerprint)
+    about = _read(folder / RUN)
+    if about and about.get("format") != RUN_FORMAT:
+        return False  # of another version, which may read it
+    if run_id in (folder.name, about.get("id")):
+        return True
+    return not about and _read(folder / CONFIG) == json.loads(json_bytes(config.to_dict()))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return read_object(path)
+    except FormatError:
+        return {}
+
+
+def _about(config: RunConfig, data: DataPrint) -> dict[str, Any]:
+    return {
+        "format": RUN_FORMAT,
+        "id": config.identity(data.fingerprint),
+        "kind": config.kind,
+        "data": asdict(data),
+        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "made_with": environment.config(),
+    }
+
+
+def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
+    changed = differences(run.config.deciding(), config.deciding())
+    if run.config.kind != config.kind or changed:
+        raise ConfigError(
+            f"{run.folder} holds another run ({run.config.kind}). Changed: {'; '.join(changed) or 'its kind'}. "
+            "Give another folder, or the same settings."
+        )
+    if run.about["data"]["fingerprint"] != data.fingerprint:
+        raise ConfigError(
+            f"{data.name}: the data are not those that {run.folder} was started with: their fingerprint was "
+            f"{run.about['data']['fingerprint'][:12]} and is {data.fingerprint[:12]}. Bring the old files back, or start a "
+            "new run."
+        )
+
+
+def _lines(entries: list[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(e, ensure_ascii=False, allow_nan=False) + "\n" for e in entries)
+
+
+def sealed(result: Mapping[str, Any], data: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
+    """A result with the prints of its run's files and its seal.
+
+    Args:
+        result: The document.
+        data: What run.json says about the data.
+        files: The files that belong to the result, all written.
+    """
+    prints = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
+    document = json.loads(json_bytes({**result, "files": prints}))  # as it will be read
+    return {**document, "seal": _seal(document, data)}
+
+
+def check_seal(path: Path, result: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    """Refuse a result that was edited, or whose files are missing or have another size.
+
+    Raises:
+        FormatError: Says what is wrong.
+    """
+    if result.get("seal") != _seal(result, data):
+        raise FormatError(
+            f"{path} was changed after it was written: its seal must be the hash of its content. {AGAIN}"
+        )
+    for name, known in result["files"].items():
+        _check_size(path.parent / name, known["bytes"])
+
+
+def check_file(path: Path, known: Mapping[str, Any]) -> None:
+    """Refuse a file that is not the one that was written.
+
+    Raises:
+        FormatError: Says what is wrong.
+    """
+    _check_size(path, known["bytes"])
+    if sha256(path) != known["sha256"]:
+        raise FormatError(f"{path} was changed after it was written: its sha256 is another. {AGAIN}")
+
+
+def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check all files of a run, unless their sizes and times are those of the last check.
+
+    Raises:
+        FormatError: Says what is wrong with the first that is not as written.
+    """
+    if _verified(folder) == _stamps(folder, files):
+        return
+    for name, known in files.items():
+        check_file(folder / name, known)
+    with suppress(HaceError):  # a folder that cannot be written is checked every time
+        mark_verified(folder, files)
+
+
+def mark_verified(folder: Path, files: Iterable[str]) -> None:
+    """Note that files are as written, from now on for as long as their sizes and times stay."""
+    write_whole(folder / VERIFIED, json_bytes(_stamps(folder, files)))
+
+
+def _seal(result: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in result.items() if key not in _UNSEALED}
+    return hashlib.sha256(json.dumps([rest, data], sort_keys=True).encode()).hexdigest()
+
+
+def _check_size(path: Path, size: int) -> None:
+    if not path.is_file():
+        raise FormatError(f"{path} is missing. {AGAIN}")
+    if path.stat().st_size != size:
+        raise FormatError(f"{path} must have {size:,} bytes. Got {path.stat().st_size:,}. {AGAIN}")
+
+
+def _stamps(folder: Path, files: Iterable[str]) -> dict[str, list[int]]:
+    there = {name: (folder / name).stat() for name in files if (folder / name).is_file()}
+    return {name: [about.st_size, about.st_mtime_ns] for name, about in there.items()}
+
+
+def _verified(folder: Path) -> Any:
+    try:
+        return json.loads((folder / VERIFIED).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

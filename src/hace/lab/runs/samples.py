@@ -10,14 +10,14 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.dataset import Features, Split, part_of_each
-from hace.errors import ConfigError, DataError
+from hace.data.dataset import Features, Split, part_of_each, places_of_each
+from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.features.store import FeatureStore
-from hace.lab.runs.config import DataConfig, RunConfig
-from hace.lab.runs.labels import known_labels
+from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
 from hace.lab.runs.run import DataPrint
 
+_COARSE, _WRONG, _OTHER = 0xC0A, 0xBAD, 0x07E  # what a seed is used for
 _S = TypeVar("_S", bound=Split)
 
 
@@ -143,6 +143,8 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
             )
         train, val, known = pool.select(kept), pool.select(held), known[kept]
     train = replace(train, nodes=known)
+    if isinstance(config, TrainConfig) and config.per_class is not None:
+        train = train.select(_few_of_each(known, config.per_class, config.seed))
     evaluated = data["test"] if config.evaluate == "test" else val
     assert evaluated is not None  # the configuration checks that
     coarse = bool((data.hierarchy.labels[known] < 0).any())
@@ -173,6 +175,14 @@ def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> H
     return tree.with_root() if given.rooted else tree.without_root()
 
 
+def _few_of_each(nodes: np.ndarray, per_class: int, seed: int) -> np.ndarray:
+    """The positions of so many samples of each label, chosen by the seed, in order."""
+    fewest = np.unique(nodes, return_counts=True)[1].min()
+    if fewest < per_class:
+        raise ConfigError(f"per_class is {per_class}, and a class has only {fewest} training samples.")
+    return np.flatnonzero(places_of_each(nodes, [seed, 0xFE3]) < per_class)
+
+
 def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions to keep and to hold out: of every label its share, rounded, but never its last sample.
 
@@ -187,3 +197,88 @@ def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np
         (13, [2, 1])
     """
     return part_of_each(nodes, share, [seed, 0x5EED])
+
+
+def known_labels(
+    nodes: np.ndarray, hierarchy: Hierarchy, config: LabelsConfig, seed: int, first: int | None = None
+) -> np.ndarray:
+    """The labels that a training sees.
+
+    Args:
+        nodes: (M,) true labels, node indices. Those above the leaves stay as they are.
+        hierarchy: The classes.
+        config: What is known.
+        seed: Chooses the samples.
+        first: Samples before this position are the first to be known, where `fine` counts; by default all are equal.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
+        >>> nodes = np.repeat([h.index(leaf) for leaf in ("husky", "beagle", "tabby")], 3)
+        >>> [h.nodes[v] for v in known_labels(nodes, h, LabelsConfig(fine=1), seed=0)]
+        ['husky', 'dog', 'dog', 'beagle', 'dog', 'dog', 'cat', 'tabby', 'cat']
+    """
+    known = nodes.copy()
+    leaves = np.flatnonzero(hierarchy.labels[nodes] >= 0)
+    if config.wrong:
+        chosen = leaves[part_of_each(nodes[leaves], config.wrong, [seed, _WRONG])[1]]
+        group = np.zeros(hierarchy.num_nodes, dtype=np.int64)
+        if config.within == "parent":
+            group = coarse_nodes(hierarchy, "parent")
+        known[chosen] = _others(nodes[chosen], hierarchy, group, seed)
+    coarse = leaves[:0]
+    if config.fine is not None:
+        later = np.zeros(len(leaves), dtype=bool) if first is None else leaves >= first
+        place = places_of_each(nodes[leaves], [seed, _COARSE], later)
+        coarse = leaves[place >= config.fine]
+    elif config.coarse:
+        coarse = leaves[part_of_each(nodes[leaves], config.coarse, [seed, _COARSE])[1]]
+    known[coarse] = coarse_nodes(hierarchy, config.to)[known[coarse]]
+    return known
+
+
+def coarse_nodes(hierarchy: Hierarchy, to: int | str) -> np.ndarray:
+    """(N,) for each node its ancestor as of :attr:`LabelsConfig.to`; the node itself where it has none below the root.
+
+    On a DAG, the first parent in node order counts.
+
+    Raises:
+        ConfigError: No such level.
+    """
+    up = np.arange(hierarchy.num_nodes)
+    # Edges are sorted by child, then parent: backwards, the first parent comes last. The root says nothing.
+    for parent, child in hierarchy.edges[::-1].tolist():
+        if hierarchy.depths[parent] > 0:
+            up[child] = parent
+    if to == "parent":
+        return up
+    level = 1 if to == "top" else _level(hierarchy, to)
+    found = np.arange(hierarchy.num_nodes)
+    for _ in range(hierarchy.max_depth):
+        found = np.where(hierarchy.depths[found] > level, up[found], found)
+    return found
+
+
+def _level(hierarchy: Hierarchy, to: int | str) -> int:
+    names = list(hierarchy.level_names or ())
+    if to in names:
+        return names.index(str(to)) + 1
+    if str(to).isdecimal() and 1 <= int(to) < hierarchy.max_depth:
+        return int(to)
+    known = ["parent", "top", *names[:-1]]
+    numbers = f", or a level from 1 to {hierarchy.max_depth - 1}" if hierarchy.max_depth > 1 else ""
+    raise ConfigError(
+        f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}{numbers}. Got {to!r}."
+        f"{nearest(str(to), known)}"
+    )
+
+
+def _others(nodes: np.ndarray, hierarchy: Hierarchy, group: np.ndarray, seed: int) -> np.ndarray:
+    """For each leaf another one of its group, by chance; a leaf alone in its group stays."""
+    leaves = hierarchy.leaf_nodes[np.argsort(group[hierarchy.leaf_nodes], kind="stable")]
+    _, first, size = np.unique(group[leaves], return_index=True, return_counts=True)
+    owner = np.repeat(np.arange(len(first)), size)
+    place = np.zeros(hierarchy.num_nodes, dtype=np.int64)
+    place[leaves] = np.arange(len(leaves))
+    mine = owner[place[nodes]]
+    step = np.random.default_rng([seed, _OTHER]).integers(1, np.maximum(size[mine], 2))
+    return leaves[first[mine] + (place[nodes] - first[mine] + step) % size[mine]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from hace.data import Samples
+from hace.data.batches import Preprocessing, make_batches
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.plan import manifest_differences
 from hace.lab.probe.scaling import Scaling, check_width, head_outputs
-from hace.lab.runs.config import ProbeConfig
-from hace.lab.runs.devices import choose_device
+from hace.lab.runs.config import ProbeConfig, TrainConfig
+from hace.lab.runs.process import choose_device, choose_workers
 from hace.lab.runs.run import WEIGHTS, Run, read_run
-from hace.lab.runs.train_config import TrainConfig
-from hace.lab.train.batches import Preprocessing, ordered_batches
-from hace.lab.train.distributed import Team
-from hace.lab.train.loop import DTYPES, initial_model, placed
+from hace.lab.train.loop import DTYPES, initial_model
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
 
@@ -237,9 +235,10 @@ class Trained:
 
         With the batch size of the run, the default, they equal those of its evaluation, bit for bit.
         """
-        config = replace(self.config, batch_size=batch_size or self.config.batch_size)
-        alone = Team(rank=0, world=1, device=self.device)
-        for x, _ in ordered_batches(config, samples, self.preprocessing, "nodes", alone).epoch(0):
+        size, workers = batch_size or self.config.batch_size, choose_workers(self.config.workers, self.device)
+        view = self.preprocessing
+        batches = make_batches(samples, size, view, labels="nodes", workers=workers, device=self.device)
+        for x, _ in batches.epoch(0):
             yield self(x)
 
 
@@ -274,8 +273,7 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
     weights, loss = run.weights(), loss_of(run)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
-    model = initial_model(config, loss, view, seed=0)
-    fill(model, weights, run.folder / WEIGHTS)
     chosen = choose_device(device)
-    model = placed(model.eval(), config, chosen)
+    model = initial_model(config, loss, view, chosen).eval()
+    fill(model, weights, run.folder / WEIGHTS)
     return Trained(run, model, loss, run.hierarchy, view, view.transform(), chosen)

@@ -24,9 +24,7 @@ from hace.lab.runs.config import DataConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.run import HIERARCHY, Run
 from hace.lab.runs.samples import Source, load_source, make_task
-from hace.lab.runs.train_config import TrainConfig
 from hace.lab.serve.finished_models import load_probe, load_trained, open_finished
-from hace.lab.train.batches import few_of_each
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import Evaluation
 
@@ -165,8 +163,6 @@ def samples_of(run: Run, source: Source[Any], split: str) -> Any:
     config = run.config
     task = make_task(source, config)
     samples = task.val if split == "val" else task.train
-    if split == "train" and isinstance(config, TrainConfig) and config.per_class is not None:
-        samples = task.train.select(few_of_each(task.train.nodes, config.per_class, config.seed))
     if samples is None:
         raise ConfigError(f"{run.folder} held out no validation samples. Take the split test or train.")
     return samples

@@ -25,9 +25,8 @@ import torch
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.locks import is_held
 from hace.lab.probe import probe
-from hace.lab.runs.config import ProbeConfig, RunConfig
+from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
-from hace.lab.runs.train_config import TrainConfig
 
 STOP_SECONDS = 30.0  # for a process to save and end: a step of a large model takes its time
 
@@ -54,7 +53,7 @@ class Job:
         """How far its trainings have come, by run: the step of the newest checkpoint."""
         if not isinstance(self.configs[0], TrainConfig):
             return {}
-        from hace.lab.train.state import saved_step
+        from hace.lab.train.run_log import saved_step
 
         return {run: saved_step(Path(self.out) / run) for run in self.runs}
 

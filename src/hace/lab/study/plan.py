@@ -13,8 +13,7 @@ from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
-from hace.lab.runs.labels import coarse_nodes
-from hace.lab.runs.samples import Source, load_source
+from hace.lab.runs.samples import Source, coarse_nodes, load_source
 from hace.lab.runs.settings import (
     AT_LEAST_ONE,
     AT_LEAST_ZERO,

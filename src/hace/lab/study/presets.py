@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hace.errors import ConfigError, nearest
-from hace.lab.runs.config import DataConfig
-from hace.lab.runs.labels import LabelsConfig
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES
 from hace.lab.study.methods import CONTROLS, DROPPING, METHODS, NODE_METHODS, PAPER_METHODS, PROFILES
 
@@ -28,7 +26,7 @@ class LabelGrid:
         coarse: Shares of labels known only to an ancestor; 0 is all labels as they are.
         fine: Known labels per class: once with a coarse label for every other sample, once without the others.
         wrong: Shares of wrong labels: once within the parent, once anywhere.
-        to: What coarse labels are known to; see :class:`hace.lab.runs.labels.LabelsConfig`.
+        to: What coarse labels are known to; see :class:`hace.lab.runs.config.LabelsConfig`.
     """
 
     coarse: tuple[float, ...] = ()

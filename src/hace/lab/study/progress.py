@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TextIO
 
-from hace.lab.runs.config import RunConfig
-from hace.lab.runs.progress import SECONDS_BETWEEN_LINES, duration, kind
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import RunConfig, TrainConfig
+from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.study.cells import Record, each_run
 
 _NOTES = 4  # the last ones, below a live table

@@ -20,7 +20,7 @@ from typing import Any
 
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
-from hace.lab.runs.stopping import WORDS
+from hace.lab.runs.process import WORDS
 from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, error_text, run_job
 
 CONNECT_SECONDS = 5.0

@@ -23,8 +23,8 @@ from typing import Any
 from hace.errors import HaceError
 from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
-from hace.lab.runs.stopping import WORDS, Stopped, ending
-from hace.lab.runs.train_config import TrainConfig
+from hace.lab.runs.config import TrainConfig
+from hace.lab.runs.process import WORDS, Stopped, ending
 from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, Processes, run_job
 
 IN_FLIGHT = 64  # jobs in the queue, unless --workers says otherwise

@@ -9,7 +9,6 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from hace.data import DATASETS, Samples
-from hace.data.batches import IMAGENET_MEAN, IMAGENET_STD, channel_stats
-from hace.data.loader import image_transform, make_batches
+from hace.data import Samples
+from hace.data.batches import LoaderBatches, MemoryBatches, Preprocessing, make_batches
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.lab.models import build_model, zero_head
@@ -46,54 +44,6 @@ COUNTERS = {  # how far a training is, and the sums of its epoch; a checkpoint h
     "epoch_seconds": 0.0,
 }
 OF_THE_EPOCH = ("batch", "loss_sum", "correct", "counted", "samples", "epoch_seconds")
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How an image becomes a model's input; a run keeps it in run.json, for predictions.
-
-    Attributes:
-        size: The side of what the model sees.
-        resize: The shorter side of the image before its middle is cut out.
-        mean, std: Of the channels, on the scale from 0 to 1.
-        in_memory: Whether training had its images in memory, at their size.
-    """
-
-    size: int
-    resize: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    in_memory: bool
-
-    @classmethod
-    def of(cls, config: TrainConfig, samples: Samples) -> Preprocessing:
-        """Images in memory at their own size are normalised by their own statistics, others by ImageNet's."""
-        pixels = samples.pixels
-        own = None if pixels is None else pixels.shape[-1]
-        size = config.image_size or own or DATASETS[config.data.name].size or 224
-        if pixels is not None and tuple(pixels.shape[-2:]) == (size, size):
-            return cls(size, size, *channel_stats(pixels), True)
-        return cls(size, round(size * 8 / 7), IMAGENET_MEAN, IMAGENET_STD, False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """What :meth:`to_dict` gave."""
-        return cls(**{**document, "mean": tuple(document["mean"]), "std": tuple(document["std"])})
-
-    def transform(self) -> Any:
-        """From a PIL image of any size to the tensor that the model sees in tests."""
-        return image_transform(self.size, augment=False, resize=self.resize, mean=self.mean, std=self.std)
-
-    def batches(self, samples: Samples, batch_size: int, device: torch.device, **options: Any) -> Any:
-        """Batches of images as the model sees them; options as of `make_batches`."""
-        view: dict[str, Any] = {"size": self.size, "mean": self.mean, "std": self.std}
-        workers = choose_workers(options.pop("workers", None), device)
-        options = {"train": False, "workers": workers, "device": device, **options}
-        return make_batches(samples, batch_size, **view, **options)
 
 
 class Training:
@@ -144,9 +94,8 @@ class Training:
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self.average = self._copied() if config.ema_decay else None
         self.sizes = batch_sizes(len(task.train), config.batch_size)
-        self.batches = self._batches(
-            task.train, train=True, augment=config.augment == "standard", seed=config.seed
-        )
+        augment = config.augment == "standard"
+        self.batches = self._batches(task.train, shuffle=True, augment=augment, seed=config.seed)
         self.parallel = group.wrapped(self.model)
         self.log: list[Mapping[str, Any]] = []
         vars(self).update(COUNTERS)
@@ -339,11 +288,12 @@ class Training:
             yield size, z.float(), y
         self.model.train()
 
-    def _batches(self, samples: Samples, **options: Any) -> Any:
+    def _batches(self, samples: Samples, **options: Any) -> MemoryBatches | LoaderBatches:
         """Of every batch this process's share."""
         group, config = self.group, self.config
-        options |= {"labels": self.task.labels, "part": (group.rank, group.world), "workers": config.workers}
-        return self.view.batches(samples, config.batch_size, group.device, **options)
+        workers = choose_workers(config.workers, group.device)
+        options |= {"labels": self.task.labels, "workers": workers, "device": group.device}
+        return make_batches(samples, config.batch_size, self.view, part=(group.rank, group.world), **options)
 
     def _copied(self) -> nn.Module:
         return copy.deepcopy(self.model).requires_grad_(False).eval()

@@ -138,7 +138,11 @@ class RunLog:
                 self.say(f"Going on from {path}.")
                 return content
             last = i == len(found) - 1
-            remedy = "there is none before it, so the run starts again" if last else "going back to the one before it"
+            remedy = (
+                "there is none before it, so the run starts again"
+                if last
+                else "going back to the one before it"
+            )
             self.say(f"The checkpoint {path} is damaged; {remedy}.")
         return b""
 

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.data import Samples
+from hace.data import DATASETS, Samples
+from hace.data.batches import Preprocessing
 from hace.errors import ConfigError, HaceError
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
@@ -37,7 +38,7 @@ from hace.lab.runs.result import evaluate_run, scored_splits
 from hace.lab.runs.run import DataPrint, Run, RunWriter, read_run, start_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.lab.train.distributed import ProcessGroup, join_processes
-from hace.lab.train.loop import Preprocessing, Training
+from hace.lab.train.loop import Training
 from hace.lab.train.run_log import Report, RunLog, Say
 
 
@@ -78,7 +79,7 @@ def run_train(
             say(note)
         source = load_source(config.data)
         task = training_task(source, config, group)
-        view = Preprocessing.of(config, task.train)
+        view = Preprocessing.of(task.train, image_size(config, task.train))
         data = replace(source.data_print(), source={"preprocessing": view.to_dict()})
         writer, finished = stack.enter_context(_opened(group, Path(folder), config, data, task.hierarchy))
         log = RunLog(config, Path(folder), data, writer, say, report)
@@ -110,6 +111,12 @@ def training_task(source: Source[Any], config: TrainConfig, group: ProcessGroup)
             f"batch_size is the batch of all processes: {config.batch_size} images cannot be shared by {group.world}."
         )
     return make_task(source, config)
+
+
+def image_size(config: TrainConfig, samples: Samples) -> int | None:
+    """The side of what the model sees: as asked, of the images in memory, or of the data set."""
+    own = None if samples.pixels is None else samples.pixels.shape[-1]
+    return config.image_size or own or DATASETS[config.data.name].size
 
 
 @contextmanager

@@ -1,0 +1,274 @@
+"""The process a run lives in: its device and loader processes, its progress, and how a signal stops it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import torch
+
+from hace.errors import ConfigError
+
+MOST_WORKERS = 8
+
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """A device by its name.
+
+    Args:
+        name: "cpu", "cuda", "cuda:1", "mps"; "auto" takes an accelerator if there is one.
+        local_rank: This process among those of the machine: each takes another GPU.
+
+    Raises:
+        ConfigError: It cannot be used here.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", local_rank % torch.cuda.device_count())
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name} cannot be used here: {reason} Try cpu.") from error
+    if name == "cuda":
+        return torch.device("cuda", local_rank % torch.cuda.device_count())
+    return torch.device(name)
+
+
+def fallback_note(name: str, device: torch.device) -> str:
+    """A note for when device="auto" found no accelerator; "" otherwise.
+
+    Example:
+        >>> fallback_note("cpu", torch.device("cpu"))
+        ''
+    """
+    if name != "auto" or device.type != "cpu":
+        return ""
+    if "SLURM_JOB_ID" in os.environ:
+        return "device=auto: this job has no GPU, so it trains on the CPU. Ask for one, as with --gpus 1 of hace study."
+    return "device=auto: no GPU here, so it trains on the CPU."
+
+
+def choose_workers(asked: int | None, device: torch.device) -> int:
+    """How many processes read images.
+
+    Args:
+        asked: As the user says; None is 0 where the processor also runs the model, else what this process may use, up to 8.
+        device: Where the model computes.
+    """
+    if asked is not None:
+        return asked
+    return 0 if device.type == "cpu" else min(MOST_WORKERS, processors())
+
+
+def processors() -> int:
+    """The processors that this process may use: of its job, not of the machine."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(allowed, int(slurm)) if slurm.isdecimal() and int(slurm) else allowed
+
+
+SECONDS_BETWEEN_LINES = 30.0
+
+Step = Callable[..., None]  # step(count, note="")
+Start = Callable[[int, int], Step]
+
+
+def kind(stream: TextIO) -> str:
+    """What a stream writes to: "terminal", "log" (a file on disk) or "pipe"."""
+    try:
+        if stream.isatty():
+            return "terminal"
+        return "log" if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else "pipe"
+    except (OSError, ValueError):  # a stream without a file behind it
+        return "pipe"
+
+
+@contextmanager
+def progress(
+    title: str, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Start]:
+    """Show how far long work is, how fast it goes and when it will end.
+
+    Args:
+        title: What is going on.
+        unit: What is counted: "images".
+        stream: Where to show it, by default stderr.
+        clock: Seconds; for tests.
+
+    Yields:
+        start(total, done): call it once, with what was done before. It returns step(count, note=""), to be called as work is
+            done; the note, such as the loss, is shown beside the numbers.
+    """
+    output = stream or sys.stderr
+    behind = kind(output) if output else "pipe"  # a program without a console has no stderr
+    if output is None or behind == "pipe":
+        yield lambda total, done: lambda count, note="": None
+    elif behind == "terminal" and importlib.util.find_spec("rich"):
+        with _bar(title, unit, output) as start:
+            yield start
+    else:
+        yield lambda total, done: _lines(title, unit, total, done, output, clock)
+
+
+def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: Callable[[], float]) -> Step:
+    begun = clock()
+    shown: float | None = None  # the first step is shown at once, as a sign of life and of speed
+    before = done
+
+    def step(count: int, note: str = "") -> None:
+        nonlocal done, shown
+        done += count
+        now = clock()
+        if shown is not None and now - shown < SECONDS_BETWEEN_LINES and done < total:
+            return
+        shown = now
+        rate = (done - before) / max(now - begun, 1e-9)
+        left = duration((total - done) / rate)
+        print(
+            f"{title}: {note + ', ' if note else ''}{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {left} left",
+            file=stream,
+            flush=True,
+        )
+
+    return step
+
+
+@contextmanager
+def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]},"),
+        TimeRemainingColumn(
+            compact=True, table_column=Column(no_wrap=True, min_width=7)
+        ),  # wins on narrow screens
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=Console(file=stream)) as bar:
+
+        def start(total: int, done: int) -> Step:
+            task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s")
+            begun, counted = time.monotonic(), 0
+
+            def step(count: int, note: str = "") -> None:
+                nonlocal counted
+                counted += count
+                rate = counted / max(time.monotonic() - begun, 1e-9)
+                bar.update(task, advance=count, description=note or title, rate=f"{rate:,.1f} {unit}/s")
+
+            return step
+
+        yield start
+
+
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss.
+
+    Example:
+        >>> duration(3725.4)
+        '1:02:05'
+    """
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+WORDS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+if hasattr(signal, "SIGUSR2"):  # SLURM sends it shortly before the time limit: `sbatch --signal=USR2@120`
+    WORDS[signal.SIGUSR2] = "SIGUSR2"
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal stopped a training, after its step was finished and saved.
+
+    Args:
+        message: What to tell the user.
+        number: Of the signal; 128 + number is the usual exit code.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class DivergedError(Exception):
+    """The loss of a step is infinite or NaN."""
+
+    def __init__(self, epoch: int, step: int, lr: float) -> None:
+        super().__init__(f"The loss is not finite at step {step} (epoch {epoch}, rate {lr:g}).")
+        self.where = {"epoch": epoch, "step": step, "lr": lr}
+
+
+class SignalFlag:
+    """The last signal.
+
+    Attributes:
+        signal: Its number, or 0.
+    """
+
+    signal: int = 0
+
+
+@contextmanager
+def catch_signals() -> Iterator[SignalFlag]:
+    """Record the first Ctrl-C, SIGTERM or SIGUSR2; the second one acts as before.
+
+    Only the main thread of a process gets signals; elsewhere this does nothing.
+    """
+    flag = SignalFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def record(number: int, _: Any) -> None:
+        flag.signal = number
+        signal.signal(number, before[number])
+
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in WORDS}
+    for number in WORDS:
+        signal.signal(number, record)
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ending() -> Iterator[SignalFlag]:
+    """Raise Stopped on SIGTERM and SIGUSR2, so that the block cleans up as it does on Ctrl-C: workers end, jobs are cancelled.
+
+    Only in the main thread, as :func:`catch_signals`. The flag knows the signal even where a library turns Stopped into a plain
+    KeyboardInterrupt, as Ray does.
+    """
+    flag = SignalFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def end(number: int, _: Any) -> None:
+        flag.signal = number
+        raise Stopped(f"Stopped by {WORDS[number]}.", number)
+
+    before = {
+        number: signal.signal(number, end) or signal.SIG_DFL for number in WORDS if number != signal.SIGINT
+    }
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
