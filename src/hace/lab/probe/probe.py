@@ -21,12 +21,10 @@ from torch import Tensor
 from hace.data import Features
 from hace.errors import ConfigError, FormatError, nearest
 from hace.lab.probe.scaling import Scaling, head_outputs
-from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.runs.config import LabelsConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
-from hace.lab.runs.run import RESULT, RUN, Run, finished_run, read_run
+from hace.lab.runs.run import RESULT, RUN, Run, RunWriter, finished_run, read_run, start_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
-from hace.lab.runs.run import RunWriter, start_run
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import loss_parameters
