@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from hace import Hierarchy
 from hace.lab.report.comparisons import TOP1, TOP5, Comparison
 from hace.lab.report.document import Entry
 from hace.lab.report.results import Results
@@ -101,3 +103,18 @@ def test_the_paper_is_shown_only_where_a_study_has_its_data(results: Results, tm
     assert (paper.id, paper.folded) == ("paper", True)
     (text,) = paper.blocks
     assert "docs/paper.md" in text
+
+
+def test_families_and_manufacturers_are_beside_the_printed_counts(tmp_path: Path) -> None:
+    h = Hierarchy.from_paths([("plane", m, f, v) for m, f, v in ("ABa", "ABb", "ACc", "DEd", "DEe", "DFf")])
+    runs = {"dataset": "aircraft", "model": "resnet50", "seeds": (0, 1), "rates": (1.0,)}
+    results = Results(fair_records(tmp_path, h, {"sce": 1.0, "hace": 2.0}, **runs))  # type: ignore[arg-type]
+    (lines,) = (b for b in report_sections(results)[0].blocks if isinstance(b, list) and "Printed" in b[0])
+    assert lines[0].startswith(
+        "Manufacturers. Printed: HACE matches or beats SCE in 28 of 30, mean gain 4.21. Ours, fair protocol: "
+    )
+    assert lines[1].startswith(
+        "Families. Printed: HACE matches or beats SCE in 59 of 70, mean gain 7.21. Ours, fair protocol: "
+    )
+    for line, nodes in zip(lines, (2, 4), strict=True):
+        assert re.search(rf"most probable .* HACE matches or beats SCE in \d of {nodes}; the mean gain", line)

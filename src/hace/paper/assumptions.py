@@ -54,8 +54,8 @@ ASSUMPTIONS: tuple[str, ...] = (
     "NABirds, whose leaves differ in depth, other conventions give other labels.",
     'HXE: weights decay toward the leaves (`decay="depth"`) and are not normalised over the tree (`normalize=None`), so that '
     "alpha = 0 is cross-entropy.",
-    "Families and manufacturers: the paper speaks of leaf probabilities carried up, and says that HACE yields them natively. "
-    "For every method the best class counts, carried up to its family or manufacturer.",
+    "Families and manufacturers: for every method the node of the level with the highest accumulated mass counts, as the paper "
+    "words it. Reports also have the other rule, the best class carried up.",
     # Probes
     "DINOv2-Large: images are resized to 256 px and cropped to 224, as in its authors' linear evaluation; features are the "
     "class token after the last norm, scaled to length 1.",

@@ -16,6 +16,7 @@ from hace import Hierarchy
 from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.lab.report import PAGE, write_report
+from hace.lab.report.comparisons import BEST_NODE_BY_LEVEL, BY_LEVEL
 from hace.lab.report.nodes import ancestors_at, below, node_accuracies, node_counts, samples_at
 from hace.lab.report.page import HOME, drawing_data, thinned, to_page
 from hace.lab.report.results import Results
@@ -293,11 +294,12 @@ def test_counts_on_a_dag_are_those_of_every_way_down() -> None:
     }
 
 
-def test_level_accuracy_by_loops(study: Path) -> None:
+@pytest.mark.parametrize("rule", [BY_LEVEL, BEST_NODE_BY_LEVEL])
+def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
     records = read_study(study).records()
     results = Results(records)
     comparison = next(p for p in results.choices if p.protocol == "fair")
-    found = node_accuracies(results.arrays[comparison], "hace", "sce", 0, "level 1")
+    found = node_accuracies(results.arrays[comparison], "hace", "sce", 0, rule)
     assert found is not None
     h = animals()
     for method, share in (("hace", found.first), ("sce", found.second)):
@@ -309,11 +311,37 @@ def test_level_accuracy_by_loops(study: Path) -> None:
         for name, value in zip(found.names, share, strict=True):
             right, total = 0, 0
             for run in runs:
-                for t, a in zip(run["truth"], run["answer"], strict=True):
+                for t, a, best in zip(run["truth"], run["answer"], run["level_correct"], strict=True):
                     if h.nodes[t] in _leaves_below(name):
                         total += 1
-                        right += h.nodes[a] in _leaves_below(name)
+                        right += h.nodes[a] in _leaves_below(name) if rule == BY_LEVEL else best[0]
             assert value == pytest.approx(right / total)
+    gains = found.first - found.second
+    held = f"HACE matches or beats SCE in {(gains >= 0).sum()} of {len(gains)}"
+    assert f"{held}; the mean gain over them is {100 * gains.mean():+.2f} points." in found.summary(
+        "HACE", "SCE"
+    )
+    table = found.table("pets", "HACE", "SCE")
+    assert sorted(r[0].text for r in table.rows) == sorted(found.names)
+    assert "most probable" in found.summary("", "") or rule == BY_LEVEL
+
+
+def test_every_level_above_the_classes_is_drawn_and_listed(tmp_path: Path) -> None:
+    """As in the paper's analysis of families and manufacturers: the most probable node counts; the other rule has a switch."""
+    planes = {("Boeing", "747", "a"), ("Boeing", "747", "b"), ("Boeing", "777", "c"), ("Airbus", "A320", "d")}
+    h = Hierarchy.from_paths([(*path[:2], path[2]) for path in sorted(planes)])
+    records = fair_records(tmp_path / "runs", h, {"sce": 1.0, "hace": 2.0}, seeds=(0, 1), rates=(1.0,))
+    document = build_document(Results(records), "planes", [], ())
+    drawn = [p for p in document.pictures() if p.name.startswith("level-")]
+    assert len(drawn) == 2
+    assert all("most probable" in p.caption and "matches or beats" in p.caption for p in drawn)
+    tables = [table for table in document.tables() if table.id.startswith("nodes-")]
+    assert sorted(len(table.rows) for table in tables) == [
+        2,
+        2,
+        3,
+        3,
+    ]  # manufacturers and families, by both rules
 
 
 def _leaves_below(name: str) -> set[str]:

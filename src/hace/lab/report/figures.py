@@ -19,10 +19,9 @@ from matplotlib.figure import Figure
 
 from hace.lab.report.comparisons import Choice, Comparison, comparison_of, method_title
 from hace.lab.report.labels import LabelQuestion
-from hace.lab.report.nodes import NodeAccuracies, newcombe
+from hace.lab.report.nodes import NodeAccuracies
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
-from hace.metrics.measures import node_of_level
 
 RC_PARAMS: dict[Any, Any] = {
     "svg.hashsalt": "hace",
@@ -36,12 +35,8 @@ RC_PARAMS: dict[Any, Any] = {
     "xtick.color": "#59626c",
     "ytick.color": "#59626c",
 }
-FIRST, SECOND, GREY, LIGHT = (
-    "#0067ac",
-    "#a34a00",
-    "#8a929a",
-    "#dfe3e6",
-)  # the two compared methods, the others, grids
+FIRST, SECOND = "#0067ac", "#a34a00"  # the two compared methods
+GREY, LIGHT = "#8a929a", "#dfe3e6"  # the others, grids
 _DARK = {
     "#1b1f23": "#e8ebee",
     "#59626c": "#a3adb7",
@@ -76,23 +71,12 @@ def style(method: str, compared: Sequence[str]) -> dict[str, Any]:
     return {"color": GREY, "linewidth": 0.9, "zorder": 2, "alpha": 0.75}
 
 
-def name_lines(
-    axes: Any, ends: Mapping[str, tuple[float, float]], compared: Sequence[str], rest: str = "others"
-) -> None:
-    """The names of the compared methods at the right of their lines, apart from each other, and one word for the others.
-
-    Args:
-        axes: Where.
-        ends: The last point of each line, in data units.
-        compared: The methods with a name.
-        rest: What the grey lines are.
-    """
+def name_lines(axes: Any, ends: Mapping[str, float], compared: Sequence[str]) -> None:
+    """The names of the compared methods where their lines end, apart from each other, and one word for the others."""
     low, high = axes.get_ylim()
-    grey = [y for m, (_, y) in ends.items() if m not in compared]
-    wanted = [
-        (y, method_title(m), style(m, compared)["color"]) for m, (_, y) in ends.items() if m in compared
-    ]
-    wanted += [(float(sorted(grey)[len(grey) // 2]), rest, GREY)] if grey else []
+    grey = sorted(y for m, y in ends.items() if m not in compared)
+    wanted = [(y, method_title(m), style(m, compared)["color"]) for m, y in ends.items() if m in compared]
+    wanted += [(grey[len(grey) // 2], "others", GREY)] if grey else []
     gap, last = 0.065 * (high - low), -math.inf
     for y, words, colour in sorted(wanted):
         last = max(y, last + gap)
@@ -144,6 +128,7 @@ def finish(axes: Any, grid: str = "both") -> None:
     axes.tick_params(labelsize=8)
 
 
+@matplotlib.rc_context(RC_PARAMS)
 def rates_picture(
     comparison: Comparison, records: Sequence[Record], compared: Sequence[str]
 ) -> Picture | None:
@@ -152,21 +137,20 @@ def rates_picture(
     found = _rate_curves(comparison, records, stage)
     if not found:
         return None
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.2)
-        axes = figure.add_subplot()
-        for method, (_, curve) in found.items():
-            look = style(method, compared)
-            axes.plot(list(curve), [100 * y for y in curve.values()], marker="o", markersize=3, **look)
-        axes.set_xscale("log", base=2)
-        every = sorted({rate for _, curve in found.values() for rate in curve})
-        axes.set_xticks(every if len(every) <= 12 else every[:: math.ceil(len(every) / 12)])
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-        split = "held-out samples" if stage == "search" else "test samples"
-        axes.set(xlabel="learning rate", ylabel=f"accuracy on {split}, %")
-        finish(axes)
-        name_lines(axes, {m: (0.0, 100 * list(c.values())[-1]) for m, (_, c) in found.items()}, compared)
+    figure = new_figure(WIDTH, 3.2)
+    axes = figure.add_subplot()
+    for method, (_, curve) in found.items():
+        look = style(method, compared)
+        axes.plot(list(curve), [100 * y for y in curve.values()], marker="o", markersize=3, **look)
+    axes.set_xscale("log", base=2)
+    every = sorted({rate for _, curve in found.values() for rate in curve})
+    axes.set_xticks(every if len(every) <= 12 else every[:: math.ceil(len(every) / 12)])
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+    split = "held-out samples" if stage == "search" else "test samples"
+    axes.set(xlabel="learning rate", ylabel=f"accuracy on {split}, %")
+    finish(axes)
+    name_lines(axes, {m: 100 * list(c.values())[-1] for m, (_, c) in found.items()}, compared)
     alt = f"Lines of top-1 accuracy against learning rate for {len(found)} methods."
     text = f"How much the learning rate matters: mean accuracy on {split}"
     text += ", at the dilution with the highest point." if len({d for d, _ in found.values()}) > 2 else "."
@@ -197,6 +181,7 @@ def _rate_curves(
     return best
 
 
+@matplotlib.rc_context(RC_PARAMS)
 def operating_picture(
     comparison: Comparison, choices: dict[str, Choice], compared: Sequence[str]
 ) -> Picture | None:
@@ -204,35 +189,27 @@ def operating_picture(
 
     Raw scores of an under-confident head lead down the larger branch, so their curve ends below the accuracy of classes.
     """
-    columns = ("specificity", "precision")
     raw, warm = (
-        {
-            m: found
-            for m, c in choices.items()
-            if (found := _mean_curve(c, "operating_curve", columns, calibrated))
-        }
+        {m: found for m, c in choices.items() if (found := _operating_curve(c, calibrated))}
         for calibrated in (False, True)
     )
     curves = warm if set(warm) == set(raw) else raw
     if not curves:
         return None
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.2)
-        axes = figure.add_subplot()
-        for method, (x, y) in curves.items():
-            axes.plot(100 * x, 100 * y, **style(method, compared))
-        axes.set(
-            xlabel="detail of the answers, % of the possible information", ylabel="answers that are true, %"
-        )
-        finish(axes)
-        ends = {m: (0.0, 100 * float(y[np.argmax(x)])) for m, (x, y) in curves.items()}
-        name_lines(axes, ends, compared)
+    figure = new_figure(WIDTH, 3.2)
+    axes = figure.add_subplot()
+    for method, (x, y) in curves.items():
+        axes.plot(100 * x, 100 * y, **style(method, compared))
+    axes.set(xlabel="detail of the answers, % of the possible information", ylabel="answers that are true, %")
+    finish(axes)
+    name_lines(axes, {m: 100 * float(y[np.argmax(x)]) for m, (x, y) in curves.items()}, compared)
     alt = f"Curves of precision against specificity for {len(curves)} methods."
-    text = "What a threshold buys: from sure and vague, left, to exact and risky, right."
+    text = "What a threshold gains: from sure and vague, left, to exact and risky, right."
     text += " After one temperature." if curves is warm else " Raw scores."
     return picture(figure, f"operating-{comparison.slug}", text, alt)
 
 
+@matplotlib.rc_context(RC_PARAMS)
 def reliability_picture(
     comparison: Comparison, choices: dict[str, Choice], compared: Sequence[str]
 ) -> Picture | None:
@@ -242,37 +219,35 @@ def reliability_picture(
     panels += [("after one temperature", warm)] if any(warm.values()) else []
     if not any(panels[0][1].values()):
         return None
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 3.2)
-        for i, (title, found) in enumerate(panels):
-            axes = figure.add_subplot(1, len(panels), i + 1)
-            axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (2, 2)))
-            for method, levels in found.items():
-                for x, y in list(levels.values())[-1:]:
-                    axes.plot(x, y, marker="o", markersize=3, **style(method, compared))
-            axes.set_title(title, fontsize=9)
-            axes.set(xlim=(0, 1.03), ylim=(0, 1.03), xlabel="confidence", ylabel="accuracy" if i == 0 else "")
-            finish(axes)
-        for i, method in enumerate(m for m in compared if m in choices):
-            look = {"color": style(method, compared)["color"], "fontsize": 8.5}
-            figure.axes[0].text(0.04, 0.96 - 0.08 * i, method_title(method), va="top", **look)
+    figure = new_figure(WIDTH, 3.2)
+    for i, (title, found) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), i + 1)
+        axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (2, 2)))
+        for method, levels in found.items():
+            for x, y in list(levels.values())[-1:]:
+                axes.plot(x, y, marker="o", markersize=3, **style(method, compared))
+        axes.set_title(title, fontsize=9)
+        axes.set(xlim=(0, 1.03), ylim=(0, 1.03), xlabel="confidence", ylabel="accuracy" if i == 0 else "")
+        finish(axes)
+    for i, method in enumerate(m for m in compared if m in choices):
+        look = {"color": style(method, compared)["color"], "fontsize": 8.5}
+        figure.axes[0].text(0.04, 0.96 - 0.08 * i, method_title(method), va="top", **look)
     names = " and ".join(method_title(m) for m in compared if m in choices)
     text = "How far to trust the confidence in classes: below the diagonal a model is too sure of itself, above not enough."
     return picture(figure, f"reliability-{comparison.slug}", text, f"Accuracy against confidence of {names}.")
 
 
-def _mean_curve(
-    choice: Choice, name: str, columns: tuple[str, str], calibrated: bool
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Two columns of a curve, averaged over seeds; None where a run has no such curve."""
-    found = []
-    for record in choice.finished:
-        result = (record.run.result if record.run else None) or {}
-        curve = ((result.get("calibrated") or {}) if calibrated else result).get(name)
-        if curve and all(curve.get(c) and None not in curve[c] for c in columns):
-            found.append([curve[c] for c in columns])
-    lengths = {len(curve[0]) for curve in found}
-    if len(lengths) != 1 or len(found) < len(choice.finished):
+def _sources(choice: Choice, calibrated: bool) -> list[Mapping[str, Any]]:
+    """The results of a method's runs, or their calibrated parts."""
+    results = [(record.run.result if record.run else None) or {} for record in choice.finished]
+    return [(result.get("calibrated") or {}) if calibrated else result for result in results]
+
+
+def _operating_curve(choice: Choice, calibrated: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """Specificity and precision, averaged over seeds; None where a run has no such curve."""
+    curves = [source.get("operating_curve") or {} for source in _sources(choice, calibrated)]
+    found = [[curve.get(c) or [None] for c in ("specificity", "precision")] for curve in curves]
+    if len({len(x) for x, _ in found}) != 1 or any(None in column for both in found for column in both):
         return None
     x, y = np.mean(np.array(found, dtype=float), axis=0)
     return x, y
@@ -281,9 +256,7 @@ def _mean_curve(
 def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each level mean confidence and accuracy of each bin with samples, over all seeds."""
     sums: dict[str, np.ndarray] = {}
-    for record in choice.finished:
-        result = (record.run.result if record.run else None) or {}
-        source = (result.get("calibrated") or {}) if calibrated else result
+    for source in _sources(choice, calibrated):
         for title, r in (source.get("reliability") or {}).items():
             values = np.array([r["count"], r["confidence"], r["accuracy"]], dtype=float)  # None becomes nan
             part = np.nan_to_num(np.stack([values[0], values[0] * values[1], values[0] * values[2]]))
@@ -296,104 +269,92 @@ def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarra
     return found
 
 
+@matplotlib.rc_context(RC_PARAMS)
 def labels_picture(
     question: LabelQuestion, panels: Sequence[tuple[str, str, Sequence[tuple[float, Comparison]]]]
 ) -> Picture:
     """Top-1 accuracy against the share or number of labels; dropping coarse ones and knowing all as references.
 
-    Args:
-        question: The study's question.
-        panels: Title, name of the horizontal axis, and points of each part.
+    A panel is a title, the name of the horizontal axis, and points.
     """
-    methods = [
-        m
-        for m in question.results.methods
-        if any(m in question.results.choices[a] for a in question.comparisons)
-    ]
+    choices = [question.results.choices[comparison] for comparison in question.comparisons]
+    methods = [m for m in question.results.methods if any(m in there for there in choices)]
     answers = [answer for answer in question.answers if answer.comparison != question.whole]
     drops = [answer.dropping[0] for answer in answers if answer.dropping is not None]
     compared = [answers[-1].best if answers else methods[0], *drops[-1:]]
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.2)
-        first = None
-        for i, (title, axis, points) in enumerate(panels):
-            axes = figure.add_subplot(1, len(panels), i + 1, sharey=first)
-            first = first or axes
-            ends = {}
-            for method in methods:
-                values = [(x, question.scores(comparison).get(method)) for x, comparison in points]
-                line = [(x, 100 * y) for x, y in values if y is not None]
-                if line:
-                    xs, ys = zip(*line, strict=True)
-                    axes.plot(xs, ys, marker="o", markersize=3, **style(method, compared))
-                    ends[method] = (xs[-1], ys[-1])
-            if question.whole is not None and (known := question.scores(question.whole)):
-                name = compared[0] if compared[0] in known else next(iter(known))
-                value = known[name]
-                axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
-                axes.annotate(f"all labels, {method_title(name)}", (0.99, 100 * value), xycoords=("axes fraction", "data"),
-                              ha="right", xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
-            if axis == "known labels per class":
-                axes.set_xscale("log")
-                axes.minorticks_off()
-            axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
-            axes.set_title(title, fontsize=9)
-            axes.set(xlabel=axis, ylabel="top-1 on test samples, %" if i == 0 else "")
-            finish(axes)
-            if i == len(panels) - 1:
-                name_lines(axes, ends, compared)
+    figure = new_figure(WIDTH * (1.0 if len(panels) == 1 else 1.6), 3.2)
+    first = None
+    for i, (title, axis, points) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), i + 1, sharey=first)
+        first = first or axes
+        ends = {}
+        for method in methods:
+            values = [(x, question.scores(comparison).get(method)) for x, comparison in points]
+            line = [(x, 100 * y) for x, y in values if y is not None]
+            if line:
+                xs, ys = zip(*line, strict=True)
+                axes.plot(xs, ys, marker="o", markersize=3, **style(method, compared))
+                ends[method] = ys[-1]
+        if question.whole is not None and (known := question.scores(question.whole)):
+            name = compared[0] if compared[0] in known else next(iter(known))
+            value = known[name]
+            axes.axhline(100 * value, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+            axes.annotate(f"all labels, {method_title(name)}", (0.99, 100 * value), xycoords=("axes fraction", "data"),
+                          ha="right", xytext=(0, 3), textcoords="offset points", fontsize=7.5, color=GREY)  # fmt: skip
+        if axis == "known labels per class":
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        axes.set_xticks([x for x, _ in points], [f"{x:g}" for x, _ in points])
+        axes.set_title(title, fontsize=9)
+        axes.set(xlabel=axis, ylabel="top-1 on test samples, %" if i == 0 else "")
+        finish(axes)
+        if i == len(panels) - 1:
+            name_lines(axes, ends, compared)
     caption = f"Accuracy by what is known of the training labels, {question.title}."
     alt = f"Lines of top-1 accuracy for {len(methods)} methods as fewer training labels are known."
     return picture(figure, f"labels-{question.slug}", caption, alt, wide=len(panels) > 1)
 
 
+@matplotlib.rc_context(RC_PARAMS)
 def nodes_picture(comparison: Comparison, found: NodeAccuracies, first: str, second: str) -> Picture:
-    """A line from the second method's accuracy to the first's, for the nodes where they differ most."""
-    largest = np.argsort(-np.abs(found.gain), kind="stable")[:MOST]
-    order = largest[np.argsort(found.gain[largest], kind="stable")].tolist()
+    """A line from the second method's accuracy to the first's, for the nodes of a level where they differ most."""
+    gains = np.array([gap.value for gap in found.gaps])
+    largest = np.argsort(-np.abs(gains), kind="stable")[:MOST]
+    order = largest[np.argsort(gains[largest], kind="stable")].tolist()
     ours, theirs = method_title(first), method_title(second)
-    gaps = [newcombe(float(found.first[i]), float(found.second[i]), float(found.samples[i])) for i in order]
-    with matplotlib.rc_context(RC_PARAMS):
-        figure = new_figure(WIDTH, 0.9 + 0.2 * len(order))
-        axes = figure.add_subplot()
-        for at, (i, gap) in enumerate(zip(order, gaps, strict=True)):
-            alpha = 1.0 if gap.excludes_zero else 0.45
-            a, b = 100 * found.first[i], 100 * found.second[i]
-            axes.plot([a, b], [at, at], color=GREY, linewidth=1.6, alpha=alpha, zorder=1)
-            axes.plot(
-                [b], [at], "o", color=SECOND, markersize=5.5, alpha=alpha, zorder=2, markerfacecolor="none"
-            )
-            axes.plot([a], [at], "o", color=FIRST, markersize=5.5, alpha=alpha, zorder=3)
-            text = f"{100 * gap.value:+.1f} [{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]  n = {found.samples[i]:,}"
-            axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
-                          alpha=0.5 + alpha / 2, annotation_clip=False)  # fmt: skip
-        names = [found.names[i] if len(found.names[i]) <= 26 else found.names[i][:25] + "…" for i in order]
-        axes.set_yticks(range(len(order)), names, fontsize=8)
-        axes.set_ylim(-0.6, len(order) - 0.4)
-        axes.set_xlabel("accuracy, %")
-        finish(axes, "x")
-        axes.set_title(f"● {ours}", loc="left", color=FIRST, fontsize=8.5)
-        axes.set_title(f"○ {theirs}", loc="right", color=SECOND, fontsize=8.5)
-        if len(ours) + len(theirs) > _ONE_LINE:
-            axes.set_title("", loc="right")
-            axes.set_title(f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
-            axes.annotate(f"○ {theirs}", (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
-                          color=SECOND, fontsize=8.5)  # fmt: skip
-    shown = (
-        f"the {len(order)} of {len(found.names):,} that differ most"
-        if len(order) < len(found.names)
-        else "all"
-    )
-    certain = sum(gap.excludes_zero for gap in gaps)
+    figure = new_figure(WIDTH, 0.9 + 0.2 * len(order))
+    axes = figure.add_subplot()
+    for at, i in enumerate(order):
+        gap = found.gaps[i]
+        alpha = 1.0 if gap.excludes_zero else 0.45
+        a, b = 100 * found.first[i], 100 * found.second[i]
+        dot = {"marker": "o", "markersize": 5.5, "alpha": alpha}
+        axes.plot([a, b], [at, at], color=GREY, linewidth=1.6, alpha=alpha, zorder=1)
+        axes.plot([b], [at], color=SECOND, markerfacecolor="none", zorder=2, **dot)
+        axes.plot([a], [at], color=FIRST, zorder=3, **dot)
+        text = (
+            f"{100 * gap.value:+.1f} [{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]  n = {found.samples[i]:,}"
+        )
+        axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
+                      alpha=0.5 + alpha / 2, annotation_clip=False)  # fmt: skip
+    names = [found.names[i] if len(found.names[i]) <= 26 else found.names[i][:25] + "…" for i in order]
+    axes.set_yticks(range(len(order)), names, fontsize=8)
+    axes.set_ylim(-0.6, len(order) - 0.4)
+    axes.set_xlabel("accuracy, %")
+    finish(axes, "x")
+    axes.set_title(f"● {ours}", loc="left", color=FIRST, fontsize=8.5)
+    axes.set_title(f"○ {theirs}", loc="right", color=SECOND, fontsize=8.5)
+    if len(ours) + len(theirs) > _ONE_LINE:
+        axes.set_title("", loc="right")
+        axes.set_title(f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
+        axes.annotate(f"○ {theirs}", (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
+                      color=SECOND, fontsize=8.5)  # fmt: skip
+    few = len(order) < len(found.names)
+    shown = f"Shown are the {len(order)} that differ most, with" if few else "With"
+    certain = sum(found.gaps[i].excludes_zero for i in order)
     text = (
-        f"How often the best class is below the right {node_of_level(found.level)}: {shown}. Differences in points with 95% "
-        f"intervals, faint where they include 0, as {f'all but {certain}' if certain else 'they all'} do; among many some "
-        "exclude it by chance."
+        f"{found.summary(ours, theirs)} {shown} differences in points and 95% intervals, faint where they include 0, as "
+        f"{f'all but {certain}' if certain else 'they all'} do; among many some exclude it by chance."
     )
-    return picture(
-        figure, f"level-{comparison.slug}-{_safe(found.level)}", text, f"Dumbbells of two accuracies. {text}"
-    )
-
-
-def _safe(text: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text)[:40]
+    name = f"level-{comparison.slug}-{''.join(c if c.isascii() and c.isalnum() else '_' for c in found.level)[:40]}"
+    return picture(figure, name, text, f"Dumbbells of two accuracies. {text}")

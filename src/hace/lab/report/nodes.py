@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ import numpy as np
 from hace.draw import drawable, lay_out
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
+from hace.lab.report.comparisons import BEST_NODE_BY_LEVEL, BY_LEVEL, level_names
+from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import MethodScores
 from hace.lab.report.sure_answers import detail, ladder_of, sure_places
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
+from hace.metrics.measures import node_of_level
 
 DESTINATIONS = 5
 _MOST_BINS = 1 << 22  # counted in place; more are sorted
@@ -208,26 +212,58 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
 
 @dataclass(frozen=True, eq=False)
 class NodeAccuracies:
-    """Accuracy of two methods at the nodes of a level."""
+    """Accuracy of two methods at the nodes of a level that have test samples, by a rule.
+
+    The paper's rule takes the node of the level with the highest accumulated mass, `BEST_NODE_BY_LEVEL`; the other one carries
+    the best class up, `BY_LEVEL`.
+    """
 
     level: str
+    rule: str
     names: list[str]
     samples: np.ndarray
     first: np.ndarray
     second: np.ndarray
 
-    @property
-    def gain(self) -> np.ndarray:
-        """First minus second."""
-        return self.first - self.second
+    @cached_property
+    def gaps(self) -> list[Interval]:
+        """First minus second at each node."""
+        both = zip(self.first.tolist(), self.second.tolist(), self.samples.tolist(), strict=True)
+        return [newcombe(a, b, n) for a, b, n in both]
+
+    def summary(self, first: str, second: str) -> str:
+        """In how many nodes the first matches or beats the second, and the mean gain over nodes."""
+        node = node_of_level(self.level)
+        right = {
+            BEST_NODE_BY_LEVEL: f"How often the most probable {node} is right.",
+            BY_LEVEL: f"How often the best class is below the right {node}.",
+        }[self.rule]
+        gains = [gap.value for gap in self.gaps]
+        held = f"{sum(gain >= 0 for gain in gains):,} of {len(gains):,}"
+        mean = f"the mean gain over them is {100 * sum(gains) / len(gains):+.2f} points"
+        return f"{right} {first} matches or beats {second} in {held}; {mean}."
+
+    def table(self, slug: str, first: str, second: str) -> ReportTable:
+        """All nodes, the largest gain first."""
+        order = sorted(range(len(self.names)), key=lambda i: -self.gaps[i].value)
+        rows = []
+        for i in order:
+            gap = self.gaps[i]
+            ends = f"[{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+            values = (self.samples[i], f"{100 * self.first[i]:.1f}", f"{100 * self.second[i]:.1f}")
+            change = Entry(f"{100 * gap.value:+.1f}", ends, soft=not gap.excludes_zero)
+            rows.append((Entry(self.names[i]), *(Entry(str(value)) for value in values), change))
+        heads = ("node", "samples", f"{first}, %", f"{second}, %", "difference")
+        remarks = (self.summary(first, second), "Newcombe's 95% intervals; in italics where they include 0.")
+        return ReportTable(f"nodes-{slug}", self.level, (heads,), tuple(rows), remarks=remarks)
 
 
 def node_accuracies(
-    arrays: MethodScores, first: str, second: str, level: int, name: str
+    arrays: MethodScores, first: str, second: str, level: int, rule: str = BEST_NODE_BY_LEVEL
 ) -> NodeAccuracies | None:
-    """Mean over seeds of the share of each node's samples whose answer, the best class, is below the same node.
+    """Mean over seeds of the share of each node's samples that are right at a level, counted from 0, the top.
 
-    Of the nodes of a level (0 is the top) with test samples, in node order; None where predictions are missing.
+    None where predictions are missing.
     """
     h = arrays.hierarchy
     runs = [list(arrays.predictions(method).values()) for method in (first, second)]
@@ -239,9 +275,14 @@ def node_accuracies(
     seen = np.flatnonzero(samples)
     share = []
     for kept in runs:
-        right = np.stack([carried[run["answer"]] == node for run in kept]).mean(axis=0)
-        share.append((np.bincount(node, weights=right, minlength=h.num_nodes)[seen]) / samples[seen])
-    return NodeAccuracies(name, [drawable(h.names[v]) for v in seen], samples[seen], share[0], share[1])
+        best_node = rule == BEST_NODE_BY_LEVEL
+        each = [
+            run["level_correct"][:, level] if best_node else carried[run["answer"]] == node for run in kept
+        ]
+        right = np.stack(each).mean(axis=0)
+        share.append(np.bincount(node, weights=right, minlength=h.num_nodes)[seen] / samples[seen])
+    names = [drawable(h.names[v]) for v in seen]
+    return NodeAccuracies(level_names(h)[level], rule, names, samples[seen], share[0], share[1])
 
 
 def newcombe(first: float, second: float, samples: float) -> Interval:

@@ -11,6 +11,8 @@ from hace import environment
 from hace.errors import ConfigError
 from hace.files.writing import write_whole, writing
 from hace.lab.report.comparisons import (
+    BEST_NODE_BY_LEVEL,
+    BY_LEVEL,
     HEADLINES,
     PROTOCOLS,
     TOP1,
@@ -21,7 +23,7 @@ from hace.lab.report.comparisons import (
     method_title,
     shown,
 )
-from hace.lab.report.document import Document, Folded, Section, SectionBuilder, to_csv, to_latex
+from hace.lab.report.document import Document, Folded, Section, SectionBuilder, Switch, to_csv, to_latex
 from hace.lab.report.findings import findings, forests
 from hace.lab.report.labels import label_blocks
 from hace.lab.report.method_tables import (
@@ -31,7 +33,7 @@ from hace.lab.report.method_tables import (
     methods_table,
     runs_csv,
 )
-from hace.lab.report.nodes import node_accuracies, node_data
+from hace.lab.report.nodes import NodeAccuracies, node_accuracies, node_data
 from hace.lab.report.page import to_page
 from hace.lab.report.results import Results, tally
 from hace.lab.report.summary import counts_text, failures, selection_text, shortened
@@ -199,7 +201,9 @@ def _comparison_section(results: Results, comparison: Comparison, document: Docu
     caveats(results, {comparison: ()})
     tables = [table(comparison, arrays) for table in (methods_table, levels_switch, confidence_table)]
     numbers = Folded("All numbers: methods, levels, confidence", tuple(t for t in tables if t is not None))
-    blocks = [forests(results, comparison), *(_pictures(results, comparison) if draw else []), numbers]
+    nodes = _nodes(results, comparison)
+    every = Folded("All nodes above the classes", tuple(nodes)) if nodes else None
+    blocks = [forests(results, comparison), *(_pictures(results, comparison) if draw else []), numbers, every]
     data = node_data(arrays, list(dict.fromkeys((results.first, results.second))))
     if data is not None and arrays.hierarchy is not None:
         about = {"title": comparison.title, "dataset": shown(comparison.dataset)}
@@ -215,7 +219,7 @@ def _pictures(results: Results, comparison: Comparison) -> list[Any]:
         from hace.lab.report import figures
     except ImportError as error:
         raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
-    arrays, choices = results.arrays[comparison], dict(results.choices[comparison])
+    choices = dict(results.choices[comparison])
     compared = list(dict.fromkeys((results.first, results.second)))
     rates = figures.rates_picture(comparison, results.records, compared)
     if comparison.labels:  # one of many states of the labels: the figure over all of them says more
@@ -225,12 +229,33 @@ def _pictures(results: Results, comparison: Comparison) -> list[Any]:
         rates,
         figures.reliability_picture(comparison, choices, compared),
     ]
-    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
-    if len(compared) == 2 and len(names) > 1:
-        accuracy = node_accuracies(arrays, compared[0], compared[1], len(names) - 2, names[-2])
-        if accuracy is not None and len(accuracy.names) > 1:
-            found.append(figures.nodes_picture(comparison, accuracy, compared[0], compared[1]))
+    for accuracy in _node_accuracies(results, comparison, BEST_NODE_BY_LEVEL)[
+        -2:
+    ]:  # the two levels above the classes
+        found.append(figures.nodes_picture(comparison, accuracy, *compared))
     return found
+
+
+def _node_accuracies(results: Results, comparison: Comparison, rule: str) -> list[NodeAccuracies]:
+    """Both methods at the nodes of every inner level with several of them."""
+    arrays, (first, second) = results.arrays[comparison], (results.first, results.second)
+    levels = range(len(level_names(arrays.hierarchy)) - 1) if arrays.hierarchy is not None else ()
+    if first == second or comparison.labels:
+        return []
+    found = [node_accuracies(arrays, first, second, level, rule) for level in levels]
+    return [accuracy for accuracy in found if accuracy is not None and len(accuracy.names) > 1]
+
+
+def _nodes(results: Results, comparison: Comparison) -> list[Switch]:
+    """All nodes of each inner level, by either rule."""
+    names = [method_title(m) for m in (results.first, results.second)]
+    rules = {BEST_NODE_BY_LEVEL: "most probable node of the level", BY_LEVEL: "best class, carried up"}
+    options: dict[str, list[tuple[str, Any]]] = {}
+    for rule, title in rules.items():
+        for accuracy in _node_accuracies(results, comparison, rule):
+            slug = f"{comparison.slug}-{len(options)}-{'best_node' if rule == BEST_NODE_BY_LEVEL else 'carried_up'}"
+            options.setdefault(accuracy.level, []).append((title, accuracy.table(slug, *names)))
+    return [Switch("Rule", tuple(found)) for found in options.values()]
 
 
 def _together(results: Results) -> list[Any]:
