@@ -7,7 +7,6 @@ relative (2e-6 absolute) of it, in value and gradient, at every magnitude; nothi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -21,7 +20,6 @@ from hace.losses import kernels
 from tests.hierarchies import NAMED, plain
 from tests.loss_cases import (
     CASES,
-    FORMS,
     KERNEL,
     PURE,
     Form,
@@ -47,12 +45,6 @@ HARD = {
 }
 SMOOTH = {case for case in CASES if "smooth" in case or "soft_" in case or case.endswith("_soft")}
 SMOOTH |= {"class_embedding"}  # which has no use for an output of -inf
-
-
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> Iterator[Form]:
-    with request.param.used():
-        yield request.param
 
 
 def rows_of(pattern: str, ids: tuple[str, ...], path: set[str], seed: int) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -34,7 +33,6 @@ from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (
     CASES,
     DOUBLE,
-    FORMS,
     Form,
     each_loss,
     every_case,
@@ -56,12 +54,6 @@ OUTSIDE = (  # of the one equation: they have no table
     "levelwise",
     "class_embedding",
 )
-
-
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> Iterator[Form]:
-    with request.param.used():
-        yield request.param
 
 
 def scores(form: Form, h: Hierarchy, outputs: str, seed: int = 0) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -21,7 +20,6 @@ from hace.losses.registry import loss_parameters
 from tests.hierarchies import NAMED, hierarchies
 from tests.loss_cases import (
     CASES,
-    FORMS,
     ONE_OF_EACH,
     Form,
     each_loss,
@@ -36,12 +34,6 @@ from tests.reference import precise
 
 NAMES = {case: [name for name in NAMED if CASES[case].fits(NAMED[name])] for case in CASES}
 REDUCTIONS = ("none", "mean", "sum")
-
-
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> Iterator[Form]:
-    with request.param.used():
-        yield request.param
 
 
 def test_the_cases_cover_every_loss() -> None:
