@@ -340,3 +340,84 @@ def test_paths_as_ids_do_not_fill_the_memory() -> None:
     text = "(" * HUGE + "a" + ")" * HUGE + ";"
     with pytest.raises(FormatError, match=r"too deep for ids='path', which would take [\d,]+ characters"):
         parse_hierarchy(text, "newick", ids="path")
+
+
+NOT_HIERARCHIES = {
+    "settings.yml": "model:\n  name: resnet\n  size: 50\n",
+    "tree.owl": "<rdf:RDF>\n  <owl:Class/>\n</rdf:RDF>\n",
+    "tree.xml": "<a>\n  <b/>\n</a>\n",
+    "code.py": "def f(x):\n    return x\n",
+    "notes.md": "# Title\n\n- one\n  - two\n",
+    "run.log": "start\n  step 1\n  step 2\n",
+    "setup.ini": "[a]\n  b = 1\n",
+    "setup.toml": "[a]\n  b = 1\n",
+    "page.html": "<html>\n  <body/>\n</html>\n",
+    "code.js": "function f() {\n  return 1\n}\n",
+    "run.sh": "if true\nthen\n  echo yes\nfi\n",
+    "outline": "dog\n  husky\n  beagle\n",
+    "Makefile": "help:\n\t@echo help\n",
+    "hosts": "127.0.0.1 localhost\n10.0.0.1 localhost\n",
+    "trace.txt": 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f(x)\nValueError: no\n',
+    "code.txt": "for x in y:\n    print(x)\n",
+    "yaml.txt": "model:\n  size: 50\n",
+    "log.txt": "2026-01-01 12:00:00 start\n  step\n",
+    "prose.txt": "This is a long line of prose that somebody wrote about dogs, cats and other animals.\n  And more.\n",
+    "list.txt": "Shopping = yes\n  milk\n",
+}
+
+
+@pytest.mark.parametrize("name", NOT_HIERARCHIES)
+def test_what_is_indented_is_not_a_hierarchy_unless_asked_for(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(NOT_HIERARCHIES[name])
+    with pytest.raises(FormatError, match=r"--format indented"):
+        read_hierarchy(tmp_path / name)
+
+
+def test_an_outline_of_names(tmp_path: Path) -> None:
+    text = "Ardeidae\n  Great Blue Heron (White form)\n  Ross's Goose, domestic\n  Häher & Co. 2\nCorvidae\n  Corvus sp.\n"
+    (tmp_path / "a.txt").write_text(text)
+    assert read_hierarchy(tmp_path / "a.txt").num_leaves == 4
+    (tmp_path / "b.txt").write_text("-- dog\n---- husky\n---- beagle\n")
+    assert read_hierarchy(tmp_path / "b.txt").leaves == ("beagle", "husky")
+    (tmp_path / "notes.md").write_text("dog\n  husky\n  beagle\n")
+    assert read_hierarchy(tmp_path / "notes.md", "indented").leaves == ("beagle", "husky")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_swapped_columns_have_an_implausible_shape(name: str, tmp_path: Path) -> None:
+    rows = [
+        ("parent", "child"),
+        ("husky", "dog"),
+        ("beagle", "dog"),
+        ("tabby", "cat"),
+        ("dog", "pet"),
+        ("cat", "pet"),
+    ]
+    (tmp_path / name).write_text("".join("\t,"[name == "a.csv"].join(row) + "\n" for row in rows))
+    words = r"columns look swapped: no node has two children, and 'dog' has 2 parents.*-o 'columns=\{\"parent\": \"child\""
+    with pytest.raises(FormatError, match=words):
+        read_hierarchy(tmp_path / name)
+    h = read_hierarchy(tmp_path / name, columns={"parent": "child", "child": "parent"})
+    assert h.leaves == ("beagle", "husky", "tabby")
+    h = read_hierarchy(tmp_path / name, columns={"parent": "parent", "child": "child"})  # said on purpose
+    assert h.leaves == ("pet",)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("husky", "husky "),
+        ("husky", "Husky"),
+        ("h\u00e4her", "ha\u0308her"),
+        ("husky", "hus\u043ay"),
+        ("a b", "a\u00a0b"),
+    ],
+    ids=["space", "case", "form", "letter", "blank"],
+)
+def test_ids_that_look_alike_are_reported(pair: tuple[str, str]) -> None:
+    h = parse_hierarchy(f"parent,child\ndog,{pair[0]}\ncat,{pair[1]}\ncat,tabby\n", "csv")
+    one, other = sorted(pair, key=h.index)
+    assert f"ids that look alike: {one!a} and {other!a}" in h.summary()
+    assert (
+        "ids that look alike" not in parse_hierarchy("parent,child\ndog,husky\ncat,tabby\n", "csv").summary()
+    )

@@ -176,3 +176,13 @@ def test_labels_of_any_dialect(tmp_path: Path) -> None:
     assert read_list("cat, dog,") == ["cat", "dog"]
     assert read_list("x" * 5000) == ["x" * 5000]
     assert read_list(str(tmp_path / "y.txt")) == ["12345678901234567890123", "1"]
+
+
+def test_labels_in_every_file_treat_spaces_alike(tmp_path: Path) -> None:
+    words = ["husky ", " beagle", "cat"]
+    np.save(tmp_path / "a.npy", np.array(words))
+    np.savez(tmp_path / "a.npz", y=np.array(words))
+    (tmp_path / "a.txt").write_text("\n".join(words))
+    (tmp_path / "a.csv").write_text("label\n" + "\n".join(words))
+    for name in ("a.npy", "a.npz", "a.txt", "a.csv"):
+        assert read_values(tmp_path / name).tolist() == ["husky", "beagle", "cat"], name

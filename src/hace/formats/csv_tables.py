@@ -10,7 +10,7 @@ from itertools import chain
 
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
-from hace.formats.graphs import draft_of_pairs, take_edge
+from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
 from hace.formats.source import Draft, SourceText, quoted, similar
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.build import edges_of_paths
@@ -77,7 +77,7 @@ def parse_csv(
             table.need([wanted.get(c, c) for c in needed] + list(wanted.values()))
             picked = [wanted.get(c, c) for c in shape]
             found = table.pick(picked)
-            return _nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found)
+            return _nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found, bool(wanted))
     if header is None and len(names) == 2 and not wanted:
         held = list(rows)
         if {cell for _, cells in held for cell in cells} & set(
@@ -229,8 +229,8 @@ def _paths(source: SourceText, table: _Table, levels: list[str], label: str | No
     return _label_paths(source, table.pick([*levels, label or ""]), levels, label is not None, ids)
 
 
-def _edges(source: SourceText, rows: Rows) -> Draft:
-    """Columns parent and child; a child without a parent is at the top."""
+def _edges(source: SourceText, rows: Rows, asked: bool) -> Draft:
+    """Columns parent and child; a child without a parent is at the top. Where they were not asked for, they may be swapped."""
     first_line: dict[tuple[str, str], int] = {}
     tops: list[str] = []
     for line, (parent, child) in rows:
@@ -238,6 +238,13 @@ def _edges(source: SourceText, rows: Rows) -> Draft:
             tops.append(child)
         elif _both(source, line, parent, child):
             take_edge(parent, child, line, first_line, source.problems)
+    swapped = None if asked else upside_down(list(first_line))
+    if swapped:
+        source.problems.broken(
+            None,
+            f"the columns look swapped: {swapped}. Swap them with columns={{'parent': 'child', 'child': 'parent'}} (on the "
+            'command line: -o \'columns={"parent": "child", "child": "parent"}\'), or name each as it is if they are right.',
+        )
     return Draft(edges=list(first_line), nodes=tops)
 
 

@@ -295,21 +295,27 @@ def _order(order: str | None) -> str:
     return asked
 
 
+def upside_down(edges: list[tuple[str, str]]) -> str:
+    """Words for what shows that parents are children: no node has two children, and some have several parents."""
+    children, parents = Counter(parent for parent, _ in edges), Counter(child for _, child in edges)
+    below, count = max(parents.items(), key=lambda item: item[1], default=("", 0))
+    if count < 2 or max(children.values()) > 1 or any(parent == child for parent, child in edges):
+        return ""
+    return f"no node has two children, and {quoted(below)} has {count:,} parents"
+
+
 def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:
     """Lines in the other order, and lists of ids with names, read as edges too; both show in the numbers."""
-    children = Counter(parent for parent, _ in edges)
-    parents = Counter(child for _, child in edges)
-    if len(edges) < 2 or max(children.values()) > 1 or any(parent == child for parent, child in edges):
-        return
-    below, count = max(parents.items(), key=lambda item: item[1])
-    if count > 1:
+    swapped = upside_down(edges)
+    if swapped:
         problems.broken(
             None,
-            f"this looks like 'child parent' lines: no node has two children, and {quoted(below)} has {count:,} parents. "
-            "Pass order='child parent' (on the command line: -o order=child-parent), or order='parent child' if it is "
-            "right as it is.",
+            f"this looks like 'child parent' lines: {swapped}. Pass order='child parent' (on the command line: "
+            "-o order=child-parent), or order='parent child' if it is right as it is.",
         )
-    elif not children.keys() & parents.keys():
+    elif 1 < len(edges) == len(parents := {parent for parent, _ in edges}) and not parents & {
+        c for _, c in edges
+    }:
         problems.broken(
             None,
             f"these {len(edges):,} pairs have no node in common, so this is not a hierarchy; is it a list of ids and names? "

@@ -57,6 +57,9 @@ FORMATS: dict[str, Format] = {
     "fgvc": Format("the files of FGVC-Aircraft", scan=scan_fgvc, root=True),
 }  # fmt: skip
 
+# Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
+_NAME = re.compile(r"(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
+_LONGEST_NAME, _MOST_WORDS = 80, 10
 _SWITCHES = ("header", "internal_labels", "rooted", "root", "flat")  # all other options of readers are text
 
 
@@ -223,16 +226,23 @@ def _file_format(source: SourceText) -> str:
         return "newick"
     if text.startswith("format-version:") or re.search(r"^\[Term\]", text, re.MULTILINE):
         return "obo"
-    lines = [line for _, line in source.lines()]
-    if any(line[0] in " \t" or DASHED.match(line) for line in lines):
-        return "indented"
-    if all(len(line.split()) == 2 for line in lines):
-        return "edges"
+    if source.name.lower().endswith(".txt"):  # code, logs and settings are indented, too
+        lines = [line for _, line in source.lines()]
+        indented = any(line[0] in " \t" or DASHED.match(line) for line in lines)
+        if indented and all(_is_plausible_name(DASHED.sub("", line).strip()) for line in lines):
+            return "indented"
+        if not indented and all(len(line.split()) == 2 for line in lines):
+            return "edges"
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
-        f"{source.name}: the format cannot be inferred from the content. Pass format=... (on the command line: --format ...), "
-        f"one of {', '.join(readers)}."
+        f"{source.name}: the format must be told by the suffix, or by the content of a .txt. Got neither. Pass format=..., one "
+        f"of {', '.join(readers)}; on the command line, an outline of names is --format indented."
     )
+
+
+def _is_plausible_name(text: str) -> bool:
+    """Whether a line may be the name of a class, as far as code, logs and prose are not."""
+    return bool(len(text) <= _LONGEST_NAME and len(text.split()) <= _MOST_WORDS and _NAME.fullmatch(text))
 
 
 def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:

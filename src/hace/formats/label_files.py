@@ -47,6 +47,8 @@ def read_values(path: str | Path, key: str | None = None, column: str | None = N
             f"{path}: labels must be one-dimensional, integers or text. Got {array.dtype} of shape {array.shape}."
         )
     values = native(np.array(array))
+    if values.dtype.kind == "U":
+        return np.char.strip(values)  # as lines and cells are
     if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
         raise DataError(f"{path}: labels must be below 2**63. Got {values.max()}.")
     return values.astype(np.int64) if values.dtype == np.uint64 else values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Labels = Literal["leaves", "nodes"]
+_PAIRS_SHOWN = 5
 _LEVELS_SHOWN = 30  # in a summary
 
 
@@ -839,11 +841,32 @@ def _summary(h: Hierarchy) -> str:
         f"  unary nodes (one child): {_some(h, unary)}",
         f"  nodes with several parents: {_some(h, several)}",
         f"  repeated display names: {len(repeated):,}" + (f" ({listed(repeated)})" if repeated else ""),
+        *(
+            f"  ids that look alike: {one!a} and {other!a}"
+            for one, other in _look_alikes(h.nodes)[:_PAIRS_SHOWN]
+        ),
         f"  fingerprint: {h.fingerprint[:16]}",
         "",
         *_levels(h),
     ]
     return "\n".join(lines)
+
+
+# Letters of Cyrillic and Greek that print as Latin ones.
+_LETTERS = str.maketrans(
+    "АВЕКМНОРСТХІЈЅасеокрухіјѕΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρ", "ABEKMHOPCTXIJSaceokpyxijsABEZHIKMNOPTYXovp"
+)
+
+
+def _look_alikes(ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of ids that differ only by blanks, case, Unicode form or look-alike letters: one of them is probably a slip."""
+    first: dict[str, str] = {}
+    pairs = []
+    for id in ids:
+        plain = " ".join(unicodedata.normalize("NFKC", id).translate(_LETTERS).casefold().split())
+        if first.setdefault(plain, id) != id:
+            pairs.append((first[plain], id))
+    return pairs
 
 
 def _levels(h: Hierarchy) -> list[str]:
