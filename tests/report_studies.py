@@ -170,6 +170,7 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     document = {
         "format": 1,
         "preset": "demo",
+        "command": "hace study demo --methods sce,hace --seeds 2 --out STUDY",
         "choices": {"methods": ["sce", "hace"], "seeds": 2},
         "runs": "runs",
         "data": known,

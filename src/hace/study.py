@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, ending
 from hace.lab.runs.settings import setting
-from hace.lab.study.cells import Record, at_the_edge, each_run
+from hace.lab.study.cells import Record, at_the_edge
 from hace.lab.study.executors import Cluster, find_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import PRESETS, Preset, find_presets
-from hace.lab.study.progress import RULE, Part, Tally, watching, whats_left
+from hace.lab.study.progress import RULE, Part, count, watching, whats_left
 from hace.lab.study.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Study(Choices):
                     ):  # Ray turns it into a plain KeyboardInterrupt
                         raise Stopped("Stopped.", caught.signal) from None
                     raise
-        return StudyResults(folder, scheduler.tally)
+        return StudyResults(folder)
 
     def price(self, say: Say = print) -> None:
         """Say what would run: runs by method, those that are done, and about how long the rest takes.
@@ -188,7 +188,6 @@ class StudyResults:
 
     Args:
         study: The study on disk.
-        tally: Its runs counted; by default from the disk.
         compare: The two methods whose difference is shown: first minus second; by default HACE and cross-entropy.
         names: A file with one line "id name" per node, where the hierarchy has only ids.
     """
@@ -196,11 +195,10 @@ class StudyResults:
     def __init__(
         self,
         study: StudyFolder,
-        tally: Tally | None = None,
         compare: Sequence[str] | None = None,
         names: str | Path | None = None,
     ) -> None:
-        self.study, self._tally, self._compare, self._names = study, tally, compare, names
+        self.study, self._compare, self._names = study, compare, names
 
     @classmethod
     def read(
@@ -211,7 +209,7 @@ class StudyResults:
         Raises:
             FormatError: The folder is not a study.
         """
-        return cls(read_study(folder), compare=compare, names=names)
+        return cls(read_study(folder), compare, names)
 
     @cached_property
     def records(self) -> list[Record]:
@@ -291,8 +289,7 @@ class StudyResults:
     def summary(self) -> list[str]:
         """How many runs there are and where, and what to know of their searches; the errors of failed ones come last."""
         folder, failures = self.study.folder, list(self.failures.values())
-        tally = self._tally
-        lines = [f"{tally if tally is not None else f'{len(each_run(self.records)):,} runs'}: {folder}"]
+        lines = [f"{count(self.records)}: {folder}"]
         edges, searches = at_the_edge(self.records)
         if edges:
             lines.append(
@@ -307,7 +304,7 @@ class StudyResults:
     @property
     def failed(self) -> bool:
         """Whether some runs have no result because they failed."""
-        return any(record.status == "failed" for record in self.records)
+        return bool(count(self.records).failed)
 
 
 def known_presets() -> dict[str, Preset]:

@@ -178,7 +178,7 @@ def training_cost(dataset: str, model: str) -> float:
         '7.5e+16'
     """
     gmacs = GMACS[model][0 if IMAGE_SIZES[dataset] == 32 else 1]
-    return 6 * gmacs * 1e9 * SIZES[dataset].train * RECIPES[model].epochs[dataset]
+    return 6 * gmacs * 1e9 * SIZES[dataset][2] * RECIPES[model].epochs[dataset]
 
 
 def describe(model: str, dataset: str) -> str:

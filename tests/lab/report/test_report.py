@@ -24,7 +24,6 @@ from hace.lab.report.study_report import build_document
 from hace.lab.runs.run import HIERARCHY
 from hace.lab.study.cells import Record
 from hace.lab.study.folder import read_study
-from hace.lab.study.plan import command_of
 from hace.paper import report_sections
 from tests.report_studies import animals, fair_records, paper_records, write_study
 
@@ -201,28 +200,6 @@ def test_bad_input_ends_with_a_message(
         write_report(study, file)
     with pytest.raises(ConfigError, match="no results of 'nothing'"):
         write_report(study, tmp_path, compare=("nothing", "sce"))
-
-
-def test_command_line_of_a_study() -> None:
-    choices = {"only": {"method": "hace,sce"}, "rates": [0.5, 2.0], "seeds": None, "epochs_scale": 0.5}
-    birds = {
-        "kind": "train",
-        "config": {"name": "nabirds"},
-        "also": {"kind": "probe", "config": {"name": "features", "hierarchy": "/anywhere/birds.csv"}},
-    }
-    data = {"birds": birds, "synthetic": {"kind": "probe", "config": {"name": "synthetic-features"}}}
-    choices |= {"settings": {"batch_size": 64}}
-    said = command_of("demo", choices, data)
-    assert said == (
-        "hace study demo --data-root birds=PATH --features birds=PATH --hierarchy birds=PATH --only method=hace,sce "
-        "--rates 0.5,2 --epochs-scale 0.5 --set batch_size=64 --out STUDY"
-    )
-    birds["also"]["config"]["hierarchy"] = "cifar100"  # type: ignore[index]
-    assert " --hierarchy birds=cifar100 " in command_of("demo", {}, data)
-    birds["also"]["config"]["hierarchy"] = "my birds.csv"  # type: ignore[index]
-    said = command_of("fair-probe controls", {"coarse_to": "the genus"}, data)
-    assert said.startswith("hace study fair-probe controls --data-root")
-    assert " --hierarchy 'birds=my birds.csv' --coarse-to 'the genus' " in said
 
 
 def test_the_drawings_data_are_thinned_to_fit() -> None:

@@ -161,7 +161,7 @@ def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path:
     records = study.records()
     final = [r for r in records if r.stage == "final"]
     assert [(r.candidates, r.edge, r.lr) for r in final] == [(4, "largest rate", 4.0)] * 2
-    assert (tally.sum("done"), tally.sum("total"), at_the_edge(records)) == (10, 10, (2, 2))
+    assert (tally.done, tally.total, at_the_edge(records)) == (10, 10, (2, 2))
     for choices in chosen_runs(records).values():
         assert {c.budget for c in choices.values()} == {"4"}
     ids = sorted(p.name for p in study.runs.iterdir())
@@ -171,7 +171,7 @@ def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path:
         assert all(r.lr != r.lr or r.candidates == 4 for r in again.records() if r.stage == "final")
         try:
             with Killed(1) as executor:
-                done = scheduler.run(executor).sum("done") == 10
+                done = scheduler.run(executor).done == 10
         except KeyboardInterrupt:
             continue
         break

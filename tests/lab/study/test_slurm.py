@@ -77,7 +77,7 @@ def test_a_training_goes_on_after_its_time_limit(tmp_path: Path, slurm: Callable
     with executor_in(tmp_path) as executor:
         tally = scheduler.run(executor)
     wait_for(fake, ["COMPLETED"] * 3)
-    assert (tally.sum("done"), tally.sum("failed")) == (1, 0)
+    assert (tally.done, tally.failed) == (1, 0)
     stopped = r"saved at step \d+, resumes from there: stopped by SIGUSR2: the time limit was near"
     assert [bool(re.search(stopped, note)) for note in tally.notes] == [True, True]
     whole = training(tmp_path, "whole")
@@ -91,7 +91,7 @@ def test_a_job_that_is_lost_fails_with_its_reason(tmp_path: Path, slurm: Callabl
     scheduler = training(tmp_path)
     with executor_in(tmp_path) as executor:
         tally = scheduler.run(executor)
-    assert tally.sum("failed") == 1
+    assert tally.failed == 1
     (failure,) = scheduler.failures.values()
     assert "OUT_OF_MEMORY, it needs more memory: give --memory more gigabytes" in failure["error"]
     assert "/jobs/toys-test_vit-sce-seed-0-rate-0.05-" in failure["error"]
@@ -110,7 +110,7 @@ def test_a_driver_that_is_started_again_waits_for_its_jobs(
     killed.submit(Job(("0" * 32,), (tiny(epochs=100_000),), job.out))  # a run that no study wants any more
     again = training(tmp_path)
     with executor_in(tmp_path) as executor:
-        assert again.run(executor).sum("done") == 1
+        assert again.run(executor).done == 1
     wait_for(fake, ["COMPLETED", "CANCELLED"])
     assert read_run(run_of(again)).status == "finished"
     assert (tmp_path / "study" / "jobs" / "submitted.json").read_text().strip() == "{}"
@@ -171,7 +171,7 @@ def test_one_training_by_several_processes(tmp_path: Path, slurm: Callable[..., 
     scheduler = training(tmp_path, config=tiny())
     with executor_in(tmp_path, gpus=2) as executor:
         tally = scheduler.run(executor)
-    assert tally.sum("done") == 1, tally.notes
+    assert tally.done == 1, tally.notes
     (job,) = fake.jobs()
     assert job.options.items() >= {"ntasks-per-node": "2", "gpus-per-node": "2"}.items()
     logs = sorted(path.name for path in (tmp_path / "study" / "jobs").glob("*/*_log.out"))

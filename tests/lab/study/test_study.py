@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
 from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
-from hace.lab.study.plan import Choices, StudyPlan, Survey, command_of, make_plan
+from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.progress import Row, Tally, watching
+from hace.lab.study.progress import Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
@@ -171,10 +172,27 @@ def test_options_go_to_the_data_that_have_them() -> None:
         ("plants", "train"): {"test": 0.2, "allow_empty": True},
         ("cifar100", "train"): {},
     }
-    data = {"birds": {"kind": "train", "config": both.data["birds", "train"].to_dict()}}
-    data["plants"] = {"kind": "train", "config": both.data["plants", "train"].to_dict()}
-    said = "--data-root birds=PATH -o birds.test=0.1 --data-root plants=PATH -o plants.test=0.2 -o plants.allow_empty=true"
-    assert said in command_of("fair-end-to-end", {}, data)
+    said = " --data-root birds=PATH plants=PATH cifar100=PATH -o birds.test=0.1 test=0.2 label_kind=id plants.allow_empty=true"
+    assert said in place.command("fair-end-to-end")
+
+
+def test_the_command_of_a_study(tmp_path: Path) -> None:
+    (tmp_path / "birds.csv").touch()
+    choices = Choices(
+        features={"birds": "f.npz"},
+        hierarchy={"birds": str(tmp_path / "birds.csv")},
+        only={"method": "hace,sce"},
+        rates=(0.5, 2),
+        widen=0,
+        search_once=True,
+        settings={"batch_size": 64},
+        coarse_to="the genus",
+    )
+    assert choices.command("fair-probe controls") == (
+        "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,sce --rates 0.5,2 "
+        "--widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
+    )
+    assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("demo")
 
 
 def test_options_of_the_data_are_part_of_a_runs_id() -> None:
@@ -192,9 +210,7 @@ def test_any_model_of_timm() -> None:
     assert (first.key.model, first.config.model, second.config.model) == ("test_vit", "test_vit", "resnet50")
     recipe = RECIPES["resnet18"]  # of a model that the paper does not have
     assert (first.config.lr, first.config.optimizer) == (recipe.lr, recipe.optimizer)
-    assert "--models test_vit,resnet50" in command_of(
-        "mixed-labels-end-to-end", {"models": choices.models}, {}
-    )
+    assert "--models test_vit,resnet50" in choices.command("mixed-labels-end-to-end")
 
 
 def test_several_presets_make_one_study() -> None:
@@ -580,14 +596,14 @@ def test_lines_now_and_then() -> None:
     now = 0.0
     stream = StringIO()
     with watching(stream, lambda: now) as watch:
-        tally = Tally({("birds", "features", "hace"): Row(total=10)})
-        watch.changed(tally)
-        tally.rows["birds", "features", "hace"].done = tally.fresh = 1
-        watch.changed(tally)
+        tally = Tally(total=10)
+        watch(tally)
+        tally.done = tally.fresh = 1
+        watch(tally)
         now = 30.0
-        tally.rows["birds", "features", "hace"].done = tally.fresh = 5
+        tally.done = tally.fresh = 5
         tally.notes.append("something")
-        watch.changed(tally)
+        watch(tally)
     assert stream.getvalue().splitlines() == [
         "study: 0 of 10 runs are done",
         "study: something",

@@ -101,7 +101,7 @@ class Cell:
         return tuple(candidate.get("lr", self.config.lr) for candidate in self.candidates)
 
     def search(self, begun: int = 0) -> list[RunConfig]:
-        """A run for each candidate but the first ones, judged on held-out samples; none where there is a single one."""
+        """A run for each candidate but the first `begun`, judged on held-out samples; none where there is a single one."""
         if len(self.candidates) == 1:
             return []
         held = {"validation": self.validation or HELD_OUT, "evaluate": "val", "keep": False}
@@ -338,12 +338,7 @@ def _is_pending(searched: Iterable[Sequence[Record]]) -> bool:
 
 
 def widened(cells: Sequence[Cell], searched: Sequence[Sequence[Record]]) -> list[Cell]:
-    """The cells of a contest with another rate on each side where one of them chose the edge; none if they are settled.
-
-    Args:
-        cells: Of the contest.
-        searched: The finished runs of their searches.
-    """
+    """The cells of a contest with another rate on each side where one of them chose the edge; none if they are settled."""
     sides = {_side(cell, records) for cell, records in zip(cells, searched, strict=True) if records}
     below = "smallest" in sides and any(cell.widen[0] for cell in cells)
     above = "largest" in sides and any(cell.widen[1] for cell in cells)
@@ -363,10 +358,6 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
     """The candidate of a cell's final run, with the temperature that its search fitted.
 
     Or None, and why there is none: "" while the search is not finished.
-
-    Args:
-        cell: The cell.
-        searched: The runs of its search; empty if it has none.
     """
     if not searched:
         return cell.candidates[0], ""
@@ -391,10 +382,11 @@ def select(runs: Sequence[Run]) -> int:
     Raises:
         DataError: All have diverged.
     """
-    found = []
-    for position, run in enumerate(runs):
-        if run.status == "finished" and run.result is not None:
-            found.append((-run.result["metrics"]["leaves"]["top-1"], run.config.lr, position))
+    found = [
+        (-run.result["metrics"]["leaves"]["top-1"], run.config.lr, position)
+        for position, run in enumerate(runs)
+        if run.status == "finished" and run.result is not None
+    ]
     if not found:
         rates = ", ".join(f"{run.config.lr:g}" for run in runs)
         raise DataError(f"No rate can be chosen: all of {rates} have diverged. Try smaller ones.")
@@ -402,11 +394,8 @@ def select(runs: Sequence[Run]) -> int:
 
 
 def best_record(records: Sequence[Record], merit: Callable[[Record], float | None]) -> Record:
-    """The run that represents a method at a seed: finished, with the highest merit. Ties go to d = 0.5, then to the first.
-
-    Args:
-        records: Final runs of a method at one seed, such as one per dilution.
-        merit: What counts: accuracy on held-out samples in the fair protocol, on the test set in the paper's.
+    """The final run that represents a method at a seed: finished, with the highest merit, which is the accuracy on held-out
+    samples in the fair protocol and on the test set in the paper's. Ties go to d = 0.5, then to the first.
     """
 
     def rank(record: Record) -> tuple[bool, float, bool]:

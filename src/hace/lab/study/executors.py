@@ -12,13 +12,14 @@ import os
 import signal
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -27,6 +28,9 @@ from hace.files.locks import is_held
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 STOP_SECONDS = 30.0  # for a process to save and end: a step of a large model takes its time
 
@@ -75,36 +79,34 @@ class JobResult:
     lost: str = ""
 
 
-class Executor(Protocol):
-    """Takes jobs, returns results as they end. A context manager; leaving it stops whatever is still running."""
+class Executor(ABC):
+    """Takes jobs, returns results as they end. A context manager; leaving it stops whatever is still running.
 
-    @property
-    def capacity(self) -> int:
-        """How many jobs to have under way."""
-        ...
+    Attributes:
+        capacity: How many jobs to have under way.
+    """
+
+    capacity = 1
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """Find the jobs that an earlier process left running; :meth:`next` returns their results too.
+        """The jobs that an earlier process left running, of which :meth:`next` returns results too; none by default.
 
-        Args:
-            adopt: Called with the run ids of each; returns the job, or None if it is no longer wanted.
+        `adopt` is called with the run ids of each and returns the job, or None if it is no longer wanted.
         """
-        ...
+        return []
 
+    @abstractmethod
     def submit(self, job: Job) -> None:
         """Start a job, or queue it."""
-        ...
 
+    @abstractmethod
     def next(self, timeout: float | None = None) -> JobResult | None:
-        """Wait for a job to end. At least one must be under way.
+        """Wait for one of the jobs under way to end; None after `timeout` seconds."""
 
-        Args:
-            timeout: Seconds after which to return None; None waits as long as it takes.
-        """
-        ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __enter__(self) -> Executor: ...
-
+    @abstractmethod
     def __exit__(self, *_: object) -> None: ...
 
 
@@ -157,17 +159,13 @@ class Cluster(Config):
 def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
     """Do a job in this process. Errors are part of the result, so that a study can continue.
 
-    If one run spoils a pass for the others, each is made alone.
-
-    Args:
-        job: What to do.
-        sources: Data that this process has loaded before; what is loaded now is added.
+    If one run spoils a pass for the others, each is made alone. Data that are loaded are added to `sources`.
     """
     sources = {} if sources is None else sources
     errors: dict[str, str] = {}
     try:
         with _threads(job.threads):
-            _KINDS[job.configs[0].kind](job, sources)
+            (_make_probes if job.configs[0].kind == "probe" else _make_training)(job, sources)
     except Exception as failure:
         if len(job.runs) == 1:
             errors = {job.runs[0]: error_text(failure)}
@@ -210,28 +208,15 @@ def _make_training(job: Job, sources: probe.Sources) -> None:
 
     for run, config in zip(job.runs, job.configs, strict=True):
         assert isinstance(config, TrainConfig)
-        run_train(config, Path(job.out) / run, say=_silent)
+        run_train(config, Path(job.out) / run, say=lambda _: None)  # lines of several runs would mix
 
 
-def _silent(_: str) -> None:
-    """Runs at the same time would mix their lines, and break the table."""
-
-
-_KINDS: dict[str, Callable[[Job, probe.Sources], None]] = {"probe": _make_probes, "train": _make_training}
-
-
-class InProcess:
+class InProcess(Executor):
     """One job after another, in this process."""
-
-    capacity = 1
 
     def __init__(self) -> None:
         self._queue: deque[Job] = deque()
         self._sources: dict[str, Any] = {}
-
-    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """Nothing: jobs end with their process."""
-        return []
 
     def submit(self, job: Job) -> None:
         """Queue it; :meth:`next` does it."""
@@ -240,9 +225,6 @@ class InProcess:
     def next(self, timeout: float | None = None) -> JobResult:
         """Do the first job of the queue, however long it takes."""
         return run_job(self._queue.popleft(), self._sources)
-
-    def __enter__(self) -> InProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._queue.clear()
@@ -258,9 +240,17 @@ class _Worker:
         self.job: Job | None = None
         self.number = number
         self._asked = False
-        with _environment(threads, number):
+        # Libraries read their number of threads when they load, so a new process must find it in its environment.
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        before = dict(os.environ)
+        os.environ.update({**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(number)})
+        try:
             self.process = context.Process(target=_serve, args=(end,), name="hace worker")
             self.process.start()
+        finally:
+            for name in (*names, "LOCAL_RANK"):
+                os.environ.pop(name)
+            os.environ.update(before)
         end.close()
 
     def ask(self) -> None:
@@ -279,21 +269,13 @@ class _Worker:
             self.process.join()
 
 
-class Processes:
-    """Several processes on this machine. One that crashes or is killed fails only its job; another replaces it.
-
-    Args:
-        workers: How many.
-    """
+class Processes(Executor):
+    """Several processes on this machine. One that crashes or is killed fails only its job; another replaces it."""
 
     def __init__(self, workers: int) -> None:
         self.capacity = workers
         self._queue: deque[Job] = deque()
         self._workers: list[_Worker] = []
-
-    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """Nothing: workers end with the process that started them."""
-        return []
 
     def submit(self, job: Job) -> None:
         """Give it to an idle process, or queue it."""
@@ -339,9 +321,6 @@ class Processes:
                 self._workers.remove(worker)
                 worker.stop()
 
-    def __enter__(self) -> Processes:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._queue.clear()
         for worker in self._workers:
@@ -381,23 +360,6 @@ def _ending(exitcode: int | None) -> str:
     return f"ended by itself, with exit code {exitcode}"
 
 
-@contextmanager
-def _environment(threads: int, number: int) -> Iterator[None]:
-    """Set what a new process must find in its environment: libraries read their number of threads when they load."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    values = {**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(number)}
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 class ExecutorEntry(NamedTuple):
     """How to make an executor from the number of workers, the cluster and a folder for logs; and what it takes of a cluster."""
 
@@ -430,11 +392,6 @@ EXECUTORS = {
 
 def find_executor(name: str, workers: int | None = None, cluster: Cluster | None = None) -> ExecutorEntry:
     """An executor by its name.
-
-    Args:
-        name: A key of `EXECUTORS`.
-        workers: Jobs at the same time; None is the executor's choice.
-        cluster: What is to be asked of it.
 
     Raises:
         ConfigError: There is none of that name, or it does not take what is asked.

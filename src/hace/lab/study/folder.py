@@ -24,11 +24,11 @@ from hace.lab.runs.config import RunConfig
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.runs.settings import differences
 from hace.lab.study.cells import Cell, CellKey, Contest, Found, Record, cell_from_dict, contests
-from hace.lab.study.plan import Choices, StudyPlan, Survey, command_of
+from hace.lab.study.plan import Choices, StudyPlan, Survey
 
 STUDY_FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
-_PARTS = {"preset": str, "choices": dict, "runs": str, "data": dict, "cells": list}
+_PARTS = {"preset": str, "command": str, "choices": dict, "runs": str, "data": dict, "cells": list}
 _SHOWN = 8  # differences
 
 
@@ -62,7 +62,7 @@ class StudyFolder:
     @property
     def command(self) -> str:
         """The command that makes it again, with PATH for the data."""
-        return command_of(self.preset, self.document["choices"], self.data)
+        return self.document["command"]
 
     @cached_property
     def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -151,15 +151,7 @@ def read_study(folder: str | Path) -> StudyFolder:
 def draft(
     folder: str | Path, plan: StudyPlan, choices: Choices, survey: Survey, runs: str | Path | None = None
 ) -> StudyFolder:
-    """A study as it would be written; one that is there keeps the place of its runs.
-
-    Args:
-        folder: Of the study.
-        plan: Its cells.
-        choices: The user's.
-        survey: Its data.
-        runs: The folder of run directories; by default `folder/runs`.
-    """
+    """A study as it would be written, with its runs in `runs`; one that is there keeps their place."""
     folder = Path(folder)
     place = RUNS if runs is None else str(Path(runs).resolve())
     if runs is None and (folder / STUDY).is_file():
@@ -167,6 +159,7 @@ def draft(
     document = {
         "format": STUDY_FORMAT,
         "preset": plan.preset,
+        "command": choices.command(plan.preset),
         "choices": choices.changed(),
         "runs": place,
         "data": survey.document(),
@@ -189,13 +182,7 @@ def started(
 ) -> Iterator[StudyFolder]:
     """A new study, or the one that the same choices started on the same data; locked, so that no one else changes it.
 
-    Args:
-        folder: A new folder, or the study's.
-        plan: Its cells.
-        choices: The user's.
-        survey: Its data.
-        runs: As in :func:`draft`.
-        update: Whether to accept a changed study.
+    `update` accepts a changed one.
 
     Raises:
         ConfigError: The folder holds something else, another process is using it, or the study has changed.
@@ -225,7 +212,7 @@ def started(
                     + "\nGive another folder, or update (--update) to go on with the new one; runs that both have are kept."
                 )
             if not changed:  # but the data may have moved, and other choices may give the same cells
-                document |= {key: old.document[key] for key in ("choices", "began", "made_with")}
+                document |= {key: old.document[key] for key in ("command", "choices", "began", "made_with")}
         write_whole(folder / STUDY, json_bytes(document))
         yield read_study(folder)
 

@@ -14,15 +14,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
 from hace.lab.runs.samples import Source, coarse_nodes, load_source
-from hace.lab.runs.settings import (
-    AT_LEAST_ONE,
-    AT_LEAST_ZERO,
-    POSITIVE,
-    Config,
-    Rule,
-    from_dict,
-    setting,
-)
+from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
 from hace.lab.study.methods import Method, behind, find_method
 from hace.lab.study.presets import LabelGrid, Preset
@@ -103,13 +95,28 @@ class Choices(Config):
 
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults, but for the data: the "choices" of study.json."""
-        defaults = Choices().to_dict()
-        document = self.to_dict()
-        return {
-            name: document[name]
-            for name in defaults
-            if name not in _DATA and document[name] != defaults[name]
-        }
+        document, defaults = self.to_dict(), Choices().to_dict()
+        return {k: document[k] for k, v in defaults.items() if k not in _DATA and document[k] != v}
+
+    def command(self, preset: str) -> str:
+        """The command that makes a study, with PATH for the data.
+
+        Example:
+            >>> Choices(features={"birds": "/f.npz"}, methods=["hace", "sce"], seeds=3).command("fair-probe")
+            'hace study fair-probe --features birds=PATH --methods hace,sce --seeds 3 --out STUDY'
+        """
+        words = ["hace", "study", *preset.split()]
+        paths = {name: dict.fromkeys(getattr(self, name), "PATH") for name in ("features", "data_root")}
+        trees = {d: "PATH" if Path(tree).exists() else tree for d, tree in self.hierarchy.items()}
+        given = {**paths, "hierarchy": trees, "options": self.options, **self.changed()}
+        for name, value in given.items():
+            if value != {}:
+                words.append(_flag(name))
+                words += (
+                    [f"{k}={_written(v)}" for k, v in value.items()] if isinstance(value, Mapping) else []
+                )
+                words += [] if isinstance(value, Mapping) or value is True else [_written(value)]
+        return shlex.join([*words, "--out", "STUDY"])
 
     def data(self, name: str, kind: str) -> DataConfig | None:
         """The data of a data set; None without a path."""
@@ -126,49 +133,11 @@ class Choices(Config):
         if hierarchy is not None and Path(hierarchy).exists():  # otherwise a name that comes with hace
             hierarchy = str(Path(hierarchy).resolve())
         own = {}
-        for key in sorted(
-            self.options, key=lambda key: "." in key
-        ):  # one that names the data set counts more
+        for key in sorted(self.options, key=lambda key: "." in key):  # those that name the data set come last
             owner, _, option = key.rpartition(".")
             if owner in ("", name) and option in DATASETS[what].options:
                 own[option] = self.options[key]
         return DataConfig(what, root=str(Path(root).resolve()), hierarchy=hierarchy, options=own)
-
-
-def command_of(preset: str, choices: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """The command that makes a study, with PATH for the data.
-
-    Args:
-        preset: Its presets.
-        choices: As study.json has them.
-        data: As study.json has them.
-
-    Example:
-        >>> command_of("fair-probe", {"methods": ["hace", "sce"], "seeds": 3}, {"cifar100": {"kind": "probe"}})
-        'hace study fair-probe --features cifar100=PATH --methods hace,sce --seeds 3 --out STUDY'
-    """
-    words = ["hace", "study", *preset.split()]
-    for name, known in data.items():
-        hierarchy = None
-        for part in (known, known.get("also") or {}):
-            config = part.get("config") or {}
-            if part.get("kind") in GIVEN_BY and not str(config.get("name")).startswith("synthetic"):
-                words += [_flag(GIVEN_BY[part["kind"]]), f"{name}=PATH"]
-                for key, value in (config.get("options") or {}).items():
-                    words += ["-o", f"{name}.{key}={_written(value)}"]
-                hierarchy = config.get("hierarchy") or hierarchy
-        if hierarchy:  # a name that comes with hace, or a file
-            words += ["--hierarchy", f"{name}={'PATH' if Path(hierarchy).is_absolute() else hierarchy}"]
-    for name, value in choices.items():
-        if value in (None, {}, False):
-            continue
-        if isinstance(value, Mapping):
-            words += [_flag(name), *(f"{key}={_written(v)}" for key, v in value.items())]
-        elif value is True:
-            words.append(_flag(name))
-        else:
-            words += [_flag(name), _written(value)]
-    return shlex.join([*words, "--out", "STUDY"])
 
 
 def _flag(choice: str) -> str:
@@ -179,29 +148,18 @@ def _written(value: Any) -> str:
     """A value as the command line has it."""
     if isinstance(value, (list, tuple)):
         return ",".join(map(_written, value))
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class StudyPlan(NamedTuple):
-    """A study before it starts.
+    """A study before it starts."""
 
-    Attributes:
-        preset: The names of its presets.
-        cells: Its cells.
-        data: Its data, by name and kind of runs.
-        missing: The options that would name the data sets without a path.
-    """
-
-    preset: str
+    preset: str  # the names of its presets
     cells: list[Cell]
-    data: dict[tuple[str, str], DataConfig]
-    missing: tuple[str, ...] = ()
+    data: dict[tuple[str, str], DataConfig]  # by name and kind of runs
+    missing: tuple[str, ...] = ()  # the options that would name the data sets without a path
 
 
 def make_plan(
@@ -384,19 +342,8 @@ def _method_cells(
         yield Cell(key, config, candidates, widen=widen, search_seed=shared)
 
 
-class DataSize(NamedTuple):
-    """The size of a public data set: enough to price a study of it."""
-
-    classes: int
-    nodes: int
-    train: int
-
-
-SIZES = {
-    "cifar100": DataSize(100, 120, 50_000),
-    "aircraft": DataSize(100, 201, 6_667),
-    "nabirds": DataSize(555, 1_011, 23_929),
-}
+# Public data sets by classes, nodes and training samples: enough to price a study of them.
+SIZES = {"cifar100": (100, 120, 50_000), "aircraft": (100, 201, 6_667), "nabirds": (555, 1_011, 23_929)}
 DINOV2_FEATURES = 1024
 
 
@@ -490,39 +437,28 @@ class Survey:
                 yield f"{name}: {about['coarse']:,} of {samples['train']:,} training samples are labelled above the leaves"
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
-        if config.root is None and name in SIZES:
-            return _expected(name, kind, config)
+        about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}
+        if config.root is None and name in SIZES:  # a public data set that is not here
+            classes, nodes, train = SIZES[name]
+            about |= {"fingerprint": "", "hierarchy": "", "classes": classes, "nodes": nodes}
+            return {
+                **about,
+                "samples": {"train": train},
+                "features": DINOV2_FEATURES if kind == "probe" else None,
+            }
         source = load_source(config)
         data = source.dataset
         data["test"]  # refused here rather than after the search
-        self.trees[name] = data.hierarchy
+        h = self.trees[name] = data.hierarchy
         first = next(iter(data.splits.values()))
         if kind == "probe":
             small = {split: samples.select([0]) for split, samples in data.splits.items()}
-            self.sources[name] = replace(source, dataset=Dataset(data.name, data.hierarchy, small))
+            self.sources[name] = replace(source, dataset=Dataset(data.name, h, small))
+        about |= {"fingerprint": data.fingerprint, "hierarchy": h.fingerprint}
+        about |= {"classes": h.num_leaves, "nodes": h.num_nodes}
         return {
-            "kind": kind,
-            "config": config.to_dict(),
-            "fingerprint": data.fingerprint,
-            "hierarchy": data.hierarchy.fingerprint,
-            "classes": data.hierarchy.num_leaves,
-            "nodes": data.hierarchy.num_nodes,
+            **about,
             "samples": {split: len(samples) for split, samples in data.splits.items()},
             "coarse": len(data["train"]) - len(data["train"].leaf_only()),
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
-
-
-def _expected(name: str, kind: str, config: DataConfig) -> dict[str, Any]:
-    """What study.json would say of a public data set that is not here."""
-    size = SIZES[name]
-    return {
-        "kind": kind,
-        "config": config.to_dict(),
-        "fingerprint": "",
-        "hierarchy": "",
-        "classes": size.classes,
-        "nodes": size.nodes,
-        "samples": {"train": size.train},
-        "features": DINOV2_FEATURES if kind == "probe" else None,
-    }

@@ -1,22 +1,20 @@
-"""How far a study is: its runs counted, a live table on a terminal or occasional lines elsewhere, and what is left to do."""
+"""How far a study is: its runs counted, a bar on a terminal or occasional lines elsewhere, and what is left to do."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from hace.lab.runs.config import RunConfig, TrainConfig
 from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.study.cells import Record, each_run
 
-_NOTES = 4  # the last ones, below a live table
-_TABLE_ROWS = 30  # a table longer than the screen cannot be redrawn
 Part = tuple[str, str, str]  # data set, model, method
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
@@ -39,154 +37,85 @@ RULE = (
 
 
 @dataclass
-class Row:
-    """The runs of a method on a data set and model, counted."""
+class Tally:
+    """The runs of a study, counted; `fresh` finished since this start, `notes` are what people should know."""
 
     total: int = 0
     done: int = 0
     diverged: int = 0
     failed: int = 0
     running: int = 0
-
-
-@dataclass
-class Tally:
-    """The progress of a study.
-
-    Attributes:
-        rows: Counts by data set, model and method.
-        fresh: Runs finished since this start.
-        notes: What people should know, such as an error; the last ones are shown.
-    """
-
-    rows: dict[Part, Row] = field(default_factory=dict)
     fresh: int = 0
     notes: list[str] = field(default_factory=list)
-
-    def sum(self, what: str) -> int:
-        """A count over all rows."""
-        return sum(getattr(row, what) for row in self.rows.values())
 
     def __str__(self) -> str:
         """In one line.
 
         Example:
-            >>> str(Tally({("birds", "features", "hace"): Row(total=9, done=7, failed=1)}))
+            >>> str(Tally(total=9, done=7, failed=1))
             '7 of 9 runs are done, 1 failed'
         """
-        words = [f"{self.sum('done'):,} of {self.sum('total'):,} runs are done"]
-        words += [
-            f"{self.sum(what):,} {what}" for what in ("diverged", "failed", "running") if self.sum(what)
-        ]
-        return ", ".join(words)
+        words = [f"{self.done:,} of {self.total:,} runs are done"]
+        counts = {"diverged": self.diverged, "failed": self.failed, "running": self.running}
+        return ", ".join(words + [f"{count:,} {what}" for what, count in counts.items() if count])
 
 
-class Watch(Protocol):
-    """Shows the progress of a study."""
+def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
+    """The runs counted; one that cells share counts once, and a cell for which no run can be chosen as failed."""
+    tally = Tally()
+    for record in each_run(records):
+        tally.total += 1
+        tally.running += record.id in running
+        tally.done += bool(record.id) and record.status in ("finished", "diverged")
+        tally.diverged += bool(record.id) and record.status == "diverged"
+        tally.failed += record.status == "failed" or (not record.id and record.status == "diverged")
+    return tally
 
-    def changed(self, tally: Tally) -> None:
-        """Called whenever something changes."""
-        ...
+
+Watch = Callable[[Tally], None]  # called whenever something changes
 
 
 @contextmanager
 def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
-    """Show a study while it runs.
+    """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once.
 
     Args:
         stream: Where to show it; stderr by default.
         clock: Returns seconds.
     """
-    output = stream or sys.stderr
+    output, begun = stream or sys.stderr, clock()
+    shown, noted, bar, task = -SECONDS_BETWEEN_LINES, 0, None, None
     if kind(output) == "terminal" and importlib.util.find_spec("rich"):
         from rich.console import Console
-        from rich.live import Live
+        from rich.progress import Progress
 
-        with Live(console=Console(file=output), refresh_per_second=4, transient=True) as live:
-            yield _LiveTable(live, clock)
-    else:
-        yield _Lines(output, clock)
+        bar = Progress(console=Console(file=output), transient=True)
+        task = bar.add_task("study")
 
+    def changed(tally: Tally) -> None:
+        nonlocal shown, noted
+        for note in tally.notes[noted:]:
+            if bar is not None:
+                bar.console.print(f"study: {note}", markup=False, highlight=False)
+            else:
+                print(f"study: {note}", file=output, flush=True)
+        noted, missing = len(tally.notes), tally.total - tally.done - tally.failed
+        line = str(tally)
+        if tally.fresh and missing:
+            line += f", about {duration(missing * (clock() - begun) / tally.fresh)} left"
+        if bar is not None:
+            bar.update(task, description=line, completed=tally.done + tally.failed, total=tally.total)
+        elif clock() - shown >= SECONDS_BETWEEN_LINES:
+            shown = clock()
+            print(f"study: {line}", file=output, flush=True)
 
-class _Pace:
-    """How fast a study goes, and how long the rest takes at that pace."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock, self.begun = clock, clock()
-
-    def line(self, tally: Tally) -> str:
-        """What is done and, once that is known, how long the rest takes."""
-        missing = tally.sum("total") - tally.sum("done") - tally.sum("failed")
-        if not tally.fresh or not missing:
-            return str(tally)
-        return f"{tally}, about {duration(missing * (self.clock() - self.begun) / tally.fresh)} left"
-
-
-class _Lines:
-    """One line at the start, one now and then, and every note once."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
-        self._stream, self._pace = stream, _Pace(clock)
-        self._shown = -SECONDS_BETWEEN_LINES
-        self._noted = 0
-
-    def changed(self, tally: Tally) -> None:
-        """Print new events."""
-        for note in tally.notes[self._noted :]:
-            print(f"study: {note}", file=self._stream, flush=True)
-        self._noted = len(tally.notes)
-        now = self._pace.clock()
-        if now - self._shown >= SECONDS_BETWEEN_LINES:
-            self._shown = now
-            print(f"study: {self._pace.line(tally)}", file=self._stream, flush=True)
-
-
-class _LiveTable:
-    """A live table."""
-
-    def __init__(self, live: Any, clock: Callable[[], float]) -> None:
-        self._live, self._pace = live, _Pace(clock)
-
-    def changed(self, tally: Tally) -> None:
-        """Redraw it."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for title in ("data set", "model", "method", "runs", "", "failed"):
-            table.add_column(title, justify="right" if title in ("runs", "failed") else "left")
-        rows = list(tally.rows.items())
-        if len(rows) > _TABLE_ROWS:  # show those where something happens
-            rows.sort(key=lambda item: not (item[1].running or item[1].failed))
-        for (dataset, model, method), row in rows[:_TABLE_ROWS]:
-            failed = Text(str(row.failed), "red") if row.failed else ""
-            table.add_row(dataset, model, method, f"{row.done}/{row.total}", _progress_bar(row), failed)
-        notes = [Text(note.split("\n")[0], "yellow", overflow="ellipsis") for note in tally.notes[-_NOTES:]]
-        self._live.update(Group(table, Text(self._pace.line(tally)), *notes))
-
-
-def _progress_bar(row: Row, width: int = 24) -> Any:
-    from rich.text import Text
-
-    bar, start = Text(), 0
-    for count, style in ((row.done, "green"), (row.failed, "red"), (row.running, "yellow")):
-        stop = min(width, start + round(width * count / row.total))
-        bar.append("━" * (stop - start), style)
-        start = stop
-    return bar.append("─" * (width - start), "dim")
+    with bar or nullcontext():
+        yield changed
 
 
 @dataclass
 class Left:
-    """What is left of a part of a study.
-
-    Attributes:
-        runs: All its runs.
-        done: Finished runs.
-        seconds: Time of the others, one after another.
-        measured: Whether the time comes from runs of this study.
-    """
+    """A part of a study: all its runs, finished ones, and the seconds of the others; measured on runs of this study or not."""
 
     runs: int = 0
     done: int = 0
@@ -199,13 +128,7 @@ def whats_left(
     configs: Mapping[Part, RunConfig],
     data: Mapping[tuple[str, str], Mapping[str, Any]],
 ) -> dict[Part, Left]:
-    """Runs, finished ones, and the seconds of the others: measured on finished runs of the study, or by a rule of thumb.
-
-    Args:
-        records: Of the study.
-        configs: A configuration by data set, model and method.
-        data: Facts about the study's data sets, by name and kind of runs.
-    """
+    """What is left of each part of a study, from its records, a configuration for each part and the facts about its data."""
     records = each_run(records)
     speeds = _speeds(records)
     found: dict[Part, Left] = {}

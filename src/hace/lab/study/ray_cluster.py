@@ -14,21 +14,21 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 from hace.lab.runs.process import WORDS
-from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, error_text, run_job
+from hace.lab.study.executors import STOP_SECONDS, Cluster, Executor, Job, JobResult, error_text, run_job
 
 CONNECT_SECONDS = 5.0
 RAY_SECONDS = 60.0  # for Ray to connect; a busy machine takes its time
 _TRIAL = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 
 
-class RayCluster:
+class RayCluster(Executor):
     """Jobs as Ray tasks.
 
     Args:
@@ -50,7 +50,6 @@ class RayCluster:
         self._ray: Any = optional("ray", "Executor ray", "ray")
         self._jobs: dict[Any, Job] = {}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self.capacity = 1
 
     def __enter__(self) -> RayCluster:
         ray, cluster, workers = self._ray, self._cluster, self._workers
@@ -79,10 +78,6 @@ class RayCluster:
                 self._ray.init(log_to_driver=False, logging_level="ERROR", **options)
         except (Exception, SystemExit) as error:
             raise HaceError(f"Executor ray: Ray cannot be started: {error_text(error)}") from error
-
-    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """Nothing: Ray ends the tasks of a process with it."""
-        return []
 
     def submit(self, job: Job) -> None:
         """Hand it to Ray, which queues it."""

@@ -17,10 +17,10 @@ from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
-from hace.lab.study.cells import PENDING, Contest, Found, Record, contests, each_run
+from hace.lab.study.cells import PENDING, Contest, Found, Record, contests
 from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
-from hace.lab.study.progress import Row, Tally, Watch
+from hace.lab.study.progress import Tally, Watch, count
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
@@ -88,7 +88,7 @@ class Scheduler:
                 executor.submit(job)
                 under_way += 1
             if self._watch is not None:
-                self._watch.changed(self.tally)
+                self._watch(self.tally)
             pause = min((due for due, _, _ in self._later), default=None)
             pause = None if pause is None else max(0.0, pause - time.monotonic())
             if under_way:
@@ -108,18 +108,10 @@ class Scheduler:
 
     @property
     def tally(self) -> Tally:
-        """The runs counted; one that cells share counts once, where it was wanted first."""
-        rows: dict[tuple[str, str, str], Row] = {}
-        for record in each_run(r for records in self._records for r in records):
-            key = record.key
-            row = rows.setdefault((key.dataset, key.model, key.method), Row())
-            now = replace(record, **self._look(record.id)._asdict()) if record.id else record
-            row.total += 1
-            row.running += record.id in self._running
-            row.done += bool(record.id) and now.status in ("finished", "diverged")
-            row.diverged += bool(record.id) and now.status == "diverged"
-            row.failed += now.status == "failed" or (not record.id and now.status == "diverged")
-        return Tally(rows, self._fresh, self._notes)
+        """The runs counted."""
+        records = (record for records in self._records for record in records)
+        now = (replace(r, **self._look(r.id)._asdict()) if r.id else r for r in records)
+        return replace(count(now, self._running), fresh=self._fresh, notes=self._notes)
 
     def _advance(self, number: int) -> None:
         """Want what a contest needs next."""

@@ -25,7 +25,7 @@ from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.process import WORDS, Stopped, ending
-from hace.lab.study.executors import STOP_SECONDS, Cluster, Job, JobResult, Processes, run_job
+from hace.lab.study.executors import STOP_SECONDS, Cluster, Executor, Job, JobResult, Processes, run_job
 
 IN_FLIGHT = 64  # jobs in the queue, unless --workers says otherwise
 SIGNAL_SECONDS = 120  # before the time limit: for a step, and for the state to be saved
@@ -49,21 +49,13 @@ ENDS = {
 
 @dataclass
 class Submission:
-    """A SLURM job.
-
-    Attributes:
-        id: SLURM's.
-        folder: Folder of its logs and its result.
-        runs: What it was submitted for: the runs of each job; several jobs share its GPU.
-        jobs: The same jobs; None where one is no longer wanted.
-        gone: When it was first seen to have left the queue.
-    """
+    """A SLURM job."""
 
     id: str
-    folder: Path
-    runs: list[list[str]]
-    jobs: list[Job | None]
-    gone: float | None = None
+    folder: Path  # of its logs and its result
+    runs: list[list[str]]  # what it was submitted for: the runs of each job; several jobs share its GPU
+    jobs: list[Job | None]  # the same jobs; None where one is no longer wanted
+    gone: float | None = None  # when it was first seen to have left the queue
 
     @cached_property
     def task(self) -> Any:
@@ -89,7 +81,7 @@ class Submission:
         return [JobResult(job, lost=words) for job in self.jobs if job is not None]
 
 
-class Slurm:
+class Slurm(Executor):
     """Jobs as SLURM jobs.
 
     Args:
@@ -208,9 +200,6 @@ class Slurm:
         entries = {s.id: {"folder": s.folder.name, "runs": s.runs} for s in self._under_way}
         self._logs.mkdir(parents=True, exist_ok=True)
         write_whole(self._logs / SUBMITTED, json_bytes(entries))
-
-    def __enter__(self) -> Slurm:
-        return self
 
     def __exit__(self, *_: object) -> None:
         _cancel([submission.id for submission in self._under_way])
