@@ -145,3 +145,17 @@ def test_log_q_and_a_single_class_are_refused() -> None:
         fit_temperature(torch.zeros(1, 7), [0], ANIMALS.build(), kind="node_log_probs")
     with pytest.raises(DataError, match="say something"):
         fit_temperature(torch.zeros(2, 1), [0, 0], ONE_LEAF.build(), outputs="leaves")
+
+
+@pytest.mark.parametrize("value", [1e201, 9e307, 1.7e308, -9e307, -1.7e308])
+@pytest.mark.parametrize("inner", [False, True])
+def test_one_enormous_score_is_refused(value: float, inner: bool) -> None:
+    """Sums that overflow gave slopes that are no numbers, and a search without an end."""
+    h, rng = ANIMALS.build(), np.random.default_rng(0)
+    z = torch.from_numpy(rng.normal(size=(60, 4)) * 3)
+    truth = h.leaf_nodes[(z.argmax(1).numpy() + (rng.random(60) < 0.3)) % 4]
+    z[5, 0] = value
+    if inner:
+        truth[::7] = h.parent_nodes[truth[::7]]
+    with pytest.raises(DataError, match="within 1e\\+200 of each other"):
+        fit_temperature(z, truth, h, labels="nodes")

@@ -15,6 +15,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 from hace import ConfigError, FormatError, HACEClassifier, Hierarchy
+from hace.linear.saved_classifier import _checksum
 
 IRIS = load_iris()
 X: np.ndarray = IRIS.data
@@ -126,15 +127,30 @@ def test_only_a_fitted_classifier_of_plain_parameters_is_saved(tmp_path: Path) -
 
 
 def changed(path: Path, document: Any = None, **arrays: np.ndarray | None) -> Path:
-    """The file with some entries of its document, or some arrays, replaced; None removes."""
+    """The file with some entries of its document, or some arrays, replaced, and a new checksum; None removes."""
     with safe_open(path, "numpy") as file:
         told = json.loads(file.metadata()["hace"])
     told |= document or {}
     told = {key: value for key, value in told.items() if value != "gone"}
     kept = {name: a for name, a in (load_file(path) | arrays).items() if a is not None}
     other = path.with_name("changed.safetensors")
-    save_file(kept, other, {"hace": json.dumps(told)})
+    text = json.dumps(told)
+    save_file(kept, other, {"hace": text, "sha256": _checksum(text, kept)})
     return other
+
+
+def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
+    """Of weights, order, document or checksum: never another answer."""
+    path, other = tmp_path / "clf.safetensors", tmp_path / "flipped.safetensors"
+    HACEClassifier(TREE).fit(X, NAMES).save(path)
+    content, rng = path.read_bytes(), np.random.default_rng(0)
+    weights = len(content) - 8 * (5 * 4 + 5 + 3)
+    for place in [*rng.integers(weights, len(content), 30), *rng.integers(0, len(content), 100)]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        other.write_bytes(flipped)
+        with pytest.raises(FormatError):
+            HACEClassifier.load(other)
 
 
 def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:

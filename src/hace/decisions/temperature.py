@@ -22,6 +22,7 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_ranges, preorder_labels
 
+_LARGEST = 1e200  # difference of two scores: beyond it sums overflow, and no temperature makes sense
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
 
 
@@ -105,6 +106,12 @@ class _Likelihood:
         """The ends of the curve: values and slopes at b = 0 and at b = infinity, and the scale of b."""
         ends, spreads, silent, self.convex = np.zeros(4), [], 0, True
         for whole, own in self._blocks():
+            wide = int((whole.masked_fill(whole == -torch.inf, 0.0).amin(dim=1) < -_LARGEST).sum())
+            if wide:
+                raise DataError(
+                    f"scores must be within {_LARGEST:g} of each other in each row. {wide} or more of {self.samples} rows break "
+                    "this rule. Check for overflow in the model."
+                )
             self.convex &= own.shape[1] == 1
             silent += int((own == -torch.inf).all(dim=1).sum())
             best = own.amax(dim=1, keepdim=True)
@@ -190,13 +197,18 @@ class _Likelihood:
             pairs.append((self._beyond(float(points[0]), 0.1), float(points[0])))
         if slopes[-1] < 0 < self.slope_at_infinity:
             pairs.append((float(points[-1]), self._beyond(float(points[-1]), 10.0)))
-        return pairs
+        return [pair for pair in pairs if all(pair)]
 
     def _beyond(self, b: float, factor: float) -> float:
-        """The first b * factor^k at which the slope has the other sign; the ends of the curve say that there is one."""
+        """The first b * factor^k at which the slope has the other sign; 0 where rounding hides it.
+
+        The ends of the curve say that there is one, but they may be rounding themselves.
+        """
         above = factor > 1
         while (self([b])[1][0] >= 0) != above:
             b *= factor
+            if not 1e-300 < b < 1e300:
+                return 0.0
         return b
 
 

@@ -9,12 +9,15 @@ The document, under the key "hace":
     classes        dtype of the labels, what integers are, and the values where they are not ids
     ...            labels of the loss, seen labels, features and their names, temperature, iterations, history
 
+Under the key "sha256" stands the checksum of document and arrays: a flipped bit is an error, not another answer.
+
 The arrays are "coef" (outputs, features), "intercept" (outputs,), "order" (classes,), the label of each class, and, of a
 calibrated classifier, "promised_log_probs" (samples, nodes) and "promised_nodes" (samples,).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from itertools import pairwise
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from hace.linear.estimator import HACEClassifier
 
 _FORMAT = "hace.classifier.1"
-_DOCUMENT = "hace"  # the key of the document in the metadata
+_DOCUMENT, _CHECKSUM = "hace", "sha256"  # keys of the metadata
 # Types of labels, by the kind of their dtype.
 _TYPES = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}
 _PAIRS = "pairs"
@@ -78,7 +81,8 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
         "calls": int(clf._calls),
         "history": _plain(without_nan(clf.history_), "history"),
     }
-    write_safetensors(path, arrays, {_DOCUMENT: json.dumps(document, allow_nan=False)})
+    text = json.dumps(document, allow_nan=False)
+    write_safetensors(path, arrays, {_DOCUMENT: text, _CHECKSUM: _checksum(text, arrays)})
 
 
 def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassifier:
@@ -87,6 +91,10 @@ def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassif
     document = parse_json(metadata.get(_DOCUMENT, "null"), str(path))
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise FormatError(f"{path} must be written by HACEClassifier.save. It holds no document {_FORMAT!r}.")
+    if metadata.get(_CHECKSUM) != _checksum(metadata[_DOCUMENT], arrays):
+        raise FormatError(
+            f"{path} is damaged: its content does not match its checksum. Save the classifier again, or get another copy."
+        )
     try:
         return _restored(kind, document, arrays)
     except KeyError as error:
@@ -95,6 +103,15 @@ def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassif
         raise FormatError(f"{path} is damaged: its document nests too deep.") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise FormatError(f"{path} is damaged: {first_line(error)}") from error
+
+
+def _checksum(document: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """The SHA-256 of what a file holds."""
+    found = hashlib.sha256(document.encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def _restored(
