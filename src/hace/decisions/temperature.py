@@ -109,8 +109,8 @@ class _Likelihood:
             wide = int((whole.masked_fill(whole == -torch.inf, 0.0).amin(dim=1) < -_LARGEST).sum())
             if wide:
                 raise DataError(
-                    f"scores must be within {_LARGEST:g} of each other in each row. {wide} or more of {self.samples} rows break "
-                    "this rule. Check for overflow in the model."
+                    f"scores must be within {_LARGEST:g} of each other in each row. {wide} or more of {self.samples} rows "
+                    "break this rule. Check for overflow in the model."
                 )
             self.convex &= own.shape[1] == 1
             silent += int((own == -torch.inf).all(dim=1).sum())

@@ -95,6 +95,29 @@ def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> 
     return tensor
 
 
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """(M, d) rows scaled to length 1, float32; rows of zeros stay, and rows that are not finite become NaN.
+
+    Example:
+        >>> unit_rows(np.array([[3.0, 4.0], [3e30, 4e30], [3e-50, 4e-50], [0.0, 0.0]]))
+        array([[0.6, 0.8],
+               [0.6, 0.8],
+               [0.6, 0.8],
+               [0. , 0. ]], dtype=float32)
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        rows = x.astype(np.float32)
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.where(norms > 0, norms, 1)
+        odd = np.flatnonzero(~((norms > 1e-15) & (norms < 1e15)))  # where squares over- or underflow
+        part = x[odd].astype(np.float64)
+        top = np.abs(part).max(axis=1, keepdims=True, initial=0)
+        part /= np.where(top > 0, top, 1)
+        norms = np.linalg.norm(part, axis=1, keepdims=True)
+        rows[odd] = part / np.where(norms > 0, norms, 1)
+    return rows
+
+
 def _refuse_not_finite(tensor: Tensor, what: str) -> None:
     bad = torch.cat([~part.isfinite().all(dim=1) for part in tensor.split(_CHUNK)])
     if bad.any():

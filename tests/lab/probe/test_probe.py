@@ -514,3 +514,13 @@ def test_heads_start_from_zeros_where_labels_are_coarse() -> None:
     assert optimization_of(config, "nodes").start == "zeros"
     assert optimization_of(replace(config, start="random"), "nodes").start == "random"
     assert ProbeConfig().identity("data") != replace(config, start="zeros").identity("data")
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**-60, 1e-23, 1e-37, 2.0**60, 1e19, 1e37])
+def test_unit_scaling_neither_over_nor_underflows(factor: float) -> None:
+    """Squares of such features are 0 or infinite in single precision: every row had the same answer."""
+    x = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    plain = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    found = Scaling("unit")(x * np.float32(factor)).numpy()
+    np.testing.assert_allclose(found, plain, rtol=1e-5 if factor == 1e-37 else 2e-7)
+    assert factor != 1 or (found == plain).all()  # ordinary features keep their bits

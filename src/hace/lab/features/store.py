@@ -17,6 +17,7 @@ from hace.files.writing import sha256
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import STORED_HIERARCHY, Shard, labels_file, names_file, read_plan, stored
+from hace.linear.features import unit_rows
 
 NORMALIZE = ("none", "unit", "standard")
 
@@ -120,11 +121,8 @@ class FeatureStore:
         x = np.empty(shape, np.float32)
         for shard in self._of(split):
             rows = x[shard.start : shard.stop]
-            rows[:] = self._map(shard)
-            if normalize == "unit":
-                norms = np.linalg.norm(rows, axis=1, keepdims=True)
-                rows /= np.where(norms > 0, norms, 1)
-            elif normalize == "standard":
+            rows[:] = unit_rows(self._map(shard)) if normalize == "unit" else self._map(shard)
+            if normalize == "standard":
                 mean, std = self._moments
                 rows -= mean
                 rows /= std

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError, FormatError
+from hace.linear.features import unit_rows
 from hace.losses.poincare_head import PoincareBall, layer_logits
 
 _ROWS = 4096  # scored at once
@@ -71,14 +72,11 @@ class Scaling:
         Raises:
             DataError: NaN or infinite features.
         """
+        if self.how == "unit":
+            return torch.from_numpy(finite(unit_rows(x), what, first))
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
             x = finite(x.astype(np.float32), what, first)
-        if self.mean is not None:
-            x = (x - self.mean) / self.std
-        elif self.how == "unit":
-            norms = np.linalg.norm(x, axis=1, keepdims=True)
-            x = x / np.where(norms > 0, norms, 1)
-        return torch.from_numpy(x)
+        return torch.from_numpy(x if self.mean is None else (x - self.mean) / self.std)
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
