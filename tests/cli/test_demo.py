@@ -51,6 +51,25 @@ def test_the_demo(tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in study.glob("runs/*/*")} == times
 
 
+@pytest.mark.slow
+def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo's study with two seeds and few methods: what it asks, its answers and its page."""
+    out = tmp_path / "demo"
+    options = ["--seeds", "2", "--only", "method=sce,hace,sce_drop", "--rates", "4", "--workers", "1"]
+    assert main(["study", "demo", *options, "--out", str(out)]) == 0
+    assert main(["report", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "animals: does the hierarchy help?" in said
+    assert "animals: are coarse labels worth using?" in said
+    finals = [record for record in read_study(out).records() if record.stage == "final"]
+    assert {(record.key.method, record.key.labels) for record in finals} == {
+        *(("sce", ""), ("hace", "")),
+        *(("sce", "80 % parent"), ("hace", "80 % parent"), ("sce_drop", "80 % parent")),
+    }
+    assert all(record.status == "finished" for record in finals)
+    assert (out / "report" / "report.html").is_file()
+
+
 def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "hace-demo").mkdir()
     (tmp_path / "hace-demo" / "thesis.txt").write_text("years of work")

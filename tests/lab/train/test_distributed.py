@@ -132,7 +132,7 @@ def test_a_lost_process_ends_the_job_and_the_same_command_goes_on(tmp_path: Path
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_stops_the_first_process_stops_all_and_is_said_once(tmp_path: Path) -> None:
     with only_process(tmp_path):
         done = subprocess.run(job(tmp_path, arguments()), env=ENVIRONMENT, capture_output=True, text=True)
