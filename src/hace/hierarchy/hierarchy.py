@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from hace.errors import HierarchyError, listed, nearest
 from hace.hierarchy import build, induction
 from hace.hierarchy import distances as _distances
-from hace.hierarchy import transforms as _transforms
 from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 
 if TYPE_CHECKING:
@@ -649,11 +648,22 @@ class Hierarchy:
         One exception: a DAG may have an edge from the root to a node that has other parents too. Such a short cut
         goes with the root, so ``"edges"`` distances over it become longer; the other two stay.
         """
-        return _transforms.without_root(self)
+        if not self.rooted:
+            return self
+        inside = np.arange(self.num_nodes) > 0  # the root is node 0
+        return self._restricted(inside, self.leaves, rooted=False)
 
     def with_root(self, id: Any = "root") -> Hierarchy:
         """The same hierarchy below a new root; one that has a root already comes back unchanged."""
-        return _transforms.with_root(self, id)
+        if self.rooted:
+            return self
+        root = as_id(id, "id")
+        if root in self.nodes:
+            raise HierarchyError(f"id {root!r} is in the hierarchy already. Give the root another id.")
+        tops = np.array([(0, self.index(top) + 1) for top in self.tops], dtype=np.int64)
+        return self._derive(
+            (root, *self.nodes), np.concatenate([tops, self.edges + 1]), self.leaves, rooted=True
+        )
 
     def subset(self, leaves: Iterable[Any]) -> Hierarchy:
         """The hierarchy over some of the classes: these and everything above them.
@@ -661,18 +671,62 @@ class Hierarchy:
         Args:
             leaves: ids of the classes to keep, in their new label order.
         """
-        return _transforms.subset(self, leaves)
+        kept = as_ids(leaves, "leaves")
+        if not kept:
+            raise HierarchyError("leaves is empty. A hierarchy must have at least one class.")
+        known, classes = set(self.nodes), set(self.leaves)
+        problems = []
+        unknown = [c for c in kept if c not in known]
+        if unknown:
+            hint = nearest(unknown[0], self.leaves)
+            problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
+        inner = [c for c in kept if c in known and c not in classes]
+        if inner:
+            problems.append(
+                f"leaves names nodes that have children: {listed(inner)}. Name the classes below them."
+            )
+        if problems:
+            raise HierarchyError(problems)
+        keep = np.zeros(self.num_nodes, dtype=bool)
+        keep[[self.index(c) for c in kept]] = True
+        marks = keep.tolist()
+        for parent, child in reversed(self.edges.tolist()):  # children first
+            if marks[child]:
+                marks[parent] = True
+        return self._restricted(np.array(marks), kept, rooted=self.rooted)
 
     def collapse_unary(self) -> Hierarchy:
         """The hierarchy without inner nodes that have a single child; their child takes their place.
 
         A root with a single child goes too. Levels lose their names, since a level may no longer be one rank.
         """
-        return _transforms.collapse_unary(self)
+        children: list[set[int]] = [set() for _ in self.nodes]
+        replaced_by = list(range(self.num_nodes))  # each node, or the one that takes its place
+        edges = self.edges.tolist()
+        for v in range(self.num_nodes - 1, -1, -1):  # children first, so that theirs are known
+            while edges and edges[-1][1] > v:
+                parent, child = edges.pop()
+                children[parent].add(replaced_by[child])
+            if len(children[v]) == 1:
+                (replaced_by[v],) = children[v]
+        kept = [v for v in range(self.num_nodes) if replaced_by[v] == v]
+        pairs = [(parent, child) for parent in kept for child in children[parent]]
+        position = {v: i for i, v in enumerate(kept)}
+        edges = np.array([(position[p], position[c]) for p, c in pairs], dtype=np.int64).reshape(-1, 2)
+        rooted = None if self.rooted else False
+        return self._derive(
+            [self.nodes[v] for v in kept], edges, self.leaves, rooted=rooted, same_levels=False
+        )
 
     def shuffled(self, seed: int) -> Hierarchy:
         """The same shape with the classes dealt to other places: the control that keeps everything but the meaning."""
-        return _transforms.shuffled(self, seed)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise HierarchyError(f"seed must be an integer from 0 on. Got {seed!r}.")
+        order = np.random.default_rng(seed).permutation(self.num_leaves)
+        ids = list(self.nodes)
+        for place, leaf in zip(self.leaf_nodes.tolist(), self.leaf_nodes[order].tolist(), strict=True):
+            ids[place] = self.nodes[leaf]
+        return self._derive(ids, self.edges, self.leaves, rooted=self.rooted)
 
     def to_networkx(self) -> nx.DiGraph:
         """A networkx graph with edges from parent to child; see :meth:`from_networkx`."""
@@ -781,6 +835,13 @@ class Hierarchy:
                 f"{argument} must hold {what} from 0 to {limit - 1}. Got {int(outside.flat[0])}."
             )
         return self.leaf_nodes[array] if labels == "leaves" else array
+
+    def _restricted(self, keep: np.ndarray, leaves: Iterable[str], *, rooted: bool) -> Hierarchy:
+        """The nodes in a mask that holds everything above what it holds (the root apart) and the edges among them."""
+        position = np.cumsum(keep) - 1
+        edges = position[self.edges[keep[self.edges].all(axis=1)]]
+        ids = [self.nodes[i] for i in np.flatnonzero(keep).tolist()]
+        return self._derive(ids, edges, leaves, rooted=rooted)
 
     def _derive(
         self,

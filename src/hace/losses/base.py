@@ -71,10 +71,7 @@ class HierarchicalLoss(TableModule, ABC):
         reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
     """
 
-    allowed_outputs: ClassVar[tuple[Any, ...]] = get_args(
-        Outputs
-    )  # by this class of losses, the default first
-
+    allowed_outputs: ClassVar[tuple[Any, ...]] = get_args(Outputs)  # of this loss, the default first
     hierarchy: Hierarchy
     __signature__: ClassVar[inspect.Signature]
     label_nodes: Tensor
@@ -92,17 +89,17 @@ class HierarchicalLoss(TableModule, ABC):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        outputs = self.allowed_outputs[0] if outputs is None else outputs
+        chosen: Outputs = self.allowed_outputs[0] if outputs is None else outputs
         if not isinstance(hierarchy, Hierarchy):
             raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
-        check_choice("outputs", outputs, self.allowed_outputs)
+        check_choice("outputs", chosen, self.allowed_outputs)
         check_choice("labels", labels, ("leaves", "nodes"))
         check_choice("reduction", reduction, ("none", "mean", "sum"))
         self.hierarchy = hierarchy
         self.labels: Labels = labels
         self.ignore_index = checked_index(ignore_index)
         self.reduction: Reduction = reduction
-        self.head = Head(hierarchy, outputs, sharing)
+        self.head = Head(hierarchy, chosen, sharing)
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
         self.constant("label_nodes", rows)
         self.constant("label_weight", checked_weight(weight, len(rows), labels))

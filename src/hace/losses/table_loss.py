@@ -18,16 +18,7 @@ from hace.losses import kernels, numerics, tables
 from hace.losses.base import HierarchicalLoss, LossOptions
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
-from hace.losses.kernels.losses import (
-    Call,
-    SparseTable,
-    dag_call,
-    dense_call,
-    kernel_loss,
-    path_call,
-    path_sum_call,
-    tree_places,
-)
+from hace.losses.kernels.losses import Call, kernel_loss, make_call, tree_places
 from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.leaf_distances import LeafDistances, padded
 
@@ -138,23 +129,33 @@ class TableLoss(HierarchicalLoss):
         """The compiled loss for batches of labels; None where there is none."""
         if not self._labels_served:
             return None
-        table = SparseTable(self.start, self.node, self.value, self.label_weight)
+        table = (self.start, self.node, self.value)
         return self._call(table, None if self.shared is None else self.shared.float())
 
-    def _call(self, table: SparseTable | None, mass: Tensor | None) -> Call:
-        """The compiled loss of the labels' rows, of masses at all nodes, or of both."""
+    def _call(self, table: tuple[Tensor | None, ...], mass: Tensor | None) -> Call:
+        """The compiled loss of the labels' rows (or three None), of masses (N,) or (B, N) at all nodes, or of both."""
         head = self.head
+        tensors: tuple[Tensor | None, ...]
+        stride = mass.shape[1] if mass is not None and mass.ndim == 2 else 0
         if not self.hierarchy.is_tree:
-            return dag_call(table, mass, head.below_first, head.below)
-        if mass is not None:
-            return dense_call(table, mass, head.parent, head.level, self._places())
-        assert table is not None
-        if head.path_sums is not None:
-            return path_sum_call(table, head.low, head.high, head.path_sums.tree, self._places())
-        return path_call(table, head.low, head.high, head.column, head.branch)
+            function, tensors, numbers = "dag_loss", (mass, head.below_first, head.below), (stride,)
+        elif mass is not None:
+            function, tensors, numbers = (
+                "dense_loss",
+                (mass, head.parent, head.level, self._places()),
+                (stride,),
+            )
+        elif head.path_sums is not None:
+            paths = head.path_sums.tree
+            function, tensors = "path_sum_loss", (head.low, head.high, *paths[:3], self._places())
+            numbers = (len(paths.label), paths.sharing)
+        else:
+            function, tensors, numbers = "path_loss", (head.low, head.high, head.column, head.branch), ()
+        return make_call(function, (*table, *tensors), numbers, self.num_labels, self.label_weight)
 
     def _places(self) -> Tensor | None:
-        return None if kernels.compiling() else self.head.kept("places", lambda: tree_places(self.head.level))
+        head = self.head
+        return None if kernels.compiling() else head.kept("places", lambda: tree_places(head.level))
 
     def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
         if target.is_floating_point() or len(layer.features) == 0 or not self._on_one_path:
@@ -205,7 +206,7 @@ class TableLoss(HierarchicalLoss):
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.aggregate and self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
         if served and kernels.usable(z, self.start, dense):
-            call = self._call(None, dense.to(torch.float32).contiguous())
+            call = self._call((None, None, None), dense.to(torch.float32).contiguous())
             return kernel_loss(
                 z, call, None, lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)
             )

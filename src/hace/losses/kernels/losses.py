@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from hace.losses import kernels
-from hace.losses.kernels.path_sums import Tree
 
 SOFT_LABELS, SIMILARITY, EXPECTED = 0, 1, 2  # kinds of losses of distances
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -41,19 +40,6 @@ class Call(NamedTuple):
     arguments: tuple[float, ...]
 
 
-class SparseTable(NamedTuple):
-    """The rows of all labels, each from the label upward, and the labels' weights in a mean."""
-
-    start: Tensor
-    node: Tensor
-    value: Tensor
-    weight: Tensor | None
-
-    def call(self, function: str, tensors: Sequence[Tensor | None], numbers: Sequence[float] = ()) -> Call:
-        """A loss of these rows."""
-        return make_call(function, (*self[:3], *tensors), numbers, len(self.start) - 1, self.weight)
-
-
 def make_call(
     function: str,
     tensors: Sequence[Tensor | None],
@@ -69,59 +55,6 @@ def make_call(
 def address(tensor: Tensor | None) -> int:
     """Where a tensor's memory begins; 0 for None."""
     return 0 if tensor is None else tensor.data_ptr()
-
-
-# ---------------------------------------------------------------------- the losses
-
-
-def path_call(
-    table: SparseTable, low: Tensor, high: Tensor, column: Tensor | None, branch: Tensor | None
-) -> Call:
-    """Rows along one path of a tree.
-
-    Args:
-        table: the rows.
-        low: (N,) where the range of positions at or below each node begins, in preorder.
-        high: (N,) where it ends.
-        column: the column at each position; None: the same.
-        branch: for each column, the first position of the widest subtree around it that has not all columns.
-    """
-    return table.call("path_loss", (low, high, column, branch))
-
-
-def path_sum_call(table: SparseTable, low: Tensor, high: Tensor, tree: Tree, places: Tensor | None) -> Call:
-    """The same over path sums of the outputs of all nodes, with the leaves in preorder; ``places`` as in `tree_places`."""
-    numbers = (len(tree.label), tree.sharing)
-    return table.call("path_sum_loss", (low, high, tree.level, tree.end, tree.parent, places), numbers)
-
-
-_NO_TABLE = (None, None, None)
-
-
-def dense_call(
-    table: SparseTable | None, mass: Tensor, parent: Tensor, level: Tensor, places: Tensor | None
-) -> Call:
-    """Targets at all nodes of a tree.
-
-    Args:
-        table: rows that are added to the masses, by label; None without labels.
-        mass: (N,), shared by all samples, or (B, N), float32.
-        parent: (N,) the node above each node, N for none.
-        level: (N,) its level in int32, the tops' being 0.
-        places: as in `tree_places`.
-    """
-    tensors, stride = (mass, parent, level, places), (mass.shape[1] if mass.ndim == 2 else 0,)
-    if table is None:
-        return make_call("dense_loss", (*_NO_TABLE, *tensors), stride)
-    return table.call("dense_loss", tensors, stride)
-
-
-def dag_call(table: SparseTable | None, mass: Tensor | None, first: Tensor, member: Tensor) -> Call:
-    """Targets at all nodes of a DAG; those at or below node v begin at ``first[v]`` in ``member``."""
-    stride = (mass.shape[1] if mass is not None and mass.ndim == 2 else 0,)
-    if table is None:
-        return make_call("dag_loss", (*_NO_TABLE, mass, first, member), stride)
-    return table.call("dag_loss", (mass, first, member), stride)
 
 
 def tree_places(level: Tensor) -> Tensor:
