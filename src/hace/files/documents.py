@@ -22,6 +22,12 @@ MAX_VALUES = 100_000  # of a YAML document, aliases written out
 _SHOWN = 200
 
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
+_NUMBERS = {
+    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    "float": re.compile(
+        r"[-+]?((0|[1-9][0-9]*)?\.[0-9]+|(0|[1-9][0-9]*)\.?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"
+    ),
+}
 _PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -51,7 +57,9 @@ def parse_json(text: str, name: str) -> Any:
         hace.errors.FormatError: x.json is not valid JSON: the key 'a' must occur once in an object. Got it twice.
     """
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        _check_text(value, text)
+        return value
     except RecursionError as error:
         raise FormatError(f"{name} is not valid JSON: it nests too deep.") from error
     except ValueError as error:
@@ -79,7 +87,9 @@ def parse_yaml(text: str, name: str) -> Any:
             if node is None:
                 return None
             _check_nodes(node, yaml)
-            return loader.construct_document(node)
+            value = loader.construct_document(node)
+            _check_text(value, text)
+            return value
         finally:
             loader.dispose()
     except RecursionError as error:
@@ -119,22 +129,38 @@ def _check_once(keys: list[Any], what: str) -> None:
         raise ValueError(f"the key {shown[:60]!r} must occur once in {what}. Got it twice")
 
 
+def _check_text(value: Any, text: str) -> None:
+    """Refuse half a surrogate pair, which only an escape can write: it is no character, and no file can hold it."""
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("text must be whole characters. Got half a surrogate pair") from None
+
+
 def _no_constant(word: str) -> Any:
     raise ValueError(f"numbers must be finite. Got {word}")
 
 
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader without the types that are not plain; dates, which it may fail to make, stay text."""
+    """PyYAML's safe loader without the types that are not plain; dates, which it may fail to make, stay text.
+
+    Numbers are those of YAML 1.2 in decimal. YAML 1.1 takes 010 for 8, 1:30 for 90, and 1e-3 for text.
+    """
     yaml = optional("yaml", "Reading YAML (JSON works without)", "train")
     tags = {f"tag:yaml.org,2002:{word}" for word in _PLAIN_TAGS}
 
     known = yaml.SafeLoader
     constructors = {tag: make for tag, make in known.yaml_constructors.items() if tag in tags or tag is None}
+    dropped = {f"tag:yaml.org,2002:{word}" for word in ("timestamp", *_NUMBERS)}
     resolvers = {
-        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+        first: [(tag, pattern) for tag, pattern in pairs if tag not in dropped]
         for first, pairs in known.yaml_implicit_resolvers.items()
     }
+    for word, pattern in _NUMBERS.items():
+        for first in "+-.0123456789":
+            resolvers.setdefault(first, []).append((f"tag:yaml.org,2002:{word}", pattern))
     names = {"yaml_constructors": constructors, "yaml_implicit_resolvers": resolvers}
     return type("PlainLoader", (known,), names)
 

@@ -157,8 +157,17 @@ def array_bytes(array: np.ndarray) -> bytes:
 
 
 def json_bytes(document: Any) -> bytes:
-    """The bytes of a JSON file."""
-    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """The bytes of a JSON file.
+
+    Raises:
+        HaceError: It holds NaN, an infinity, or half a surrogate pair.
+    """
+    try:
+        return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    except ValueError as error:  # of both: UnicodeEncodeError is one
+        raise HaceError(
+            f"A JSON document must hold finite numbers and whole characters. Got others: {error}."
+        ) from error
 
 
 def without_nan(value: Any) -> Any:
