@@ -21,4 +21,3 @@ def reseal(folder: Path, **values: object) -> None:
     rest = {key: value for key, value in result.items() if key not in ("seal", "files")}
     files = [folder / name for name in result["files"] if (folder / name).is_file()]
     (folder / "result.json").write_bytes(json_bytes(sealed(rest, data, files)))
-    (folder / ".verified").unlink(missing_ok=True)

@@ -32,7 +32,10 @@ from hace.formats import read_hierarchy as read_hierarchy
 from hace.formats import write_hierarchy as write_hierarchy
 from hace.hierarchy import Hierarchy as Hierarchy
 from hace.hierarchy.index import reachability_matrix as reachability_matrix
+from hace.lab.probe.probe import probe as probe
 from hace.lab.report.evaluation_page import write_evaluation as write_evaluation
+from hace.lab.runs.config import DataConfig as DataConfig
+from hace.lab.runs.config import LossConfig as LossConfig
 from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.config import TrainConfig as TrainConfig
@@ -45,6 +48,8 @@ from hace.lab.serve.rescoring import rescored as rescored
 from hace.lab.serve.run_calibration import Promises as Promises
 from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
 from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores
+from hace.lab.train.learning_curves import plot_log as plot_log
+from hace.lab.train.train import train as train
 from hace.linear import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits
 from hace.losses.head import node_log_probs as node_log_probs

@@ -151,12 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explained(error: Exception, memory: str) -> tuple[int, str]:
-    """The exit code and the message of an error.
-
-    Args:
-        error: What a command raised.
-        memory: What to lower when memory runs out.
-    """
+    """The exit code and the message of an error."""
     if isinstance(error, HaceError):
         return 2, str(error)
     if out_of_memory(error):

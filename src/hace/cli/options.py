@@ -62,16 +62,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
-    """The options of a reader.
-
-    Args:
-        pairs: Words such as "prefix=CL:".
-        option: What they were given with, for messages.
-
-    Example:
-        >>> reader_options(["prefix=CL:", "internal_labels=false", "columns=order, species", 'leaves=["a, b", "c"]'])
-        {'prefix': 'CL:', 'internal_labels': False, 'columns': ['order', 'species'], 'leaves': ['a, b', 'c']}
-    """
+    """The options of a reader."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -93,15 +84,7 @@ def _value(text: str) -> Any:
 
 
 def numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with numbers in place of words that parse as such: unlike those of hierarchies, no option of a data set is an id.
-
-    Args:
-        options: The options by name.
-
-    Example:
-        >>> numbers({"classes": "40", "signal": "0.5", "label_kind": "id", "crop": True})
-        {'classes': 40, 'signal': 0.5, 'label_kind': 'id', 'crop': True}
-    """
+    """Options with numbers in place of words that parse as such: no option of a data set is an id."""
 
     def number(value: Any) -> Any:
         for kind in (int, float):
@@ -115,24 +98,14 @@ def numbers(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def pick_device(name: str, local_rank: int) -> str:
-    """The device, chosen as in training.
-
-    Args:
-        name: What the user asked for.
-        local_rank: The number of this process on its machine.
-    """
+    """The device, chosen as in training."""
     from hace.lab.runs.process import choose_device
 
     return str(choose_device(name, local_rank))
 
 
 def pick_workers(asked: int | None, device: str) -> int:
-    """How many processes read images, chosen as in training.
-
-    Args:
-        asked: What the user asked for.
-        device: Where the model computes.
-    """
+    """How many processes read images, chosen as in training."""
     import torch
 
     from hace.lab.runs.process import choose_workers
@@ -186,13 +159,7 @@ class ConfigParser:
         self._settings: set[str] = set()
 
     def add_config(self, config: type[Config], *, skip: Iterable[str] = (), also: Mapping[str, str]) -> None:
-        """Declare an option for every setting of a configuration; options of the command itself come first.
-
-        Args:
-            config: The configuration.
-            skip: Settings without an option.
-            also: Short names of nested settings: {"loss": "loss.name"}.
-        """
+        """Declare an option for every setting of a configuration; options of the command itself come first."""
         own = set(map(id, self.parser._actions))
         self.parser.add_class_arguments(config, None, skip=set(skip))
         names = self.parser._option_string_actions
@@ -273,16 +240,7 @@ class ConfigParser:
 
 
 def resolved(config: type[C], args: argparse.Namespace, *layers: Mapping[str, Any]) -> C:
-    """A configuration from layers of plain values and the command line, each over the one before.
-
-    Args:
-        config: The configuration.
-        args: From :class:`ConfigParser`.
-        layers: Documents, such as a preset and a file.
-
-    Raises:
-        ConfigError: All problems at once.
-    """
+    """A configuration from layers of plain values and the command line, each over the one before."""
     document: Mapping[str, Any] = {}
     for layer in (*layers, args.given):
         document = merged(document, layer)

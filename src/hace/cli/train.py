@@ -76,11 +76,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def build_config(args: argparse.Namespace) -> TrainConfig:
-    """The configuration: preset, file and options, each over the one before.
-
-    Raises:
-        ConfigError: All problems at once.
-    """
+    """The configuration: preset, file and options, each over the one before."""
     from hace.lab.runs.config import TrainConfig
     from hace.paper.recipes import train_preset
 

@@ -17,6 +17,7 @@ from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
 from hace.lab.probe.probe import (
     HEADS_PER_PASS,
+    Scaling,
     head_outputs,
     load_sources,
     normalized,
@@ -24,7 +25,6 @@ from hace.lab.probe.probe import (
     passes,
     run_probes,
 )
-from hace.lab.probe.scaling import Scaling
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task

@@ -177,7 +177,7 @@ def small() -> Any:
     [
         (lambda: LossConfig("hxee"), "Did you mean 'hxe'"),
         (lambda: LossConfig("hace", {"dilutoin": 0.5}), "Did you mean 'dilution'"),
-        (lambda: LossConfig("hace", {"dilution": 0}), r"options.dilution must be in \(0, 1\]"),
+        (lambda: LossConfig("hace", {"dilution": 0}).build(small()), r"dilution must be in \(0, 1\]"),
         (lambda: LossConfig("hace", {"weight": [1, 2]}), "is not a parameter"),
         (lambda: DataConfig("cifar10"), "Did you mean 'cifar100'"),
         (lambda: DataConfig("synthetic", options={"clases": 3}), "Did you mean 'classes'"),

@@ -149,15 +149,7 @@ def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: floa
 
 
 def check_backbone_name(name: str, timm: Any) -> None:
-    """Refuse a model that is not timm's, without building it: timm would look for some names on the network.
-
-    Args:
-        name: Such as "resnet50" or "resnet50.a1_in1k".
-        timm: The package.
-
-    Raises:
-        ConfigError: With the nearest known names.
-    """
+    """Refuse a model that is not timm's, without building it: timm would look for some names on the network."""
     architecture, dot, tag = name.partition(".")
     if not timm.is_model(architecture):
         hint = nearest(architecture, timm.list_models())

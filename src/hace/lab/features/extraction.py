@@ -44,18 +44,7 @@ from hace.lab.features.plan import (
 def plan_features(
     dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
 ) -> FeaturePlan:
-    """The manifest of the features that `extract` writes.
-
-    Args:
-        dataset: Images.
-        backbone: What turns them into vectors.
-        batch_size: Images per batch.
-        shard_size: Images per file.
-
-    Raises:
-        ConfigError: A size is not positive.
-        DataError: The name of a split cannot name a file.
-    """
+    """The manifest of the features that `extract` writes."""
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
             raise ConfigError(f"{option} must be positive. Got {value}.")
@@ -229,15 +218,7 @@ def _check_finite(rows: np.ndarray, shard: Shard, dataset: Dataset[Samples], bac
 
 
 def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
-    """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it.
-
-    Args:
-        environment: Variables to read instead of `os.environ`.
-
-    Example:
-        >>> processes({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
-        (3, 4, 1)
-    """
+    """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it."""
     values = os.environ if environment is None else environment
     try:
         rank, world = int(values.get("RANK", "0")), int(values.get("WORLD_SIZE", "1"))

@@ -124,11 +124,7 @@ def check_splits(splits: Mapping[str, Any]) -> None:
 
 
 def read_plan(folder: Path) -> FeaturePlan:
-    """The manifest of a folder.
-
-    Raises:
-        FormatError: There is none, or it is damaged, of another version, or claims more than a store can hold.
-    """
+    """The manifest of a folder."""
     path = folder / MANIFEST
     if not path.exists():
         raise FormatError(f"{folder} has no {MANIFEST}: make features with `hace features`.")
@@ -184,12 +180,7 @@ def _problem(document: Any) -> str:
 
 
 def manifest_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What two manifests disagree about, one line per key.
-
-    Example:
-        >>> manifest_differences({"model": {"name": "a", "dims": 8}}, {"model": {"name": "b", "dims": 8}})
-        ['model.name: there a, here b']
-    """
+    """What two manifests disagree about, one line per key."""
     a, b = _flat(there), _flat(here)
     return [
         f"{key}: there {a.get(key, 'nothing')}, here {b.get(key, 'nothing')}"
@@ -205,11 +196,7 @@ def _flat(value: Any, key: str = "") -> dict[str, Any]:
 
 
 def refuse_other_folders(folder: Path) -> None:
-    """Refuse a folder that holds something other than features.
-
-    Raises:
-        ConfigError: It is a file, or holds other files and no manifest.
-    """
+    """Refuse a folder that holds something other than features."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--out must be a folder. Got the file {folder}.")
     if folder.is_dir():
@@ -225,17 +212,6 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
     """Make a folder that of a plan: a new one, or one begun with the same plan.
 
     Safe to call from several processes at once: they write the same bytes, the manifest before anything else.
-
-    Args:
-        folder: An existing folder that `refuse_other_folders` let pass.
-        plan: What is to be there.
-
-    Returns:
-        The plan in the folder, with the table of files if it is complete.
-
-    Raises:
-        ConfigError: The folder holds other features; what differs is shown.
-        HaceError: It cannot be written to.
     """
     if (folder / MANIFEST).exists():
         old = read_plan(folder)

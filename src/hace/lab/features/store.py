@@ -30,9 +30,6 @@ class FeatureStore:
 
     Args:
         folder: The `--out` of `hace features`.
-
-    Raises:
-        FormatError: The folder holds no features, or unfinished ones.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -83,11 +80,7 @@ class FeatureStore:
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
-        """The classes.
-
-        Raises:
-            FormatError: It is not the hierarchy that the features were made with.
-        """
+        """The classes."""
         hierarchy = read_hierarchy(self._verified(STORED_HIERARCHY))
         if hierarchy.fingerprint != self.manifest["data"]["hierarchy"]:
             raise FormatError(

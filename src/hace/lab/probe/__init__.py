@@ -5,7 +5,6 @@ Imports nothing of `hace.lab` but `features` and `runs`.
 
 from __future__ import annotations
 
-from hace.lab.probe.probe import ProbePass, run_probes
-from hace.lab.probe.scaling import Scaling
+from hace.lab.probe.probe import ProbePass, Scaling, run_probes
 
 __all__ = ["ProbePass", "Scaling", "run_probes"]

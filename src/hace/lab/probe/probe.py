@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from hace.data import Features
-from hace.errors import ConfigError, FormatError, nearest
-from hace.lab.probe.scaling import Scaling, head_outputs
+from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
 from hace.lab.runs.run import RESULT, RUN, Run, RunWriter, finished_run, read_run, start_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
+from hace.linear.features import unit_rows
 from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall, layer_logits
 from hace.losses.registry import loss_parameters
 
+_ROWS = 4096  # scored at once
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
 
 Sources = dict[str, Source[Features]]
@@ -46,26 +50,37 @@ class ProbePass:
     configs: tuple[ProbeConfig, ...]
 
 
+@overload
+def run_probes(
+    configs: ProbeConfig, out: str | Path, *, on_epoch: Callable[[int], None] | None = None
+) -> Run: ...
+@overload
 def run_probes(
     configs: Sequence[ProbeConfig], out: str | Path, *, on_epoch: Callable[[int], None] | None = None
-) -> list[Run]:
-    """Train probes; finished ones are read.
+) -> list[Run]: ...
+def run_probes(configs: Any, out: str | Path, *, on_epoch: Callable[[int], None] | None = None) -> Any:
+    """Train probes side by side; finished ones are read.
 
     Args:
-        configs: What to train, in any order.
+        configs: What to train: one configuration, or several in any order.
         out: The folder of run directories; a run is in `out/<id>`.
         on_epoch: Called with the number of heads that finished another epoch.
 
     Returns:
-        The runs, in the order of `configs`.
+        The run, or the runs in the order of `configs`.
 
     Raises:
         ConfigError, DataError, FormatError: Something does not fit; runs finished before are kept.
     """
+    if isinstance(configs, ProbeConfig):
+        return run_probes([configs], out, on_epoch=on_epoch)[0]
     sources = load_sources(configs)
     for work in passes(configs, sources):
         run_pass(work, out, sources, on_epoch=on_epoch)
     return [read_run(run_folder(config, out, sources)) for config in configs]
+
+
+probe = run_probes  # its name at the front door
 
 
 def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
@@ -133,14 +148,7 @@ def run_pass(
     *,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Train the unfinished runs of a pass, evaluate and write them.
-
-    Args:
-        work: The pass.
-        out: The folder of run directories.
-        sources: The data, from `load_sources`.
-        on_epoch: As in `run_probes`.
-    """
+    """Train the unfinished runs of a pass, evaluate and write them."""
     source = sources[data_key(work.configs[0])]
     data_print = source.data_print()
     done = on_epoch or (lambda heads: None)
@@ -213,12 +221,7 @@ def has_all(run: Run, config: ProbeConfig) -> bool:
 
 
 def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> Optimization:
-    """The settings that all heads of a pass share.
-
-    Args:
-        config: Of any of them.
-        labels: What the targets are; see :attr:`ProbeConfig.start`.
-    """
+    """The settings that all heads of a pass share."""
     start, ball = config.start, config.head.ball
     if start == "auto":
         start = "zeros" if labels == "nodes" and ball is None else "random"
@@ -310,11 +313,7 @@ def _finish(
 
 
 def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:
-    """Refuse to restart a run whose features have changed since it began: it would be another run.
-
-    Raises:
-        ConfigError: `out` holds an unfinished run of one of the configurations, on other data from the same path.
-    """
+    """Refuse to restart a run whose features have changed since it began: it would be another run."""
     if not out.is_dir():
         return
     for folder in sorted(out.iterdir()):
@@ -371,3 +370,86 @@ def loss_grid(
             f"None of {', '.join(losses)} has a parameter {stray[0]!r}.{nearest(stray[0], known)}"
         )
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """How features are scaled before the head.
+
+    Attributes:
+        how: "unit", "standard" or "none", as in `ProbeConfig.normalize`.
+        mean: With "standard", (d,) float32 mean of the training samples, stored beside the weights.
+        std: With "standard", (d,) float32 deviation of the training samples, stored beside the weights.
+    """
+
+    how: str
+    mean: np.ndarray | None = None
+    std: np.ndarray | None = None
+
+    @classmethod
+    def fitted(cls, how: str, x: np.ndarray) -> Scaling:
+        """The scaling for a head that trains on these features."""
+        return cls(how, *column_moments(x)) if how == "standard" else cls(how)
+
+    @classmethod
+    def stored(cls, how: str, weights: Mapping[str, Tensor], source: object) -> Scaling:
+        """The scaling of a trained head, from its weights."""
+        if how != "standard":
+            return cls(how)
+        if "mean" not in weights or "std" not in weights:
+            raise FormatError(
+                f"{source} must hold mean and std of the training features, which normalize='standard' needs. Got "
+                "neither: train the run again."
+            )
+        return cls(how, weights["mean"].numpy(), weights["std"].numpy())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors to store beside the weights."""
+        if self.mean is None or self.std is None:
+            return {}
+        return {"mean": torch.from_numpy(self.mean), "std": torch.from_numpy(self.std)}
+
+    def __call__(self, x: np.ndarray, what: str = "given", first: int = 0) -> Tensor:
+        """(M, d) float32, scaled."""
+        if self.how == "unit":
+            return torch.from_numpy(finite(unit_rows(x), what, first))
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
+            x = finite(x.astype(np.float32), what, first)
+        return torch.from_numpy(x if self.mean is None else (x - self.mean) / self.std)
+
+
+def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column; the deviation of a constant column is 1."""
+    mean = x.mean(axis=0, dtype=np.float64)
+    std = x.std(axis=0, dtype=np.float64)
+    return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+
+def finite(x: np.ndarray, what: str, first: int = 0) -> np.ndarray:
+    """The features, if all are finite."""
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if len(bad):
+        raise DataError(
+            f"Features must be finite. Got NaN or infinite values in {len(bad):,} of {len(x):,} {what} samples, the first of "
+            f"them sample {first + bad[0]}. Drop these samples, or compute their features again."
+        )
+    return x
+
+
+def check_width(width: int, weights: Mapping[str, Tensor]) -> None:
+    """Refuse features of another width than the head's."""
+    expected = weights["weight"].shape[1]
+    if width != expected:
+        raise DataError(
+            f"Features must have {expected} columns, as in training. Got {width}: they come from another model, or from "
+            "another layer of it."
+        )
+
+
+def head_outputs(
+    x: Tensor, weights: Mapping[str, Tensor], ball: PoincareBall | None = None
+) -> Iterator[Tensor]:
+    """Chunks (B, C) of a head's raw outputs."""
+    check_width(x.shape[1], weights)
+    for rows in x.split(_ROWS):
+        yield layer_logits(rows, weights["weight"], weights.get("bias"), ball)

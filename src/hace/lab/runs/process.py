@@ -21,15 +21,7 @@ MOST_WORKERS = 8
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """A device by its name.
-
-    Args:
-        name: "cpu", "cuda", "cuda:1", "mps"; "auto" takes an accelerator if there is one.
-        local_rank: This process among those of the machine: each takes another GPU.
-
-    Raises:
-        ConfigError: It cannot be used here.
-    """
+    """A device by its name."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", local_rank % torch.cuda.device_count())
@@ -59,12 +51,7 @@ def fallback_note(name: str, device: torch.device) -> str:
 
 
 def choose_workers(asked: int | None, device: torch.device) -> int:
-    """How many processes read images.
-
-    Args:
-        asked: As the user says; None is 0 where the processor also runs the model, else what this process may use, up to 8.
-        device: Where the model computes.
-    """
+    """How many processes read images."""
     if asked is not None:
         return asked
     return 0 if device.type == "cpu" else min(MOST_WORKERS, processors())
@@ -97,18 +84,7 @@ def kind(stream: TextIO) -> str:
 def progress(
     title: str, unit: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Start]:
-    """Show how far long work is, how fast it goes and when it will end.
-
-    Args:
-        title: What is going on.
-        unit: What is counted: "images".
-        stream: Where to show it, by default stderr.
-        clock: Seconds; for tests.
-
-    Yields:
-        start(total, done): call it once, with what was done before. It returns step(count, note=""), to be called as work is
-            done; the note, such as the loss, is shown beside the numbers.
-    """
+    """Show how far long work is, how fast it goes and when it will end."""
     output = stream or sys.stderr
     behind = kind(output) if output else "pipe"  # a program without a console has no stderr
     if output is None or behind == "pipe":

@@ -77,13 +77,7 @@ class Outcome:
         }
 
     def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """The document of a finished run.
-
-        Args:
-            split: The evaluated split.
-            train: About the training: samples, epochs, unseen classes.
-            seconds: How long the run took; not part of what is compared between machines.
-        """
+        """The document of a finished run."""
         return {
             "status": "finished",
             "split": split,
@@ -153,14 +147,7 @@ class ScoreView:
 def held_out_temperature(
     loss: HierarchicalLoss, outputs: Iterable[Tensor], truth: np.ndarray, hierarchy: Hierarchy
 ) -> Temperature:
-    """The temperature that fits held-out samples best.
-
-    Args:
-        loss: The loss the model was trained with, which defines the columns.
-        outputs: Chunks (B, loss.num_outputs) of the samples that the run held out.
-        truth: (S,) node indices of `hierarchy`.
-        hierarchy: The tree of the results.
-    """
+    """The temperature that fits held-out samples best."""
     view = ScoreView(loss, hierarchy, temperature=1.0)
     scores = torch.cat([view(z) for z in outputs])
     try:
@@ -176,14 +163,7 @@ def evaluate_run(
     loss: HierarchicalLoss,
     outputs: Callable[[_S], Iterable[Tensor]],
 ) -> Outcome:
-    """The outcome of a run: metrics of the evaluated samples, raw and, with a temperature from other samples, calibrated.
-
-    Args:
-        config: The run.
-        task: Its samples.
-        loss: The loss the model was trained with.
-        outputs: From samples to chunks of the model's raw outputs; called for the splits of :func:`scored_splits`, in order.
-    """
+    """The outcome of a run: metrics of the evaluated samples, raw and, with a temperature from other samples, calibrated."""
     h = task.hierarchy
     if task.val is task.evaluated:  # a search: its metrics on these samples stay raw
         chunks = list(outputs(task.evaluated))
@@ -205,15 +185,7 @@ def search_result(
     train: Mapping[str, Any],
     seconds: Callable[[], float],
 ) -> dict[str, Any]:
-    """The document of a run of a search: what a choice among thousands needs, top-1 and the temperature.
-
-    Args:
-        task: Its samples.
-        loss: The loss the model was trained with.
-        outputs: Chunks of the model's raw outputs on the evaluated samples.
-        train: About the training.
-        seconds: How long the run took, when asked at the end.
-    """
+    """The document of a run of a search: what a choice among thousands needs, top-1 and the temperature."""
     h, truth, chunks = task.hierarchy, task.evaluated.nodes, list(outputs)
     view, right, start = ScoreView(loss, h), 0, 0
     for z in chunks:
@@ -247,19 +219,7 @@ def evaluate_outputs(
     temperature: float | None = None,
     **options: Any,
 ) -> Outcome:
-    """All metrics of a model's raw outputs.
-
-    Args:
-        loss: The loss it was trained with, which defines the columns.
-        outputs: Chunks (B, loss.num_outputs), in the order of the samples.
-        truth: (S,) node indices of `hierarchy`.
-        hierarchy: The tree of the results.
-        temperature: Fitted on other samples: metrics of scores divided by it are given beside the raw ones.
-        **options: Further options of `hace.evaluate`.
-
-    Raises:
-        DataError: There are more or fewer outputs than samples.
-    """
+    """All metrics of a model's raw outputs."""
     # The temperature divides logits; what it leaves raw is computed from the same logits.
     view = ScoreView(loss, hierarchy, options.get("subset") is not None or temperature is not None)
     forms = {"kind": view.kind, "outputs": view.outputs, "labels": "nodes"}

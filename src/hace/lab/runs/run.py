@@ -22,10 +22,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,6 @@ RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json
 WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
 CALIBRATION, TREE = "calibration.json", "tree.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
-VERIFIED = ".verified"  # sizes and times of files at the last full check, which saves reading them again
 AGAIN = "The command that made the run makes it again."
 _FILES = (RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, TREE, RESULT, CALIBRATION)
 _OWN = {*_FILES, CHECKPOINTS, TENSORBOARD}
@@ -99,18 +98,19 @@ class Run:
 
     @cached_property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json; None while the run is not finished.
-
-        Raises:
-            FormatError: It is damaged, was edited, or belongs to another run; or a file is missing or has another size.
-        """
+        """The content of result.json; None while the run is not finished."""
         path = self.folder / RESULT
         if not path.is_file():
             return None
-        result = read_object(path)
+        result = _read_object(path)
         if result.get("id") != self.id or result.get("status") not in ("finished", "diverged"):
             raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
-        check_seal(path, result, self.about["data"])
+        if result.get("seal") != _seal(result, self.about["data"]):
+            raise FormatError(
+                f"{path} was changed after it was written: its seal must be the hash of its content. {AGAIN}"
+            )
+        for name, known in result["files"].items():
+            _check_size(self.folder / name, known)
         return result
 
     @property
@@ -154,11 +154,7 @@ class Run:
         return entries
 
     def weights(self) -> dict[str, Tensor]:
-        """The model's tensors.
-
-        Raises:
-            FormatError: There are none, they are damaged, or were trained on another hierarchy.
-        """
+        """The model's tensors."""
         tensors, metadata = self._load(WEIGHTS, read_safetensors)
         found = metadata.get("hierarchy")
         if found != self.about["data"]["hierarchy"]:
@@ -169,21 +165,13 @@ class Run:
         return tensors
 
     def predictions(self) -> dict[str, np.ndarray]:
-        """A few numbers per sample of the evaluated split, see :meth:`hace.lab.runs.result.Outcome.predictions`.
-
-        Raises:
-            FormatError: There are none, or they are damaged.
-        """
+        """A few numbers per sample of the evaluated split, see :meth:`hace.lab.runs.result.Outcome.predictions`."""
         return self._load(PREDICTIONS, read_safetensors_arrays)[0]
 
     def verify(self) -> None:
-        """Check every file of a finished run against the hashes in its result.
-
-        Raises:
-            FormatError: Says what is missing or changed.
-        """
-        if self.result is not None:
-            check_files(self.folder, self.result["files"])
+        """Check every file of a finished run against the hashes in its result."""
+        for name, known in (self.result or {}).get("files", {}).items():
+            _check_hash(self.folder / name, known)
 
     def _load(self, name: str, load: Callable[[Path], Any]) -> Any:
         path = self.folder / name
@@ -192,7 +180,7 @@ class Run:
             raise FormatError(f"{self.folder} has no {name}: {state}.")
         known = (self.result or {}).get("files", {}).get(name)
         if known is not None:
-            check_file(path, known)
+            _check_hash(path, known)
         try:
             return load(path)
         except FormatError as error:
@@ -213,15 +201,11 @@ def read_run(folder: str | Path) -> Run:
 
 
 def open_run(folder: Path) -> Run:
-    """A run directory whose result is not looked at yet.
-
-    Raises:
-        FormatError: Not a run, or its configuration is not the one of its id.
-    """
+    """A run directory whose result is not looked at yet."""
     if not (folder / RUN).is_file():
         raise FormatError(f"{folder} must be a run directory. It has no {RUN}.")
     refuse_links(folder)
-    about = read_object(folder / RUN)
+    about = _read_object(folder / RUN)
     kind = about.get("kind")
     if about.get("format") != RUN_FORMAT or not isinstance(kind, str) or kind not in KINDS:
         raise FormatError(
@@ -235,7 +219,7 @@ def open_run(folder: Path) -> Run:
     if not isinstance(data.get("source"), (dict, type(None))):
         raise FormatError(f"{folder / RUN} is damaged: the source of its data must be a mapping. {AGAIN}")
     try:
-        config = from_dict(KINDS[kind], read_object(folder / CONFIG))
+        config = from_dict(KINDS[kind], _read_object(folder / CONFIG))
     except ConfigError as error:
         raise FormatError(f"{folder / CONFIG} does not fit this version: {error}") from error
     if about.get("id") != config.identity(data["fingerprint"]):
@@ -246,11 +230,7 @@ def open_run(folder: Path) -> Run:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse links among the files of a run: whoever reads or writes a run must not reach files elsewhere.
-
-    Raises:
-        FormatError: Names the first one.
-    """
+    """Refuse links among the files of a run: whoever reads or writes a run must not reach files elsewhere."""
     links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
     checkpoints = folder / CHECKPOINTS
     if CHECKPOINTS not in links and checkpoints.is_dir():
@@ -261,12 +241,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:
-    """The run in a folder if it is finished and every file is as written; None if it is missing or must be redone.
-
-    Args:
-        folder: The run directory; it may be missing.
-        say: Told what is wrong with a run that has a result.
-    """
+    """The run in a folder if it is finished and every file is as written; None if it is missing or must be redone."""
     if not (folder / RESULT).is_file():
         return None
     try:
@@ -291,12 +266,8 @@ def scan_runs(folder: str | Path) -> tuple[list[Run], dict[Path, str]]:
     return runs, skipped
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a run.
-
-    Raises:
-        FormatError: It cannot be read, or holds something else.
-    """
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run."""
     try:
         document = read_json(path)
     except FormatError as error:
@@ -368,7 +339,6 @@ class RunWriter:
         if config is not None:
             write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
         document = sealed({"id": self.run.id, **result}, data, files)
-        mark_verified(self.folder, document["files"])
         write_whole(self.folder / RESULT, json_bytes(document))
         return read_run(self.folder)
 
@@ -403,21 +373,24 @@ def start_run(
         fresh, damage = _begun(folder, config, data)
         if fresh:
             with writing(folder):  # the result first: unfinished from here on
-                for name in (RESULT, VERIFIED, WEIGHTS, PREDICTIONS, TREE, CALIBRATION):
+                for name in (RESULT, WEIGHTS, PREDICTIONS, TREE, CALIBRATION):
                     (folder / name).unlink(missing_ok=True)
             write_whole(folder / CONFIG, json_bytes(config.to_dict()))
             write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())
-            write_whole(folder / RUN, json_bytes(_about(config, data)))
+            about = {
+                "format": RUN_FORMAT,
+                "id": config.identity(data.fingerprint),
+                "kind": config.kind,
+                "data": asdict(data),
+                "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "made_with": environment.config(),
+            }
+            write_whole(folder / RUN, json_bytes(about))
         yield RunWriter(read_run(folder), damage)
 
 
 def _begun(folder: Path, config: RunConfig, data: DataPrint) -> tuple[bool, str]:
-    """Whether a run has to start afresh, and what is wrong with one that was there.
-
-    Raises:
-        ConfigError: The folder belongs to another run, or to something else.
-        FormatError: It is damaged, and not known to be this run's.
-    """
+    """Whether a run has to start afresh, and what is wrong with one that was there."""
     found = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
     if RUN not in found:
         if found <= _BEFORE_RUN:
@@ -454,20 +427,9 @@ def _is_this(folder: Path, config: RunConfig, data: DataPrint) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return read_object(path)
+        return _read_object(path)
     except FormatError:
         return {}
-
-
-def _about(config: RunConfig, data: DataPrint) -> dict[str, Any]:
-    return {
-        "format": RUN_FORMAT,
-        "id": config.identity(data.fingerprint),
-        "kind": config.kind,
-        "data": asdict(data),
-        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "made_with": environment.config(),
-    }
 
 
 def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
@@ -490,60 +452,10 @@ def _lines(entries: list[Mapping[str, Any]]) -> str:
 
 
 def sealed(result: Mapping[str, Any], data: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
-    """A result with the prints of its run's files and its seal.
-
-    Args:
-        result: The document.
-        data: What run.json says about the data.
-        files: The files that belong to the result, all written.
-    """
+    """A result with the prints of its run's files and its seal."""
     prints = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
     document = json.loads(json_bytes({**result, "files": prints}))  # as it will be read
     return {**document, "seal": _seal(document, data)}
-
-
-def check_seal(path: Path, result: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    """Refuse a result that was edited, or whose files are missing or have another size.
-
-    Raises:
-        FormatError: Says what is wrong.
-    """
-    if result.get("seal") != _seal(result, data):
-        raise FormatError(
-            f"{path} was changed after it was written: its seal must be the hash of its content. {AGAIN}"
-        )
-    for name, known in result["files"].items():
-        _check_size(path.parent / name, known["bytes"])
-
-
-def check_file(path: Path, known: Mapping[str, Any]) -> None:
-    """Refuse a file that is not the one that was written.
-
-    Raises:
-        FormatError: Says what is wrong.
-    """
-    _check_size(path, known["bytes"])
-    if sha256(path) != known["sha256"]:
-        raise FormatError(f"{path} was changed after it was written: its sha256 is another. {AGAIN}")
-
-
-def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check all files of a run, unless their sizes and times are those of the last check.
-
-    Raises:
-        FormatError: Says what is wrong with the first that is not as written.
-    """
-    if _verified(folder) == _stamps(folder, files):
-        return
-    for name, known in files.items():
-        check_file(folder / name, known)
-    with suppress(HaceError):  # a folder that cannot be written is checked every time
-        mark_verified(folder, files)
-
-
-def mark_verified(folder: Path, files: Iterable[str]) -> None:
-    """Note that files are as written, from now on for as long as their sizes and times stay."""
-    write_whole(folder / VERIFIED, json_bytes(_stamps(folder, files)))
 
 
 def _seal(result: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -551,20 +463,19 @@ def _seal(result: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([rest, data], sort_keys=True).encode()).hexdigest()
 
 
-def _check_size(path: Path, size: int) -> None:
+def _check_size(path: Path, known: Mapping[str, Any]) -> None:
     if not path.is_file():
         raise FormatError(f"{path} is missing. {AGAIN}")
-    if path.stat().st_size != size:
-        raise FormatError(f"{path} must have {size:,} bytes. Got {path.stat().st_size:,}. {AGAIN}")
+    if path.stat().st_size != known["bytes"]:
+        raise FormatError(f"{path} must have {known['bytes']:,} bytes. Got {path.stat().st_size:,}. {AGAIN}")
 
 
-def _stamps(folder: Path, files: Iterable[str]) -> dict[str, list[int]]:
-    there = {name: (folder / name).stat() for name in files if (folder / name).is_file()}
-    return {name: [about.st_size, about.st_mtime_ns] for name, about in there.items()}
+def _check_hash(path: Path, known: Mapping[str, Any]) -> None:
+    _check_size(path, known)
+    if _hash_of(path, path.stat().st_mtime_ns) != known["sha256"]:
+        raise FormatError(f"{path} was changed after it was written: its sha256 is another. {AGAIN}")
 
 
-def _verified(folder: Path) -> Any:
-    try:
-        return json.loads((folder / VERIFIED).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
+@lru_cache(100_000)  # a study asks for its finished runs again and again
+def _hash_of(path: Path, _: int) -> str:
+    return sha256(path)

@@ -105,10 +105,6 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
     label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and only those
     known to a leaf are held out.
-
-    Raises:
-        DataError: There is no such split, nothing is left to train on, or labels above the leaves meet another
-            tree.
     """
     data, what = source.dataset, config.data.labels
     train, val = data["train"], None
@@ -186,11 +182,6 @@ def _few_of_each(nodes: np.ndarray, per_class: int, seed: int) -> np.ndarray:
 def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions to keep and to hold out: of every label its share, rounded, but never its last sample.
 
-    Args:
-        nodes: (M,) labels.
-        share: Of each label's samples.
-        seed: Chooses which.
-
     Example:
         >>> kept, held = held_out(np.array([0] * 10 + [1] * 5 + [2]), 0.2, seed=0)
         >>> len(kept), np.bincount(np.array([0] * 10 + [1] * 5 + [2])[held]).tolist()
@@ -203,13 +194,6 @@ def known_labels(
     nodes: np.ndarray, hierarchy: Hierarchy, config: LabelsConfig, seed: int, first: int | None = None
 ) -> np.ndarray:
     """The labels that a training sees.
-
-    Args:
-        nodes: (M,) true labels, node indices. Those above the leaves stay as they are.
-        hierarchy: The classes.
-        config: What is known.
-        seed: Chooses the samples.
-        first: Samples before this position are the first to be known, where `fine` counts; by default all are equal.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
@@ -240,9 +224,6 @@ def coarse_nodes(hierarchy: Hierarchy, to: int | str) -> np.ndarray:
     """(N,) for each node its ancestor as of :attr:`LabelsConfig.to`; the node itself where it has none below the root.
 
     On a DAG, the first parent in node order counts.
-
-    Raises:
-        ConfigError: No such level.
     """
     up = np.arange(hierarchy.num_nodes)
     # Edges are sorted by child, then parent: backwards, the first parent comes last. The root says nothing.

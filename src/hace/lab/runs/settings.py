@@ -30,6 +30,7 @@ AT_LEAST_ONE = Rule("at least 1", lambda v: v >= 1)
 POSITIVE = Rule("more than 0", lambda v: v > 0)
 RATE = Rule("more than 0 and below 1e30", lambda v: 0 < v < 1e30)  # beyond, float32 has no room for a step
 SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
+_TYPES = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
 
 
 def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
@@ -41,10 +42,9 @@ def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, dec
         decides: Whether it decides the result of a run, and so its id.
     """
     metadata = {"rule": rule, "decides": decides}
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
-    if isinstance(default, type):
-        return dataclasses.field(default_factory=default, metadata=metadata)
+    if isinstance(default, dict | type):
+        make = default.copy if isinstance(default, dict) else default
+        return dataclasses.field(default_factory=make, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -53,12 +53,17 @@ class Config:
     """Base of all configurations; a subclass adds fields, and :meth:`conflicts` for rules about several of them."""
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _tidy(getattr(self, field.name), hints[field.name]))
-        problems = [
-            p for field in dataclasses.fields(self) if (p := _problem(self, field, hints[field.name]))
-        ]
+        problems = []
+        for field, hint in _typed_fields(type(self)).values():
+            value = _tidy(getattr(self, field.name), hint)
+            object.__setattr__(self, field.name, value)
+            rule: Rule | None = field.metadata.get("rule")
+            if not fits(value, hint):
+                problems.append(f"{field.name} must be {in_words(hint)}. Got {value!r}.")
+                continue
+            values = value if isinstance(value, tuple) else () if value is None else (value,)
+            if rule is not None and not all(map(rule.holds, values)):
+                problems.append(f"{field.name} must be {rule.text}. Got {value!r}.")
         if problems or (problems := self.conflicts()):
             raise ConfigError(problems)
 
@@ -72,13 +77,10 @@ class Config:
 
     def deciding(self) -> dict[str, Any]:
         """The same without what does not decide the result."""
-        out = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if not field.metadata.get("decides", True):
-                continue
-            out[field.name] = value.deciding() if isinstance(value, Config) else _plain(value)
-        return out
+        kept = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("decides", True)
+        }
+        return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in kept.items()}
 
 
 def from_dict(cls: type[C], document: Any, where: str = "") -> C:
@@ -94,49 +96,32 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
     """
     if not isinstance(document, Mapping):
         raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping. Got {document!r}.")
-    hints = _hints(cls)
-    known = {f.name: f for f in dataclasses.fields(cls)}
+    known = _typed_fields(cls)
     problems, values = [], {}
     for key, value in document.items():
         if key not in known:
-            problems.append(
-                f"{where}{key} is not a setting. Known: {', '.join(known)}.{nearest(str(key), known)}"
-            )
+            likely = nearest(str(key), known)
+            problems.append(f"{where}{key} is not a setting. Known: {', '.join(known)}.{likely}")
             continue
-        hint = hints[key]
+        hint = known[key][1]
         try:
             part = isinstance(hint, type) and issubclass(hint, Config)
             values[key] = from_dict(hint, value, f"{where}{key}.") if part else value
         except ConfigError as error:
-            problems += error.problems
-    problems += [
-        f"{where}{name} is missing." for name, f in known.items() if _needed(f) and name not in document
-    ]
+            problems += (
+                error.problems
+            )  # the part has its default, so that the problems of this level show too
+    missing = [n for n, (f, _) in known.items() if f.default is f.default_factory and n not in document]
+    problems += [f"{where}{name} is missing." for name in missing]
+    if missing:
+        raise ConfigError(problems)
     try:
-        config = cls(
-            **values
-        )  # a part that failed has its default, so that the problems of this level show too
+        config = cls(**values)
     except ConfigError as error:
         raise ConfigError([*problems, *(where + p for p in error.problems)]) from None
-    except TypeError:
-        config = None  # a setting without a default is missing
-    if config is None or problems:
+    if problems:
         raise ConfigError(problems)
     return config
-
-
-@cache  # a study has thousands of configurations, and evaluating annotations is most of the work
-def _hints(cls: type[Config]) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-@cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
-
-
-def _needed(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
@@ -152,13 +137,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "")
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """A document overridden by a second one.
-
-    A part with a new name, such as another loss, drops the old one's options.
-
-    Args:
-        base: The document.
-        over: What overrides it.
+    """A document overridden by a second one. A part with a new name, such as another loss, drops the old one's options.
 
     Example:
         >>> base = {"lr": 0.1, "loss": {"name": "hace", "options": {"dilution": 0.2}}}
@@ -166,8 +145,6 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         {'dilution': 0.2, 'label_smoothing': 0.1}
         >>> merged(base, {"loss": {"name": "hxe"}})["loss"]
         {'name': 'hxe'}
-        >>> merged({"data": {"labels": {"fine": 1}}}, {"data": {"name": "features"}})["data"]
-        {'labels': {'fine': 1}, 'name': 'features'}
     """
     out = dict(base)
     for key, value in over.items():
@@ -180,44 +157,38 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+@cache  # a study has thousands of configurations, and evaluating annotations is most of the work
+def _typed_fields(cls: type[Config]) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
+    hints = get_type_hints(cls)
+    return {field.name: (field, hints[field.name]) for field in dataclasses.fields(cls)}
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Config):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in value]
-    return value
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def _tidy(value: Any, hint: Any) -> Any:
     """The value converted to its type where that is lossless: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
     origin, arguments = _parts(hint)
     choices = arguments if origin in (Union, types.UnionType) else (hint,)
-    if value is None and type(None) in choices:
-        return None
-    if isinstance(value, str) and str not in choices and float in choices:
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    if float in choices and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
     if isinstance(value, list) and any(_parts(choice)[0] is tuple for choice in choices):
         return tuple(value)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if float in choices and (number or (isinstance(value, str) and str not in choices)):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            return value
     return value
-
-
-def _problem(config: Config, field: dataclasses.Field[Any], hint: Any) -> str | None:
-    value = getattr(config, field.name)
-    if not fits(value, hint):
-        return f"{field.name} must be {in_words(hint)}. Got {value!r}."
-    rule = field.metadata.get("rule")
-    if rule is not None and value is not None:
-        values = value if isinstance(value, tuple) else (value,)
-        if not all(rule.holds(v) for v in values):
-            return f"{field.name} must be {rule.text}. Got {value!r}."
-    return None
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -231,13 +202,11 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(fits(v, arguments[0]) for v in value)
     if origin is not None:
         return isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
-    if hint is Any:
-        return True
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, type(None) if hint is None else hint)
+    return hint is Any or isinstance(value, type(None) if hint is None else hint)
 
 
 def in_words(hint: Any) -> str:
@@ -251,5 +220,4 @@ def in_words(hint: Any) -> str:
         return f"a list of {in_words(arguments[0])}s"
     if origin is not None:
         return "a mapping"
-    names = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
+    return _TYPES.get(hint, getattr(hint, "__name__", str(hint)))

@@ -27,7 +27,7 @@ from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.plan import manifest_differences
-from hace.lab.probe.scaling import finite
+from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
 from hace.lab.serve.exported import hierarchy_of, image_view, open_program, stored_calibration

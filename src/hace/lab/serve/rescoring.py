@@ -19,7 +19,7 @@ from hace.data import Features
 from hace.data.dataset import Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.probe.scaling import check_width
+from hace.lab.probe.probe import check_width
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.run import HIERARCHY, Run

@@ -89,12 +89,7 @@ class ProcessGroup:
                 dist.broadcast(buffer, 0)
 
     def rows(self, mine: Tensor, size: int) -> Tensor:
-        """All rows of a batch, each once and in order, from the rows that each process has of it.
-
-        Args:
-            mine: This process's rows, as `share_of` chose them.
-            size: The rows of the whole batch.
-        """
+        """All rows of a batch, each once and in order, from the rows that each process has of it."""
         if self.world == 1:
             return mine
         shares = [share_of(size, rank, self.world) for rank in range(self.world)]
@@ -107,28 +102,14 @@ class ProcessGroup:
 
 
 def counted(size: int, rank: int, world: int) -> int:
-    """How many samples of a batch count for one process: as many as its share has, or 0 where that is a stand-in.
-
-    Example:
-        >>> [counted(7, rank, 3) for rank in range(3)], [counted(1, rank, 2) for rank in range(2)]
-        ([3, 2, 2], [1, 0])
-    """
+    """How many samples of a batch count for one process: as many as its share has, or 0 where that is a stand-in."""
     share = share_of(size, rank, world)
     return share.stop - share.start if rank < size else 0
 
 
 @contextmanager
 def join_processes(device: str = "auto", timeout: float = 600.0) -> Iterator[ProcessGroup]:
-    """Join the other processes of a job that torchrun has started; alone without it.
-
-    Args:
-        device: As of :func:`hace.lab.runs.process.choose_device`.
-        timeout: Seconds to wait for the others.
-
-    Raises:
-        ConfigError: A device that cannot be used.
-        HaceError: A process was lost.
-    """
+    """Join the other processes of a job that torchrun has started; alone without it."""
     rank, world, local_rank = processes()
     chosen = choose_device(device, local_rank)
     joined = world > 1 and not dist.is_initialized()

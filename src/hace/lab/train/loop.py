@@ -177,17 +177,7 @@ class Training:
         return len(self._pending) >= enough or self.batch == len(self.sizes)
 
     def flush_metrics(self, stop: bool) -> bool:
-        """Add the losses of the last steps to the epoch's.
-
-        Args:
-            stop: Whether this process was asked to stop.
-
-        Returns:
-            Whether any process was.
-
-        Raises:
-            DivergedError: A loss is not finite.
-        """
+        """Add the losses of the last steps to the epoch's."""
         flag = torch.full((1, 3), float(stop), device=self.group.device)
         *rows, asked = self.group.add_up(torch.cat([torch.stack(self._pending), flag])).cpu().tolist()
         first = self.step - len(rows)
@@ -239,11 +229,7 @@ class Training:
         return {"val_loss": loss / len(samples), "val_accuracy": correct / count if count else None}
 
     def outputs(self, samples: Samples) -> Iterator[Tensor]:
-        """The outputs on all samples, each once and in order, in every process.
-
-        Raises:
-            DivergedError: They are not finite: the last steps have lost the weights.
-        """
+        """The outputs on all samples, each once and in order, in every process."""
         for size, z, _ in self._forward(samples):
             rows = self.group.rows(z, size).cpu()
             self._check_finite(bool(rows.isfinite().all()), self.config.epochs)
@@ -321,12 +307,7 @@ def step_seed(seed: int, step: int, rank: int) -> int:
 
 
 def batch_sizes(count: int, batch_size: int) -> list[int]:
-    """The sizes of an epoch's batches, over all processes.
-
-    Example:
-        >>> batch_sizes(10, 4)
-        [4, 4, 2]
-    """
+    """The sizes of an epoch's batches, over all processes."""
     return [min(batch_size, count - start) for start in range(0, count, batch_size)]
 
 
@@ -364,10 +345,6 @@ def schedule_factor(name: str, step: int, total_steps: int, warmup_steps: int = 
     A function of the step alone, so a resumed run has the very rates of one that was never stopped. cosine:
     (1 + cos(pi t / T)) / 2. warmup_cosine: (t + 1) / (w + 1) below step w, and from there a cosine over the T - w steps that
     are left, so that no step has a rate of 0 and step w has the whole one. constant: 1.
-
-    Example:
-        >>> [schedule_factor("warmup_cosine", t, 6, 2) for t in (0, 1, 2, 4)]
-        [0.3333333333333333, 0.6666666666666666, 1.0, 0.5]
     """
     if name == "constant":
         return 1.0

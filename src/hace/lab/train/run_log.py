@@ -147,11 +147,7 @@ class RunLog:
         return b""
 
     def read(self, content: bytes) -> dict[str, Any]:
-        """What a checkpoint holds: tensors and plain values, nothing that could run.
-
-        Raises:
-            FormatError: It is of another version, another run or another hierarchy.
-        """
+        """What a checkpoint holds: tensors and plain values, nothing that could run."""
         try:
             document = read_torch(io.BytesIO(content))
         except FormatError as error:

@@ -102,6 +102,9 @@ def run_train(
         return read_run(folder)
 
 
+train = run_train  # its name at the front door
+
+
 def training_task(source: Source[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:
     """The samples of the run."""
     if not isinstance(source.dataset["train"], Samples):
