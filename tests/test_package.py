@@ -240,6 +240,7 @@ def test_a_summary_needs_no_torch() -> None:
     assert "torch" not in loaded_by("import hace.cli; hace.cli.main(['hierarchy', 'cifar100'])")
 
 
+@pytest.mark.slow
 def test_modules_are_attributes() -> None:
     names = (
         "errors",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # each test is a fresh Python with torch
 SCRIPT = Path(__file__).parents[1] / "tools" / "torchvision_guard.py"
 spec = importlib.util.spec_from_file_location("torchvision_guard", SCRIPT)
 assert spec is not None

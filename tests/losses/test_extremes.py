@@ -147,6 +147,7 @@ def test_extreme_log_probs(name: str, form: Form) -> None:
             assert gradient.isfinite().all(), (outputs, pattern)
 
 
+@pytest.mark.slow
 @every_case
 def test_half_precision(case: str) -> None:
     """Logits in half precision, by themselves and under autocast: computed in float32, gradient in half."""
@@ -294,6 +295,7 @@ def test_a_million_nodes(used) -> None:
         assert (log_q <= 1e-5).all()
 
 
+@pytest.mark.slow
 def test_a_dag_of_20_000_nodes_needs_no_dense_matrix() -> None:
     size, rng = 20_000, np.random.default_rng(0)
     edges = [(int(rng.integers(i // 2, i)), i) for i in range(1, size)]

@@ -204,6 +204,7 @@ def test_hace_is_an_hxe_over_nodes(form: Form, plain: Plain, d: float) -> None:
     form.close(HACELoss(h, d, reduction="none")(z, classes(h)), wanted)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(plain=trees(), alpha=st.sampled_from([0.0, 0.2, 1.0]))
 def test_taking_the_root_off_changes_no_hxe(form: Form, plain: Plain, alpha: float) -> None:
@@ -378,6 +379,7 @@ def test_shift_invariance_balanced_gradients_and_order(case: str, form: Form) ->
         form.close(one_by_one, value.double())
 
 
+@pytest.mark.slow
 @examples(60)
 @given(plain=hierarchies(), case=st.sampled_from(sorted(CASES)), seed=st.integers(0, 99))
 def test_names_lines_and_label_order_carry_no_meaning(form: Form, plain: Plain, case: str, seed: int) -> None:

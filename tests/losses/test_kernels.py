@@ -89,6 +89,7 @@ def test_kernel_equals_pure_on_dags(plain, case, reduction, scale) -> None:
     agree(case, h, z, target, labels="nodes", reduction=reduction, weight=weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernel_equals_pure_at_every_width(kind: str) -> None:
     for size in (15, 16, 17, 31, 33, 600, 1100):  # around vectors of 16 and blocks of 512
@@ -199,6 +200,7 @@ def test_the_environment_switches_it_off() -> None:
     assert run(code, HACE_KERNEL="1").count("compiled kernel") == 2
 
 
+@pytest.mark.slow
 def test_without_a_built_kernel_everything_works() -> None:
     code = (
         "import sys; sys.modules['hace.losses.kernels._kernels'] = None\n"
@@ -292,6 +294,7 @@ assert loss(z, target).item() == alone
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_computes_without_its_parents_threads() -> None:
     run(FORKED)

@@ -55,6 +55,7 @@ def same(loss: HierarchicalLoss, given: Sequence[Tensor], target: Tensor, **tole
         torch.testing.assert_close(one, other, **tolerance)
 
 
+@pytest.mark.slow
 @every_case
 def test_equals_the_plain_form(case: str) -> None:
     """Labels and soft targets, class weights, ignored samples, every reduction."""
@@ -83,6 +84,7 @@ def test_random_hierarchies_and_chunks(kind: str, seed: int, narrowest: int) -> 
             same(loss, layer(loss, torch.float64), y, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["ce", "hce", "hace", "hace_leaves", "hxe"])
 def test_extreme_logits(case: str) -> None:
     """A feature of 1 makes the weights the logits; the plain form is held to sixty digits elsewhere."""
@@ -100,6 +102,7 @@ def test_extreme_logits(case: str) -> None:
                 torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.slow
 @each_loss
 def test_first_and_second_derivatives(case: str) -> None:
     loss = CASES[case].build(NAMED["animals"].build())
@@ -156,6 +159,7 @@ def test_wrong_shapes_and_labels() -> None:
         loss.linear(x, w, None, torch.tensor([0, 1, 2]))
 
 
+@pytest.mark.slow
 def test_compiled_it_is_the_plain_form() -> None:
     loss = HXELoss(NAMED["ragged"].build())
     given, y = layer(loss, torch.float32), torch.arange(6)

@@ -87,6 +87,7 @@ def test_labels_at_any_node(case: str, form: Form) -> None:
         form.close(loss(z, one_hot), values, name)
 
 
+@pytest.mark.slow
 @examples(60)
 @given(
     plain=hierarchies(), case=st.sampled_from(sorted(CASES)), seed=st.integers(0, 9), weighted=st.booleans()
@@ -111,6 +112,7 @@ def test_random_hierarchies(form: Form, plain, case: str, seed: int, weighted: b
     form.close(by_soft, by_label.double())
 
 
+@pytest.mark.slow
 @every_case
 def test_gradcheck(case: str) -> None:
     for name in ("forest", "dag_forest") if "dag_forest" in NAMES[case] else ("forest",):

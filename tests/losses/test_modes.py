@@ -75,6 +75,7 @@ def test_only_plain_memory_reaches_the_kernel(loss: Any) -> None:
     assert kernels.usable(z) == kernels.status().startswith("compiled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=["path", "dense", "leaves", "path sums", "sums alone"])
 @pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
 def test_a_trace_replays_on_other_logits(loss: Any, mode: Any) -> None:

@@ -244,6 +244,7 @@ def test_inputs_that_are_views(form: Form) -> None:
 # ------------------------------------------------------------------ threads and processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_results_do_not_depend_on_threads(smoothing: float, form: Form) -> None:
     above = np.arange(3000) - np.random.default_rng(0).integers(1, 300, 3000)

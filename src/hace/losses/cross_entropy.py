@@ -37,6 +37,7 @@ class CrossEntropyLoss(TableLoss):
             ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
+        >>> import torch
         >>> loss = CrossEntropyLoss(Hierarchy.flat(["cat", "dog"]))
         >>> loss(torch.tensor([[0.0, 0.0]]), torch.tensor([1]))
         tensor(0.6931)
@@ -93,6 +94,7 @@ class SoftLabelLoss(TableLoss):
             ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
+        >>> import torch
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
         >>> SoftLabelLoss(h, beta=10)(torch.zeros(1, 3), torch.tensor([0]))
         tensor(1.0986)
@@ -148,6 +150,7 @@ class HXELoss(TableLoss):
             ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
+        >>> import torch
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
         >>> HXELoss(h, alpha=0.0)(torch.zeros(1, 3), torch.tensor([0]))
         tensor(1.0986)
