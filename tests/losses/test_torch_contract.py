@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import hace
 from hace import HACELoss, Hierarchy, build_loss
+from hace.losses import kernels
 from tests.hierarchies import NAMED
 from tests.loss_cases import (
     CASES,
@@ -50,13 +51,8 @@ def compiled_equals_eager(loss: nn.Module, z: Tensor, target: Tensor, backend: s
     torch.testing.assert_close(fast(z.detach(), target), value, rtol=1e-6, atol=1e-6)
 
 
-SERVED = (
-    "hxe",
-    "hce",
-    "hace",
-    "hace_leaves",
-    "ce_paths",
-)  # by the kernel: the others compile to the same graph without it
+# By the kernel; the others compile to the same graph without it.
+SERVED = ("hxe", "hce", "hace", "ce_paths", "simloss", "expected_distance", "conditional_softmax")
 COMPILED = [(case, PURE) for case in ONE_OF_EACH] + [
     (case, KERNEL) for case in ONE_OF_EACH if case.startswith(SERVED)
 ]
@@ -67,6 +63,26 @@ COMPILED = [(case, PURE) for case in ONE_OF_EACH] + [
 def test_compiled_equals_eager(case: str, used: Form) -> None:
     with used.used():
         check_compiled(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tree", "dag"])
+@pytest.mark.parametrize("case", ["hace", "hace_smooth", "simloss", "conditional_softmax", "ce"])
+def test_a_graph_holds_the_kernel_as_one_operator(case: str, name: str) -> None:
+    plain = NAMED["ragged" if name == "tree" else "dag_forest"]
+    if not CASES[case].fits(plain) or not kernels.status().startswith("compiled"):
+        pytest.skip("nothing to hold")
+    loss, held = CASES[case].build(plain.build()), []
+
+    def look(graph: Any, inputs: Any) -> Any:
+        held.extend(str(node.target) for node in graph.graph.nodes if "hace." in str(node.target))
+        return graph.forward
+
+    torch.compiler.reset()
+    z = logits(3, loss.num_outputs).float()
+    torch.compile(loss, fullgraph=True, backend=look)(z, torch.arange(3))
+    by_torch = case == "ce" or (case == "simloss" and name == "dag")
+    assert held == ([] if by_torch else ["hace.loss.default"])
 
 
 def check_compiled(case: str) -> None:

@@ -84,23 +84,12 @@ def layer_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def path_losses(layer: Layer, path: PathRanges, pure: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B,) losses of rows along paths, a chunk of columns at a time.
-
-    Args:
-        layer: the layer and its features.
-        path: the rows of the table.
-        pure: (B, C) logits -> the same losses; it serves second derivatives.
-    """
+    """(B,) losses of rows along paths, a chunk of columns at a time; ``pure`` has them of logits, for second derivatives."""
     return _ByColumns.apply(layer.features, layer.weight, layer.bias, layer.dtype, path, pure)  # type: ignore[return-value]
 
 
 def sample_losses(layer: Layer, losses: Callable[[Tensor, slice], Tensor]) -> Tensor:
-    """(B,) losses, a chunk of samples at a time.
-
-    Args:
-        layer: the layer and its features.
-        losses: logits of some samples, and which these are -> their losses.
-    """
+    """(B,) losses, a chunk of samples at a time; ``losses`` takes the logits of some samples, and which these are."""
     return _BySamples.apply(layer.features, layer.weight, layer.bias, layer.dtype, losses)  # type: ignore[return-value]
 
 
@@ -164,9 +153,7 @@ def _sample_chunks(layer: Layer) -> list[tuple[Layer, slice]]:
     return [(layer.rows(first, last), slice(first, last)) for first, last in places]
 
 
-def _differentiable(
-    ctx: Any, layer: Layer, pure: Callable[[Tensor], Tensor], outer: Tensor
-) -> tuple[Any, ...]:
+def _differentiable(ctx: Any, layer: Layer, pure: Callable[[Tensor], Tensor], outer: Tensor) -> Any:
     """The gradient as a graph, by the plain form: all logits exist."""
     needed = ctx.needs_input_grad[:3]
     wanted = [t for t, need in zip(layer[:3], needed, strict=True) if need and isinstance(t, Tensor)]

@@ -42,13 +42,8 @@ def served(z: Tensor, *others: Tensor | None) -> bool:
 def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor, Tensor]:
     """(B,) the best answers, as nodes or by ``order``, their masses and what they are worth.
 
-    Args:
-        log_q: (B, N) log q*, of which the leaves count, renormalised.
-        table: what answers are worth.
-        tie: answers this close, relative to the larger of 1 and the best, are equal: the most probable counts, then the first.
-
-    Returns:
-        -1 is the answer of a sample without mass on the leaves.
+    The leaves of (B, N) log q* count, renormalised; a sample without mass on them has the answer -1. Answers closer than
+    ``tie``, relative to the larger of 1 and the best, are equal: the most probable counts, then the first.
     """
     z = log_q.detach().contiguous()
     answer = torch.empty(len(z), dtype=torch.long)
@@ -81,10 +76,7 @@ def best_columns(z: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
 def best_of_levels(log_q: Tensor, depth: Tensor, levels: int) -> tuple[Tensor, Tensor] | None:
     """(B, H) the most probable node of the levels 1 to H of a tree, of equal ones the first, and their log q*.
 
-    Args:
-        log_q: (B, N).
-        depth: (N,) in int32; a leaf counts at its depth and at all levels below.
-        levels: H.
+    A leaf counts at its depth, in int32, and at all levels below.
     """
     if not levels or not served(log_q, depth):
         return None
@@ -115,11 +107,7 @@ def walk(
 ) -> tuple[Tensor, Tensor] | None:
     """(B, steps + 1) from ``begin`` always to the child of greatest log q*, of equal ones the first, and these log q*.
 
-    Args:
-        log_q: (B, N).
-        children: of each node, and of -1 in the last place, where its children begin, how many, and all children.
-        begin: a node, or -1 with log q* 0.
-        steps: how many; a leaf repeats.
+    A leaf repeats. ``children`` are those of `Layout.children`; ``begin`` is a node, or -1 with log q* 0.
     """
     if not served(log_q, *children):
         return None

@@ -88,15 +88,7 @@ def kernel_loss(
 def compute(
     z: Tensor, with_grad: bool, call: Call, labels: BatchLabels | None, *, summed: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """(B,) losses, or the sum of them, and the gradient of that sum.
-
-    Args:
-        z: (B, C) float32 logits.
-        with_grad: whether the gradient is wanted.
-        call: the loss.
-        labels: the labels, or None where the targets are among the loss's arguments.
-        summed: whether the sum is wanted.
-    """
+    """(B,) losses, or with ``summed`` their sum, and the gradient of that sum if it is wanted; see `kernel_loss`."""
     z = z.contiguous()
     target, ignore_index, reduction = labels or (None, -100, "none")
     rows, columns = z.shape

@@ -26,9 +26,8 @@ def serves_on_cuda(z: Tensor) -> bool:
     """Whether the kernels serve these logits, here and now."""
     if z.device.type != "cuda" or z.dtype is not torch.float32 or len(z) == 0:
         return False
-    recorded = (
-        kernels.compiling() or kernels.transformed()
-    )  # torch.compile makes kernels of the plain form itself
+    # torch.compile makes kernels of the plain form itself.
+    recorded = kernels.compiling() or kernels.transformed()
     return kernels.switched_on() and not recorded and kernels.is_plain(z, "cuda") and installed()
 
 
@@ -46,15 +45,9 @@ def path_losses_on_cuda(
     column: Tensor | None,
     pure: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """(B,) losses along paths.
+    """(B,) losses along paths: (B, C) float32 logits and what :class:`hace.losses.last_layer.PathRanges` holds.
 
-    Args:
-        z: (B, C) float32 logits.
-        low: (B, K) first positions of the ranges, each within the next.
-        high: (B, K) their ends.
-        value: (B, K) entries of the table.
-        column: the column at each position; None: the same.
-        pure: the same in plain PyTorch. It serves second derivatives, and takes over when Triton fails.
+    ``pure`` computes the same in plain PyTorch: it serves second derivatives, and takes over when Triton fails.
     """
     return _PathLoss.apply(z, low, high, value, column, pure)  # type: ignore[return-value]
 
@@ -72,17 +65,8 @@ def _launched(name: str, z: Tensor, path: tuple[Any, ...], *rest: Tensor) -> boo
         return False
     column, low, high, value = path
     block, warps = block_and_warps(z.shape[1])
-    given = (
-        z,
-        z if column is None else column,
-        low,
-        high,
-        value,
-        *rest,
-        z.stride(0),
-        *z.shape[1:],
-        low.shape[1],
-    )
+    sizes = (z.stride(0), *z.shape[1:], low.shape[1])
+    given = (z, z if column is None else column, low, high, value, *rest, *sizes)
     try:
         kernel = getattr(importlib.import_module("hace.losses.kernels._triton_kernels"), name)
         kernel[(len(z),)](*given, PERMUTED=column is not None, BLOCK=block, num_warps=warps)

@@ -36,13 +36,9 @@ def serves(z: Tensor, tree: Tree) -> bool:
 
 
 def path_sums(z: Tensor, tree: Tree, centred: bool, pure: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B, N) float32 outputs -> (B, n) logits of the classes.
+    """(B, N) float32 outputs -> (B, n) logits of the classes, with ``centred`` less the row's largest, as a constant.
 
-    Args:
-        z: the outputs.
-        tree: the paths.
-        centred: take off the row's largest, as a constant.
-        pure: the same in plain PyTorch; it serves gradients that are not plain memory.
+    ``pure`` computes the same in plain PyTorch: it serves gradients that are not plain memory.
     """
     way = _CENTRED if centred else _DOWN
     if torch.compiler.is_compiling():
