@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from hace.lab.report.comparisons import (
     BY_LEVEL,
@@ -92,10 +91,7 @@ def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:
         one = difference(results, pair, metric.key)
         if one is not None:
             found[pair] = one
-    together = compared_together(
-        {pair: interval for pair, (interval, _, _) in found.items()},
-        freedom={pair: seeds - 1 for pair, (_, seeds, over) in found.items() if over == SEEDS},
-    )
+    together = compared_together({pair: interval for pair, (interval, _, _) in found.items()})
     for pair, (_, seeds, over) in found.items():
         ours = results.arrays[pair.comparison].score(pair.method, metric.key).value
         theirs = results.arrays[pair.against].score(pair.reference, metric.key).value
@@ -114,22 +110,7 @@ def difference(results: Results, pair: Pair, key: MetricKey) -> tuple[Interval, 
     found = ours.difference(pair.method, pair.reference, key, theirs)
     if found is None:
         return None
-    if not np.isnan(found[0].low):
-        return (*found, SAMPLES)
-    first = {r.key.seed: r.metric(*key) for r in ours.choices[pair.method].finished}
-    second = {r.key.seed: r.metric(*key) for r in theirs.choices[pair.reference].finished}
-    gaps = [first[s] - second[s] for s in first if first[s] is not None and second.get(s) is not None]  # type: ignore[operator]
-    return over_seeds(gaps), len(gaps), SEEDS
-
-
-def over_seeds(gaps: list[float]) -> Interval:
-    """Student's 95 % interval of the mean of differences, and the standard error of that mean."""
-    mean, count = float(np.mean(gaps)), len(gaps)
-    if count < 2:
-        return Interval(mean, np.nan, np.nan)
-    error = float(np.std(gaps, ddof=1)) / count**0.5
-    half = float(student.ppf(0.975, count - 1)) * error
-    return Interval(mean, mean - half, mean + half, error)
+    return (*found, SEEDS if found[0].spread is None else SAMPLES)
 
 
 def _compared(one: Compared, metric: Metric) -> list[str]:

@@ -152,23 +152,37 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}
     assert {row["over"] for row in effects_of(results, top1)} == {effects.SAMPLES}
-    over_seeds = effects_of(results, hf1)
+    assert {row["over"] for row in effects_of(results, hf1)} == {effects.SAMPLES}
+    ece = next(m for m in effects.metrics(results) if m.title == "ECE")
+    over_seeds = effects_of(results, ece)
     assert {row["over"] for row in over_seeds} == {effects.SEEDS}
     p = [float(str(row["p"])) for row in over_seeds]
-    found = [effects.difference(results, pair, hf1.key) for pair in effects.pairs(results)]
-    assert p == pytest.approx([p_value(one[0], freedom=one[1] - 1) for one in found if one], rel=0.05)
+    found = [effects.difference(results, pair, ece.key) for pair in effects.pairs(results)]
+    assert p == pytest.approx([p_value(one[0]) for one in found if one], rel=0.05)
+    assert {one[0].freedom for one in found if one} == {len(results.choices[comparison]["sce"].finished) - 1}
     assert [float(str(row["holm"])) for row in over_seeds] == pytest.approx(holm(p), rel=0.05)
+
+
+def test_distance_and_hf1_are_one_quantity_where_all_leaves_are_equally_deep(tmp_path: Path) -> None:
+    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}))
+    (comparison,) = results.choices
+    scores = results.arrays[comparison]
+    assert scores.hierarchy is not None
+    depths = scores.hierarchy.depths[scores.hierarchy.leaf_nodes]
+    assert len(set(depths.tolist())) == 1
+    found = {}
+    for title in ("HD@1", "hF1"):
+        metric = next(m for m in HEADLINES if m.title == title)
+        pair = scores.difference("hace", "sce", metric.key)
+        assert pair is not None
+        found[title] = pair[0]
+    assert p_value(found["HD@1"]) == pytest.approx(p_value(found["hF1"]), rel=1e-9)
+    assert found["hF1"].value == pytest.approx(-found["HD@1"].value / depths[0])
+    assert found["hF1"].freedom == pytest.approx(found["HD@1"].freedom)
 
 
 def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, object]]:
     return [dict(zip(effects.COLUMNS, row, strict=True)) for row in effects.rows(results, metric)]
-
-
-def test_an_interval_over_seeds_is_students() -> None:
-    found = effects.over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
-    half = 2.776445 * np.sqrt(2.5 / 5)  # the 97.5 % quantile of Student's t with 4 degrees of freedom
-    assert (found.value, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half), rel=1e-5)
-    assert np.isnan(effects.over_seeds([1.0]).low)
 
 
 def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

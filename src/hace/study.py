@@ -296,6 +296,11 @@ class StudyResults:
                 f"{edges:,} of {searches:,} searches end at the edge of their grid: other rates or decays, or a larger widen, "
                 "may do better"
             )
+        coarse = len(coarse_searches(self.records))
+        if coarse:
+            lines.append(
+                f"{coarse:,} searches have a coarse grid: accuracy changes by more than a seed's noise from rate to rate"
+            )
         if failures:
             lines += [f"  {failure['error']}" for failure in failures[:ERRORS_SHOWN]]
             lines.append(f"{folder / FAILURES} has the errors; the same call tries again.")

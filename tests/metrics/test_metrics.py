@@ -19,7 +19,6 @@ from hace.decisions.scores import Scores
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from hace.metrics import Evaluator, operating_curve, risk_coverage
-from hace.metrics.intervals import interval
 from tests.hierarchies import ANIMALS, DIAMOND, FOREST, NAMED, RAGGED, random_plain
 from tests.reference import decisions as decided
 from tests.reference import metrics as oracle
@@ -319,8 +318,6 @@ def test_draws_of_a_comparison_are_bounded() -> None:
     for seed in (-1, "0", 2**70):
         with pytest.raises(ConfigError, match="seed must be a whole number from 0 to"):
             compare(one, one, seed=seed)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="seed must be a whole number from 0 to"):
-            interval(np.ones((1, 1)), seed=seed)  # type: ignore[arg-type]
 
 
 def test_rules_are_checked_before_any_score_is_read() -> None:

@@ -436,9 +436,8 @@ class Evaluation:
         """All of it for the terminal, as `hace evaluate` prints it."""
         models = [self] if self.comparison is None else [self, self.comparison.second]
         lines = [line for model in models for line in summary_lines(model, model.name)]
-        if self.about:
-            lines += ["", ", ".join(f"{key} {value}" for key, value in self.about.items())]
-        lines += ["", self._table()]
+        about = [", ".join(f"{key} {value}" for key, value in self.about.items())] if self.about else []
+        lines += ["", *about, self._table()]
         if self.promise is not None:
             lines += ["", *self._promise_lines()]
         if self.subset is not None:

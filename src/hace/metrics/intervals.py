@@ -1,8 +1,18 @@
-"""95 % intervals of results over seeds and test samples, and of the difference between two methods.
+"""95% intervals of results over seeds and test samples, and of the difference between two methods.
 
-Seeds and samples are both resampled with replacement: a result varies because another seed gives another model, and because
-another test set has other samples. Two methods are compared on the same draws, as they saw the same splits and the same
-samples; what both find hard cancels.
+A result varies because another seed gives another model, and because another test set has other samples. With D[k, i] the
+figure, or the difference of two methods, of seed k on sample i, the design is crossed:
+
+    D[k, i] = mean + seed_k + sample_i + rest_ki
+    a = var(row means) / K      b = var(column means) / M      e = var(rest) / (K M)
+    variance of the mean = b + max(a - e, 0)
+
+Both sources are estimated, so the quantiles are Student's, with Satterthwaite's degrees of freedom. K seeds are few: a variance
+of seeds that comes out too small narrows the interval and raises its degrees of freedom at once. Therefore these are counted
+as if the seeds' part were three times as large, and only three quarters of the rest's part is taken off it; both numbers were
+chosen by simulation (benchmarks/interval_coverage.py, with its table): 3, 5 and 10 seeds cover 93 to 97%. Far out in the tails,
+where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what follows when the seeds'
+variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
 
 A 95% interval excludes 0 by chance in one of twenty comparisons without a difference. Holm's correction holds that chance to
 5% for all comparisons of a family together. The smallest detectable effect says what "no difference was found" is worth: a
@@ -19,15 +29,221 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
 
 LEVEL = 0.95
+SIGNIFICANT = 0.05
 POWER = 0.8
-REPLICATES = 1000
-_BLOCK = 1 << 24  # entries of weights drawn at once
+_SEEDS_WEIGHT, _REST_TAKEN_OFF = 3.0, 0.75  # of the degrees of freedom; chosen by simulation, see above
 _NORMAL = NormalDist()
 Key = TypeVar("Key", bound=Hashable)
+
+
+class Spread(NamedTuple):
+    """Where the variance of a mean over seeds and samples comes from.
+
+    Attributes:
+        seeds: a, of the seeds and of the rest.
+        samples: b, of the samples and of the rest.
+        rest: e, of the rest alone.
+        num_seeds: K.
+        num_samples: M, samples or groups of samples.
+    """
+
+    seeds: float
+    samples: float
+    rest: float
+    num_seeds: int
+    num_samples: int
+
+    @property
+    def variance(self) -> float:
+        """Of the mean."""
+        return self.samples + max(self.seeds - self.rest, 0.0)
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom."""
+        ours = _SEEDS_WEIGHT * max(self.seeds - _REST_TAKEN_OFF * self.rest, 0.0)
+        theirs = max(self.samples - self.rest, 0.0)
+        if ours == 0:
+            return max(self.num_samples - 1.0, 1.0)
+        return (ours + theirs) ** 2 / (ours**2 / (self.num_seeds - 1) + theirs**2 / (self.num_samples - 1))
+
+    def tail(self, value: float) -> float:
+        """P(the mean is as far from 0 as ``value``), the seeds' variance drawn from its fiducial distribution."""
+        from scipy.special import ndtr
+
+        chi2, weight = _chi_squares(self.num_seeds - 1)
+        seeds = np.maximum(self.seeds * (self.num_seeds - 1) / chi2 - self.rest, 0.0)
+        with np.errstate(divide="ignore"):
+            return float(2 * weight @ ndtr(-abs(value) / np.sqrt(self.samples + seeds)))
+
+
+@lru_cache(maxsize=16)
+def _chi_squares(freedom: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values of chi^2 and their probabilities: trapezoids over its logarithm, where the density is smooth."""
+    y = np.linspace(-36.0, math.log(freedom + 60 * math.sqrt(freedom) + 60), 1500)
+    log_density = freedom / 2 * (y - math.log(2)) - np.exp(y) / 2 - math.lgamma(freedom / 2)
+    return np.exp(y), np.exp(log_density) * (y[1] - y[0])
+
+
+class Interval(NamedTuple):
+    """A value and its 95% interval.
+
+    Attributes:
+        value: the value.
+        low: lower end.
+        high: upper end.
+        error: standard error.
+        freedom: degrees of freedom of the error.
+        spread: where the error comes from, if it is over seeds and samples.
+    """
+
+    value: float
+    low: float
+    high: float
+    error: float = math.nan
+    freedom: float = math.inf
+    spread: Spread | None = None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+def interval(
+    numerator: np.ndarray, denominator: np.ndarray | None = None, *, groups: np.ndarray | None = None
+) -> Interval:
+    """The mean of a per-sample figure over seeds and samples. With one seed, the interval is over samples alone.
+
+    Args:
+        numerator: (K, S) of K seeds and S samples: 1 for a right answer, say.
+        denominator: (K, S) if the figure is a ratio of sums, such as severity: distance over mistakes. Each seed's sums
+            are divided once, and the ratios are averaged.
+        groups: (S,) which samples belong together, such as those of one site; the interval is then over seeds and groups.
+
+    Example:
+        >>> found = interval(np.array([[1.0, 0.0, 1.0, 1.0] * 25] * 3))
+        >>> found.value, round(found.low, 3), round(found.high, 3), found.freedom
+        (0.75, 0.664, 0.836, 99.0)
+    """
+    return _crossed(_contributions(numerator, denominator), groups)
+
+
+def paired_interval(
+    first: np.ndarray,
+    second: np.ndarray,
+    denominators: tuple[np.ndarray, np.ndarray] | None = None,
+    *,
+    groups: np.ndarray | None = None,
+) -> Interval:
+    """first - second, on the same seeds and samples; what both find hard cancels.
+
+    Args:
+        first: (K, S) of K seeds and S samples.
+        second: (K, S) of the same seeds and samples.
+        denominators: those of first and second, if the figure is a ratio of sums.
+        groups: (S,) which samples belong together; see :func:`interval`.
+
+    Raises:
+        DataError: the shapes differ.
+    """
+    if np.shape(first) != np.shape(second):
+        raise DataError(
+            f"first and second must have the same seeds and samples. Got {np.shape(first)} and {np.shape(second)}."
+        )
+    below = denominators or (None, None)
+    return _crossed(_contributions(first, below[0]) - _contributions(second, below[1]), groups)
+
+
+def seed_interval(values: Sequence[float]) -> Interval:
+    """Student's interval of a mean over seeds, for figures of which nothing is known by sample.
+
+    Args:
+        values: one per seed.
+
+    Example:
+        >>> found = seed_interval([1.0, 2.0, 3.0])
+        >>> found.value, round(found.low, 2), found.freedom
+        (2.0, -0.48, 2.0)
+    """
+    known = np.asarray(values, dtype=np.float64)
+    if len(known) < 2:
+        return Interval(float(known.mean()) if len(known) else math.nan, math.nan, math.nan)
+    return _student(float(known.mean()), float(known.std(ddof=1)) / math.sqrt(len(known)), len(known) - 1.0)
+
+
+def _contributions(numerator: np.ndarray, denominator: np.ndarray | None) -> np.ndarray:
+    """(K, S) what each sample adds to each seed's figure: their means are the figures.
+
+    Of a ratio r = sum n / sum d it is r + (n - r d) / mean d, the delta method; nan for a seed without a ratio.
+    """
+    above = np.asarray(numerator)
+    if above.ndim != 2 or not above.size:
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
+    above = above.astype(np.float64)
+    if denominator is None:
+        return above
+    below = np.asarray(denominator, dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = above.sum(1, keepdims=True) / below.sum(1, keepdims=True)
+        return ratio + (above - ratio * below) / below.mean(1, keepdims=True)
+
+
+def _crossed(values: np.ndarray, groups: np.ndarray | None) -> Interval:
+    """The interval of the mean of (K, M) values, over seeds and samples, or seeds and groups of samples."""
+    values = values[~np.isnan(values).any(axis=1)]  # a seed without mistakes has no severity
+    if not len(values):
+        return Interval(math.nan, math.nan, math.nan)
+    rows = values.mean(1)
+    if groups is not None:
+        _, place = np.unique(np.asarray(groups), return_inverse=True)
+        sums = np.stack([np.bincount(place, weights=row) for row in values - rows[:, None]])
+        values = rows[:, None] + sums * sums.shape[1] / values.shape[1]
+    (seeds, samples), mean = values.shape, float(rows.mean())
+    columns = values.mean(0)
+    b = float(columns.var(ddof=1)) / samples if samples > 1 else 0.0
+    a = e = 0.0
+    if seeds > 1:
+        a = float(rows.var(ddof=1)) / seeds
+        if samples > 1:
+            rest = float(((values - rows[:, None] - columns + mean) ** 2).sum())
+            e = rest / ((seeds - 1) * (samples - 1) * seeds * samples)
+    spread = Spread(a, b, e, seeds, samples)
+    return _student(mean, math.sqrt(spread.variance), spread.freedom)._replace(spread=spread)
+
+
+def _student(value: float, error: float, freedom: float) -> Interval:
+    half = error * _quantile((1 + LEVEL) / 2, freedom)
+    return Interval(value, value - half, value + half, error, freedom)
+
+
+def _quantile(share: float, freedom: float) -> float:
+    """Student's quantile; the normal one for infinite degrees of freedom."""
+    if freedom == math.inf:
+        return _NORMAL.inv_cdf(share)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, share))
+
+
+def headline_columns(
+    predictions: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
+    wrong = predictions["answer"] != predictions["truth"]
+    distance = predictions["distance"]
+    return {
+        "top-1": (~wrong, None),
+        "top-5": (predictions["top5"], None),
+        "severity": (distance * wrong, wrong),
+        "HD@1": (distance, None),
+    }
+
+
+# ---------------------------------------------------------------------- the bootstrap over samples of one run
 
 
 def draw_counts(rng: np.random.Generator, samples: int, rows: int) -> np.ndarray:
@@ -58,199 +274,6 @@ def interval_ends(draws: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-class Interval(NamedTuple):
-    """A value, its 95 % interval and its standard error, both from the bootstrap."""
-
-    value: float
-    low: float
-    high: float
-    error: float = float("nan")
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
-
-
-class Resampled(NamedTuple):
-    """A value, and (R,) its value under each draw; two of the same seeds and samples can be compared."""
-
-    value: float
-    draws: np.ndarray
-
-    def interval(self) -> Interval:
-        """The value with its interval."""
-        there = self.draws[~np.isnan(self.draws)]
-        error = float(there.std(ddof=1)) if len(there) > 1 else float("nan")
-        return Interval(self.value, *interval_ends(self.draws), error)
-
-    def minus(self, other: Resampled) -> Interval:
-        """The difference, drawn together."""
-        return Resampled(self.value - other.value, self.draws - other.draws).interval()
-
-
-def interval(
-    numerator: np.ndarray,
-    denominator: np.ndarray | None = None,
-    *,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Interval:
-    """The mean of a per-sample figure over seeds and samples.
-
-    Args:
-        numerator: (K, S) of K seeds and S samples: 1 for a right answer, say.
-        denominator: (K, S) if the figure is a ratio of sums, such as severity: distance over mistakes. Each seed's sums
-            are divided once, and the ratios are averaged.
-        replicates: number of draws.
-        seed: seed of the draws.
-
-    Example:
-        >>> found = interval(np.array([[1.0, 0.0, 1.0, 1.0]] * 3))
-        >>> found.value, found.low, found.high
-        (0.75, 0.25, 1.0)
-    """
-    return resampled(numerator, denominator, replicates=replicates, seed=seed).interval()
-
-
-def resampled(
-    numerator: np.ndarray,
-    denominator: np.ndarray | None = None,
-    *,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Resampled:
-    """The value of a figure and of its draws; arguments as of :func:`interval`."""
-    above = drawn_sums(numerator, replicates=replicates, seed=seed)
-    below = None if denominator is None else drawn_sums(denominator, replicates=replicates, seed=seed)
-    return ratio(above, below, seed=seed)
-
-
-class DrawnSums(NamedTuple):
-    """Sums of a per-sample figure, for each of K seeds: (K,) over all samples, (R, K) under each draw; and how many samples."""
-
-    whole: np.ndarray
-    drawn: np.ndarray
-    samples: int
-
-    def complement(self) -> DrawnSums:
-        """The sums of 1 minus the figure; a draw has as many samples as the set."""
-        return DrawnSums(self.samples - self.whole, self.samples - self.drawn, self.samples)
-
-
-def drawn_sums(figure: np.ndarray, *, replicates: int = REPLICATES, seed: int = 0) -> DrawnSums:
-    """The sums behind a figure, most of the work of an interval; figures that share a sum can share it.
-
-    Args:
-        figure: (K, S) of K seeds and S samples.
-        replicates: number of draws.
-        seed: seed of the draws.
-    """
-    check_count("replicates", replicates, MOST_REPLICATES)
-    check_count("seed", seed, MOST_SEED, least=0)
-    figure = np.asarray(figure)
-    if figure.ndim != 2 or not figure.size:
-        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {figure.shape}.")
-    seeds, samples = figure.shape
-    small = figure.T.astype(np.float32)
-    drawn = np.empty((replicates, seeds), dtype=np.float32)
-    for start, w in _sample_weights(samples, replicates, seed):
-        np.matmul(w, small, out=drawn[start : start + len(w)])
-    return DrawnSums(figure.sum(1, dtype=np.float64), drawn, samples)
-
-
-def ratio(above: DrawnSums, below: DrawnSums | None = None, *, seed: int = 0) -> Resampled:
-    """A figure from the sums of its numerator and denominator, averaged over seeds; without one, a mean over samples."""
-    replicates, seeds = above.drawn.shape
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # A draw has as many samples as the set.
-        whole, drawn = (above.samples, above.samples) if below is None else below[:2]
-        value = _mean((above.whole / whole)[None], np.full((1, seeds), 1 / seeds))[0]
-        return Resampled(float(value), _mean(above.drawn / drawn, _seed_weights(seeds, replicates, seed)))
-
-
-def paired_interval(
-    first: np.ndarray,
-    second: np.ndarray,
-    denominators: tuple[np.ndarray, np.ndarray] | None = None,
-    *,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> Interval:
-    """first - second, drawn together.
-
-    Args:
-        first: (K, S) of K seeds and S samples.
-        second: (K, S) of the same seeds and samples.
-        denominators: those of first and second, if the figure is a ratio of sums.
-        replicates: number of draws.
-        seed: seed of the draws.
-
-    Raises:
-        DataError: the shapes differ.
-    """
-    if np.shape(first) != np.shape(second):
-        raise DataError(
-            f"first and second must have the same seeds and samples. Got {np.shape(first)} and {np.shape(second)}."
-        )
-    below = denominators or (None, None)
-    drawn = [
-        resampled(numerator, denominator, replicates=replicates, seed=seed)
-        for numerator, denominator in zip((first, second), below, strict=True)
-    ]
-    return drawn[0].minus(drawn[1])
-
-
-def headline_columns(
-    predictions: Mapping[str, np.ndarray],
-) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
-    """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
-    wrong = predictions["answer"] != predictions["truth"]
-    distance = predictions["distance"]
-    return {
-        "top-1": (~wrong, None),
-        "top-5": (predictions["top5"], None),
-        "severity": (distance * wrong, wrong),
-        "HD@1": (distance, None),
-    }
-
-
-def stacked(runs: Sequence[Mapping[str, np.ndarray]], metric: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """(K, S) numerator and denominator of a headline metric, from the predictions of K runs of one method."""
-    columns = [headline_columns(run)[metric] for run in runs]
-    below = [d for _, d in columns if d is not None]
-    return np.stack([n for n, _ in columns]), np.stack(below) if below else None
-
-
-def _mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(R,) weighted means of (R, K) over the seeds with a value; a seed without mistakes has no severity."""
-    there = ~np.isnan(values)
-    total = (weights * there).sum(1)
-    return np.where(total > 0, (np.where(there, values, 0) * weights).sum(1) / total, np.nan)
-
-
-@lru_cache(maxsize=4)
-def _seed_weights(seeds: int, replicates: int, seed: int) -> np.ndarray:
-    return (
-        np.random.default_rng([seed, 1]).multinomial(seeds, np.full(seeds, 1 / seeds), size=replicates)
-        / seeds
-    )
-
-
-def _sample_weights(samples: int, replicates: int, seed: int) -> list[tuple[int, np.ndarray]]:
-    """Blocks of (start, (r, S)) counts of how often each sample was drawn; the same for every method."""
-    step = max(1, _BLOCK // samples)
-    return [
-        (start, _block(samples, min(step, replicates - start), start, seed))
-        for start in range(0, replicates, step)
-    ]
-
-
-@lru_cache(maxsize=4)  # every cell of a table draws the same
-def _block(samples: int, rows: int, start: int, seed: int) -> np.ndarray:
-    return draw_counts(np.random.default_rng([seed, 2, start]), samples, rows).astype(np.float32)
-
-
 # ---------------------------------------------------------------------- several comparisons at once
 
 
@@ -276,14 +299,10 @@ class Compared(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether the difference remains after the correction."""
-        return self.adjusted < 1 - LEVEL
+        return self.adjusted < SIGNIFICANT
 
 
-def compared_together(
-    intervals: Mapping[Key, Interval],
-    power: float = POWER,
-    freedom: Mapping[Key, float] | None = None,
-) -> dict[Key, Compared]:
+def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -> dict[Key, Compared]:
     """Differences that belong to one question, each with its p-value before and after Holm's correction.
 
     Differences without a standard error are kept, with nan, and do not count.
@@ -291,16 +310,13 @@ def compared_together(
     Args:
         intervals: differences by name, from :func:`hace.metrics.paired_interval`.
         power: the chance with which an effect of the detectable size is found, between 0.5 and 1.
-        freedom: degrees of freedom of standard errors that come from few numbers, such as 4 for the differences of five
-            seeds; Student's distribution then takes the place of the normal one.
 
     Example:
         >>> found = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})
         >>> found["a"].of, round(found["a"].p, 4), round(found["a"].adjusted, 4), found["b"].holds
         (2, 0.0027, 0.0054, False)
     """
-    degrees = {key: math.inf if freedom is None else freedom.get(key, math.inf) for key in intervals}
-    p = {key: p_value(given, degrees[key]) for key, given in intervals.items()}
+    p = {key: p_value(given) for key, given in intervals.items()}
     known = [key for key in p if not np.isnan(p[key])]
     adjusted = dict(zip(known, holm([p[key] for key in known]), strict=True))
     return {
@@ -309,22 +325,18 @@ def compared_together(
             p[key],
             adjusted.get(key, np.nan),
             len(known),
-            detectable_effect(given.error, power=power, freedom=degrees[key]),
-            detectable_effect(given.error, comparisons=max(len(known), 1), power=power, freedom=degrees[key]),
+            detectable_effect(given, power=power),
+            detectable_effect(given, comparisons=max(len(known), 1), power=power),
         )
         for key, given in intervals.items()
     }
 
 
-def p_value(difference: Interval, freedom: float = math.inf) -> float:
-    """Two-sided p-value of a difference over its standard error; nan without one.
-
-    Args:
-        difference: with the standard error of the bootstrap, or of a mean of few numbers.
-        freedom: degrees of freedom of that error: one less than the numbers; infinite for the bootstrap.
+def p_value(difference: Interval) -> float:
+    """Two-sided p-value of a difference; nan without a standard error. It is below 5% where the interval excludes 0.
 
     Example:
-        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3), round(p_value(Interval(1.96, 0.0, 3.92, 1.0), 4), 3)
+        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3), round(p_value(Interval(1.96, 0.0, 3.92, 1.0, 4)), 3)
         (0.05, 0.122)
     """
     if np.isnan(difference.error) or np.isnan(difference.value):
@@ -332,11 +344,15 @@ def p_value(difference: Interval, freedom: float = math.inf) -> float:
     if difference.error == 0:
         return 1.0 if difference.value == 0 else 0.0
     distance = abs(difference.value / difference.error)
-    if freedom == math.inf:
+    if difference.freedom == math.inf:
         return math.erfc(distance / math.sqrt(2))  # unlike 1 - cdf, it is not 0 beyond eight standard errors
     from scipy.special import stdtr
 
-    return 2 * float(stdtr(freedom, -distance))
+    p = 2 * float(stdtr(difference.freedom, -distance))
+    spread = difference.spread
+    if p >= SIGNIFICANT or spread is None or spread.num_seeds < 2:
+        return p
+    return max(p, min(math.nextafter(SIGNIFICANT, 0), spread.tail(difference.value)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -356,31 +372,44 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found.tolist()
 
 
-def detectable_effect(
-    error: float, *, comparisons: int = 1, power: float = POWER, freedom: float = math.inf
-) -> float:
-    """The smallest true difference that is found with the given power, two-sided, when all comparisons share the 5 %.
+def detectable_effect(difference: Interval, *, comparisons: int = 1, power: float = POWER) -> float:
+    """The smallest true difference that is found with the given power, two-sided, when all comparisons share the 5%.
 
     Args:
-        error: standard error of the difference.
-        comparisons: how many share the 5 %: Holm's first step, the strictest.
+        difference: whose error, degrees of freedom and spread decide.
+        comparisons: how many share the 5%: Holm's first step, the strictest.
         power: the chance of finding it, between 0.5 and 1.
-        freedom: degrees of freedom of the error, as of :func:`p_value`.
 
     Example:
-        >>> round(detectable_effect(1.0), 2), round(detectable_effect(1.0, comparisons=10), 2)
+        >>> found = Interval(0.0, -1.96, 1.96, 1.0)
+        >>> round(detectable_effect(found), 2), round(detectable_effect(found, comparisons=10), 2)
         (2.8, 3.65)
-        >>> round(detectable_effect(1.0, freedom=4), 2)
+        >>> round(detectable_effect(Interval(0.0, -2.78, 2.78, 1.0, 4)), 2)
         3.76
     """
     if not 0.5 <= power < 1:
         raise ConfigError(f"power must be at least 0.5 and less than 1. Got {power}.")
-    share = 1 - (1 - LEVEL) / (2 * comparisons)
+    error, freedom = difference.error, difference.freedom
+    if math.isnan(error) or freedom < 1 or error == 0:
+        return error
+    least = _least_found(difference, SIGNIFICANT / comparisons) / error
     if freedom == math.inf:
-        return float(error * (_NORMAL.inv_cdf(share) + _NORMAL.inv_cdf(power)))
-    if math.isnan(error) or freedom < 1:
-        return float("nan")
-    from scipy.special import nctdtrinc, stdtrit
+        return float(error * (least + _NORMAL.inv_cdf(power)))
+    from scipy.special import nctdtrinc
 
     # The noncentral t, since the error is estimated too: the shift at which it exceeds the bar with that chance.
-    return float(error * nctdtrinc(freedom, 1 - power, stdtrit(freedom, share)))
+    return float(error * nctdtrinc(freedom, 1 - power, least))
+
+
+def _least_found(difference: Interval, share: float) -> float:
+    """The smallest difference of this error whose p-value is at most a share."""
+    high = difference.error * _quantile(1 - share / 2, difference.freedom)
+    if p_value(difference._replace(value=high)) <= share * (1 + 1e-9):
+        return high
+    low = high
+    while p_value(difference._replace(value=high)) > share:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(difference._replace(value=middle)) > share else (low, middle)
+    return high

@@ -20,6 +20,7 @@ from hace.lab.report.sure_answers import (
     ladder_of,
     sure_places,
     threshold,
+    threshold_part,
 )
 from hace.lab.report.verdict import _answer, caveats, verdicts
 from hace.lab.study.cells import Record
@@ -245,10 +246,40 @@ def test_promised_answers_by_loops() -> None:
     share = detail(h)
     columns = confidence_columns(run, h)
     expected = [share[ladder.nodes[i, k]] for i, k in enumerate(strict)]
-    assert columns["sure_detail"] == pytest.approx(np.array(expected, dtype=np.float32))
+    assert columns["sure_detail"].mean() == pytest.approx(np.mean(expected), rel=1e-5)
     assert share[h.index("1")] == pytest.approx(1)
     assert share[-1] == 0
     assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
+
+
+def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
+    """Fresh samples, with calibration and evaluation drawn together, vary as much as the interval of one draw says."""
+    h = Hierarchy.from_paths(
+        [(f"a{i}", f"a{i}b{j}", f"a{i}b{j}c{k}") for i in range(3) for j in range(3) for k in range(3)]
+    )
+    rng = np.random.default_rng(0)
+    samples, means, naive, stated = 1000, [], [], []
+    for _ in range(150):
+        leaf = h.leaf_nodes[rng.integers(h.num_leaves, size=samples)]
+        family = h.parent_nodes[leaf]
+        masses = [rng.beta(4, 1.2, size=samples)]
+        for _ in range(2):
+            masses.append(masses[-1] + (1 - masses[-1]) * rng.uniform(0.3, 0.9, size=samples))
+        luck = rng.random(samples)
+        true = [np.ones(samples, dtype=bool), *(luck < mass for mass in masses[::-1])]
+        nodes = np.stack([np.full(samples, -1), h.parent_nodes[family], family, leaf], axis=1)
+        ladder = AnswerLadder(
+            nodes, np.stack([np.ones(samples), *masses[::-1]], axis=1), np.stack(true, axis=1)
+        )
+        worth = detail(h)[nodes]
+        said = np.take_along_axis(worth, sure_places(ladder, (0.95,))[0][:, None], axis=1)[:, 0]
+        part = threshold_part(ladder, worth, 0.95)
+        assert part.mean() == pytest.approx(0, abs=1e-12)
+        means.append(said.mean())
+        naive.append(said.std() / samples**0.5)
+        stated.append((said + part).std() / samples**0.5)
+    assert np.mean(stated) == pytest.approx(np.std(means), rel=0.2)
+    assert np.mean(naive) < 0.5 * np.std(means)  # what it was before
 
 
 def test_a_promise_that_too_few_samples_can_keep_answers_nothing() -> None:

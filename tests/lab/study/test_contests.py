@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from hace.cli import main
@@ -22,6 +23,7 @@ from hace.lab.study.cells import (
     Record,
     at_the_edge,
     cell_from_dict,
+    coarse_searches,
     contests,
     dealt_candidates,
     rate_candidates,
@@ -54,6 +56,30 @@ def search(cell: Cell, best: int | None, status: str = "finished") -> list[Recor
         run: Any = SimpleNamespace(config=config, status=state, result=result)
         found.append(Record(cell.key, "search", config.lr, run))
     return found
+
+
+def held_out(rate: float, step: float, noise: float, seeds: int = 5) -> list[Record]:
+    """Searches in steps, whose accuracy has its peak at a rate and whose noise differs by seed and rate."""
+    rng, found = np.random.default_rng(0), []
+    for seed in range(seeds):
+        key = CellKey("fair", "birds", "features", "hace", None, None, seed)
+        luck = 0.02 * rng.standard_normal()  # of the held-out samples: the same at every rate
+        for k in range(-4, 5):
+            lr = step**k
+            accuracy = 0.7 - 0.01 * np.log2(lr / rate) ** 2 + luck + noise * rng.standard_normal()
+            result: Any = {"metrics": {"leaves": {"top-1": accuracy}}}
+            found.append(
+                Record(key, "search", lr, cast(Any, SimpleNamespace(status="finished", result=result)))
+            )
+    return found
+
+
+def test_a_search_that_jumps_between_neighbouring_rates_is_coarse() -> None:
+    (key,) = coarse_searches(held_out(2.0, 4.0, 0.008))  # the best rate is between 1 and 4
+    assert (key.method, key.seed) == ("hace", 0)
+    assert coarse_searches(held_out(2.0, 2**0.5, 0.008)) == []
+    assert coarse_searches(held_out(2.0, 4.0, 0.1)) == []  # the noise hides it
+    assert coarse_searches(held_out(2.0, 4.0, 0.008, seeds=1)) == []  # nothing is known of the noise
 
 
 def settled(bests: tuple[int, ...]) -> list[Cell]:

@@ -40,6 +40,7 @@ class Metric:
         """A value as tables show it."""
         shown = 100 * value if self.percent else value
         digits = 2 if self.percent else 3
+        shown = round(shown, digits) + 0.0  # never -0.00
         return f"{shown:+.{digits}f}" if sign else f"{shown:.{digits}f}"
 
 

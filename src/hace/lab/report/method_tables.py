@@ -34,7 +34,7 @@ CHOSEN = {
     "paper": "For each seed the run with the best top-1 accuracy on the test set, as in the paper; this favours methods with "
     "more runs.",
 }
-MEANS = "Means over seeds; in brackets the 95% interval, from a bootstrap over seeds and test samples."
+MEANS = "Means over seeds; in brackets the 95% interval over seeds and test samples."
 _AREAS = (
     Metric(("selection", "AURC"), "AURC", higher=False),
     Metric(("selection", "hAURC"), "hAURC", higher=False),

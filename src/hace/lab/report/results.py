@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,19 +26,21 @@ from hace.lab.report.comparisons import (
 from hace.lab.report.sure_answers import DERIVED, confidence_columns
 from hace.lab.runs.run import Run
 from hace.lab.study.cells import Record
+from hace.metrics import measures
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import (
     Compared,
-    DrawnSums,
     Interval,
-    Resampled,
     compared_together,
-    drawn_sums,
     headline_columns,
-    ratio,
+    interval,
+    paired_interval,
+    seed_interval,
 )
+from hace.metrics.metric_batch import MetricBatch
 
 DEFAULT_PAIR = ("hace", "sce")
+ANCESTORS = "ancestors and information"  # heading of what follows from the ancestors of answer and truth
 
 
 class Score(NamedTuple):
@@ -107,8 +108,6 @@ class MethodScores:
         self.choices = choices
         self.store = store or Store()
         self._scores: dict[tuple[str, MetricKey], Score] = {}
-        self._sums: dict[bytes, DrawnSums] = {}  # by what is summed: many metrics share a column
-        self._draws: dict[tuple[str, MetricKey, tuple[int, ...]], Resampled | None] = {}
         self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
 
     @cached_property
@@ -151,6 +150,8 @@ class MethodScores:
             return headline_columns(run).get(name)
         if heading == DERIVED:
             return (run[name], None) if name in run else None
+        if heading == ANCESTORS and h is not None:
+            return _ancestor_columns(run, h, name)
         if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
             return None
         level = level_names(h).index(name)
@@ -171,34 +172,12 @@ class MethodScores:
             return Score(None)
         values = choice.values(key)
         seeds = [record.key.seed for record in choice.finished]
-        drawn = None if not (values or key[0] == DERIVED) else self._drawn(method, key, seeds)
-        if drawn is None:
+        found = self.columns(method, key, seeds) if values or key[0] == DERIVED else None
+        if found is None or not found[0].size:
             return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
-        ends = drawn.interval()
+        ends = interval(*found)
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
         return Score(value, ends.low, ends.high, len(choice.finished))
-
-    def _drawn(self, method: str, key: MetricKey, seeds: Sequence[int]) -> Resampled | None:
-        """A metric and its draws over some seeds; None if the runs kept too little."""
-        place = (method, key, tuple(seeds))
-        if place not in self._draws:
-            found = self.columns(method, key, seeds)
-            if found is None or not found[0].size:
-                self._draws[place] = None
-            else:
-                above, below = found
-                self._draws[place] = ratio(
-                    self._summed(above), None if below is None else self._summed(below)
-                )
-        return self._draws[place]
-
-    def _summed(self, column: np.ndarray) -> DrawnSums:
-        """The sums of a column under the draws, once for all metrics that have it or its complement."""
-        content = _content(column)
-        if content not in self._sums:
-            known = self._sums.get(_content(~column)) if column.dtype == bool else None
-            self._sums[content] = drawn_sums(column) if known is None else known.complement()
-        return self._sums[content]
 
     def difference(
         self, first: str, second: str, key: MetricKey, other: MethodScores | None = None
@@ -222,13 +201,12 @@ class MethodScores:
         seeds = [seed for seed in ours if seed in theirs]
         if not seeds:
             return None
-        a, b = self._drawn(first, key, seeds), there._drawn(second, key, seeds)
-        if a is not None and b is not None:
-            return a.minus(b), len(seeds)
+        a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
+        if a is not None and b is not None and a[0].size:
+            below = None if a[1] is None or b[1] is None else (a[1], b[1])
+            return paired_interval(a[0], b[0], below), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
-        if np.isnan(gaps).any():
-            return None
-        return Interval(float(np.mean(gaps)), np.nan, np.nan), len(seeds)
+        return None if np.isnan(gaps).any() else (seed_interval(gaps), len(seeds))
 
     def _by_seed(self, method: str, key: MetricKey) -> dict[int, float]:
         """The metric of each finished seed; nan where only its columns are known."""
@@ -239,9 +217,16 @@ class MethodScores:
         return {seed: value for seed, value in found.items() if value is not None}
 
 
-def _content(column: np.ndarray) -> bytes:
-    small = np.packbits(column) if column.dtype == bool else column
-    return hashlib.sha256(f"{column.shape} {column.dtype}".encode() + small.tobytes()).digest()
+def _ancestor_columns(
+    run: Mapping[str, np.ndarray], h: Hierarchy, name: str
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """(S,) numerator and denominator of hierarchical or information precision, recall or F1 of a run's answers."""
+    builders = {"h": measures.hierarchical_prf_measure, "i": measures.information_prf_measure}
+    measure = builders[name[0]](h, "micro" if "micro" in name else "macro")
+    batch = MetricBatch(h, run["truth"].astype(np.int64), answers=run["answer"].astype(np.int64))
+    above, below = measure.columns(batch)
+    place = measure.names.index(name)
+    return above[:, place], below[:, place]
 
 
 class Gap(NamedTuple):

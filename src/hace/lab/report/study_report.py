@@ -52,7 +52,7 @@ SYNTHETIC = (
     "a method gains on real data."
 )
 READING = (
-    "A number is the mean over seeds, with its 95% interval in brackets, from a bootstrap over seeds and test samples. A seed "
+    "A number is the mean over seeds, with its 95% interval over seeds and test samples in brackets. A seed "
     "is a full repetition: initialisation, batch order, split{}.",
     "Accuracy at a level is that of the best class, carried up. The other rule, the most probable node of the level, has a "
     "switch: by it under-confident models lose points that no user loses.",

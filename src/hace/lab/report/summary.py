@@ -13,7 +13,7 @@ from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.method_tables import gap_entry, score_column
 from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.verdict import Verdict, verdicts
-from hace.lab.study.cells import NO_RESULT, Record, chosen_on, each_run, searched_at
+from hace.lab.study.cells import NO_RESULT, Record, chosen_on, coarse_searches, each_run, searched_at
 
 MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
 _WIDTH = 100  # of lines
@@ -135,6 +135,9 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
     edges, searches = sum(bool(r.edge) for r in final), len(final)
     if edges:
         yield f"{edges:,} of {searches:,} searches end at the edge of their grid: a wider range may do better."
+    coarse = sorted({method_title(key.method) for key in coarse_searches(records)})
+    if coarse:
+        yield f"The grid of rates is coarse for {', '.join(coarse)}: a rate between its neighbours may do better."
 
 
 def summary_table(

@@ -54,18 +54,56 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
 
 def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
-    halves = _halves(len(ladder.mass))
-    theta = np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
-    known = [np.sort(theta[rows]) for rows in halves]
+    theta, halves = _theta(ladder), _halves(len(ladder.mass))
     found = []
     for promise in promises:
         limit = np.full(len(theta), np.inf, dtype=ladder.mass.dtype)
-        for rows, others in zip(halves, reversed(known), strict=True):
-            limit[rows] = threshold(others, promise)
-        place = np.zeros(len(theta), dtype=np.int64)
-        for rung in range(1, ladder.mass.shape[1]):
-            np.copyto(place, rung, where=ladder.mass[:, rung] > limit)
-        found.append(place)
+        for rows, others in zip(halves, reversed(halves), strict=True):
+            limit[rows] = threshold(np.sort(theta[others]), promise)
+        found.append(_places(ladder.mass, limit))
+    return found
+
+
+def _theta(ladder: AnswerLadder) -> np.ndarray:
+    """(S,) the smallest threshold at which each sample's answer is true."""
+    return np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
+
+
+def _places(mass: np.ndarray, limit: np.ndarray | float) -> np.ndarray:
+    """(S,) the deepest rung with more mass than a limit."""
+    place = np.zeros(len(mass), dtype=np.int64)
+    for rung in range(1, mass.shape[1]):
+        np.copyto(place, rung, where=mass[:, rung] > limit)
+    return place
+
+
+def threshold_part(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
+    """(S,) what each sample, by helping to choose the other half's threshold, adds to the mean worth of all answers; mean 0.
+
+    Another draw of the samples would choose another threshold. With w_i of sample i, the rank of a half's threshold moves by
+    sum_i (w_i - 1) (promise - 1[theta_i <= threshold]), and the mean moves with the rank at a slope that is measured between
+    one standard deviation of that rank to either side. So an interval over these parts and the worths resamples calibration
+    and evaluation together.
+
+    Args:
+        ladder: The ladder of a run.
+        worth: (S, L) of each rung of each sample.
+        promise: The share of samples without a wrong answer.
+    """
+    theta, halves = _theta(ladder), _halves(len(ladder.mass))
+    found = np.zeros(len(theta))
+    for rows, others in zip(halves, reversed(halves), strict=True):
+        known = np.sort(theta[others])
+        rank, step = (len(known) + 1) * promise, math.sqrt(len(known) * promise * (1 - promise))
+        low, high = max(math.floor(rank - step), 1), min(math.ceil(rank + step), len(known))
+        if high <= low or math.ceil(rank) > len(known):
+            continue
+        sums = [
+            np.take_along_axis(worth[rows], _places(ladder.mass[rows], known[end - 1])[:, None], axis=1).sum()
+            for end in (low, high)
+        ]
+        part = promise - (theta[others] <= threshold(known, promise))
+        found[others] = (sums[1] - sums[0]) / (high - low) * (part - part.mean())
     return found
 
 
@@ -95,13 +133,17 @@ def detail(h: Hierarchy) -> np.ndarray:
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
-    """(S,) squared error of the answer's confidence, and how much detail is left at a promise of 95 %; nothing on a DAG."""
+    """(S,) squared error of the answer's confidence, and how much detail is left at a promise of 95%; nothing on a DAG.
+
+    The detail of a sample includes its part in the other half's threshold, so that intervals know the threshold's own noise.
+    """
     ladder = ladder_of(run, h)
     if ladder is None:
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
-    answers = np.take_along_axis(ladder.nodes, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)[:, 0]
+    worth = detail(h)[ladder.nodes]
+    said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)[:, 0]
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
-        SURE_DETAIL[1]: detail(h)[answers].astype(np.float32),
+        SURE_DETAIL[1]: (said + threshold_part(ladder, worth, PROMISE)).astype(np.float32),
     }

@@ -18,7 +18,7 @@ from hace.lab.report.comparisons import PROTOCOLS, TOP1, Comparison, comparison_
 from hace.lab.report.findings import Finding, certainties, findings, points
 from hace.lab.report.labels import Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
-from hace.lab.study.cells import searched_at
+from hace.lab.study.cells import coarse_searches, searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 
@@ -31,7 +31,7 @@ _NAMES = 4  # of classes, in a caveat
 LEGEND = (
     (
         "Differences",
-        "of means over seeds, with their 95% interval from a bootstrap over seeds and test samples; ↓: less is better.",
+        "of means over seeds, with their 95% interval over seeds and test samples; ↓: less is better.",
     ),
     ("Clear", "the difference remains after Holm's correction for all lines of a card."),
     ("Likely", "the interval excludes 0, as one in twenty does by chance."),
@@ -268,7 +268,7 @@ def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
 
 def caveats(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> list[str]:
     """Notes on the methods that a verdict speaks of, by comparison, in short sentences."""
-    found = [*_edges(results, spoken)]
+    found = [*_edges(results, spoken), *_coarse(results, spoken)]
     for comparison, methods in spoken.items():
         found += [
             *_budgets(results, comparison, methods),
@@ -296,6 +296,17 @@ def _edges(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Iter
             for name, ends in at_edge.items()
         )
         yield f"Searches that ended at the edge of their grid, so that another value may do better: {names}. Widen `--rates`."
+
+
+def _coarse(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Iterator[str]:
+    """One sentence for all methods whose grid of rates may miss their best one."""
+    keys = coarse_searches(results.records)
+    coarse = {method_title(k.method) for k in keys if k.method in spoken.get(comparison_of(k), ())}
+    if coarse:
+        yield (
+            "Coarse grids: between neighbouring rates accuracy changes by more than a seed's noise, so that a rate in between "
+            f"may do better: {', '.join(sorted(coarse))}. Use smaller steps of `--rates`."
+        )
 
 
 def _budgets(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from hace.errors import ConfigError, DataError, nearest
@@ -457,3 +458,40 @@ def at_the_edge(records: Sequence[Record]) -> tuple[int, int]:
     if searched_at(records) is not None:  # the seeds of a method share a search
         final = list({replace(r.key, seed=0): r for r in final}.values())
     return sum(bool(r.edge) for r in final), len(final)
+
+
+def coarse_searches(records: Sequence[Record]) -> list[CellKey]:
+    """The searches, without their seed, whose grid of rates is coarse: a rate in between may well do better.
+
+    At a coarse grid, held-out accuracy changes between the best rate and a neighbour by more than a seed's noise: more than
+    the standard deviation of such a change from seed to seed, pooled over these rates. One seed tells nothing of its noise.
+    """
+    found: dict[CellKey, dict[float, dict[int, float]]] = {}
+    for r in records:
+        if r.stage == "search" and r.top1 is not None:
+            by_seed = found.setdefault(replace(r.key, seed=0), {}).setdefault(r.lr, {})
+            by_seed[r.key.seed] = max(r.top1, by_seed.get(r.key.seed, 0.0))
+    return [key for key, by_rate in found.items() if _is_coarse(by_rate)]
+
+
+def _is_coarse(by_rate: Mapping[float, Mapping[int, float]]) -> bool:
+    """Whether accuracy by rate and seed changes by more than a seed's noise around the best rate."""
+    most = max(map(len, by_rate.values()))
+    rates = sorted(
+        rate for rate, by_seed in by_rate.items() if len(by_seed) == most
+    )  # others widened one seed's grid
+    if len(rates) < 3 or most < 2:
+        return False
+    best = max(range(len(rates)), key=lambda i: mean(by_rate[rates[i]].values()))
+    near = [
+        [by_rate[rate][seed] for seed in sorted(by_rate[rate])] for rate in rates[max(best - 1, 0) : best + 2]
+    ]
+    means = [mean(row) for row in near]
+    luck = [
+        mean(column) - mean(means) for column in zip(*near, strict=True)
+    ]  # of a seed's held-out samples, at every rate
+    rest = sum(
+        (v - m - k) ** 2 for row, m in zip(near, means, strict=True) for v, k in zip(row, luck, strict=True)
+    )
+    noise = math.sqrt(2 * rest / ((len(near) - 1) * (most - 1)))  # of a change: of two rates
+    return max(means) - min(means) > noise

@@ -1,0 +1,123 @@
+"""How often 95% intervals of a difference over seeds and samples hold the truth, and how often Holm's correction errs.
+
+    python benchmarks/interval_coverage.py --out benchmarks/interval_coverage.csv
+
+The difference of two methods on K seeds and M samples is simulated with a true mean of 0: a seed's part, a sample's part and a
+rest of each pair, normal, with a variance of the mean of 1 in all. `share` of it is the seeds'; of what is left, `rest` is that
+of the pairs. `covered` is the share of intervals that hold 0, `if known` the same if the error were known and not estimated.
+`errs` is the share of families of 45 independent comparisons without any difference in which Holm's correction finds one.
+"Answers" are 0/1: two methods of the same law, each right on a sample with a probability that depends on sample and seed.
+
+Bars: 93 to 97% covered where at most 0.6 of the samples' part is the pairs' (runs of one method disagree on some samples, never
+on all), errs at most 6%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from hace.metrics.intervals import p_value, paired_interval
+
+SEEDS, SHARES, RESTS = (3, 5, 10), (0.0, 0.3, 0.66, 0.8), (0.0, 0.3, 0.6)
+FAMILY, SAMPLES = 45, 200
+COLUMNS = ("kind", "seeds", "share", "rest", "repetitions", "covered", "if known", "families", "errs")
+Draw = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
+
+
+def normal(seeds: int, share: float, rest: float) -> Draw:
+    """Differences (K, M) of two methods, the second all 0; the variance of their mean is 1."""
+    a, b, e = share * seeds, (1 - share) * (1 - rest) * SAMPLES, (1 - share) * rest * seeds * SAMPLES
+
+    def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        found = np.sqrt(e) * rng.standard_normal((seeds, SAMPLES)) if e else np.zeros((seeds, SAMPLES))
+        found += np.sqrt(a) * rng.standard_normal((seeds, 1)) + np.sqrt(b) * rng.standard_normal(SAMPLES)
+        return found, np.zeros_like(found)
+
+    return draw
+
+
+def answers(seeds: int, share: float) -> Draw:
+    """Right and wrong answers (K, M) of two methods of one law; ``share`` sets how far seeds differ."""
+
+    def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        hard = rng.standard_normal(SAMPLES)
+        found = []
+        for _ in range(2):
+            own = hard + 0.4 * rng.standard_normal(SAMPLES) + share * 0.2 * rng.standard_normal((seeds, 1))
+            found.append(own + 0.3 * rng.standard_normal((seeds, SAMPLES)) > -0.8)
+        return found[0], found[1]
+
+    return draw
+
+
+def coverage(draw: Draw, repetitions: int, seed: int = 0) -> tuple[float, float]:
+    """The share of intervals that hold 0, and of those with the normal quantile."""
+    rng, held, known = np.random.default_rng([1, seed]), 0, 0
+    for _ in range(repetitions):
+        found = paired_interval(*draw(rng))
+        held += not found.excludes_zero
+        known += abs(found.value) <= 1.959964 * found.error
+    return held / repetitions, known / repetitions
+
+
+def family_error(draw: Draw, families: int, seed: int = 0) -> float:
+    """The share of families in which the smallest of Holm's p-values is below 5%."""
+    rng, wrong = np.random.default_rng([2, seed]), 0
+    for _ in range(families):
+        intervals = [paired_interval(*draw(rng)) for _ in range(FAMILY)]
+        least = min(intervals, key=p_value)  # Holm's first step decides
+        wrong += p_value(least) * FAMILY < 0.05
+    return wrong / families
+
+
+def rows(repetitions: int, families: int) -> list[list[str]]:
+    """The table."""
+    cases = [
+        ("normal", k, share, f"{rest:g}", normal(k, share, rest))
+        for k in SEEDS
+        for share in SHARES
+        for rest in (RESTS if share < 1 else (0.0,))
+    ]
+    cases += [("answers", k, share, "", answers(k, share)) for k in SEEDS for share in (0.0, 1.0)]
+    found = []
+    for number, (kind, k, share, rest, draw) in enumerate(cases):
+        covered, known = coverage(draw, repetitions, number)
+        errs = family_error(draw, families, number)
+        line = [
+            kind,
+            k,
+            f"{share:g}",
+            rest,
+            repetitions,
+            f"{covered:.3f}",
+            f"{known:.3f}",
+            families,
+            f"{errs:.3f}",
+        ]
+        found.append([str(cell) for cell in line])
+        print("  ".join(f"{cell:>9}" for cell in found[-1]), file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    """Simulate and write the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=5000)
+    parser.add_argument("--families", type=int, default=1000)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    table = rows(args.repetitions, args.families)
+    with args.out.open("w", newline="", encoding="utf-8") if args.out else sys.stdout as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *table])
+
+
+if __name__ == "__main__":
+    main()
