@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, ending
 from hace.lab.runs.settings import setting
-from hace.lab.study.cells import Record, at_the_edge
+from hace.lab.study.cells import Record, at_the_edge, coarse_searches
 from hace.lab.study.executors import Cluster, find_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
