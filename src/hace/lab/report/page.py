@@ -25,7 +25,8 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
     """The page. Names, errors and options are always escaped."""
     page = _environment().get_template("report.html")
     data = json_for_page(drawing_data(document, compared))
-    return page.render(document=document, version=version, data=data, terms=glossary(document.verdicts))
+    text = page.render(document=document, version=version, data=data, terms=glossary(document.verdicts))
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)  # half a surrogate pair, which UTF-8 cannot hold
 
 
 @cache

@@ -343,11 +343,11 @@ def _versions(records: Sequence[Record], about: About) -> str:
     """Versions of the study, and the number of runs made with others."""
     wanted = ("hace", "python", "torch", "numpy")
     made = about.made_with or next(
-        (r.run.about.get("made_with", {}) for r in records if r.run is not None), {}
+        ((r.run.about.get("made_with") or {}) for r in records if r.run is not None), {}
     )
     text = ", ".join(f"{name} {made[name]}" for name in wanted if name in made)
     other = 0
     for record in records:
-        theirs = record.run.about.get("made_with", {}) if record.run is not None else made
+        theirs = (record.run.about.get("made_with") or {}) if record.run is not None else made
         other += any(theirs.get(name) != made.get(name) for name in wanted)
     return text + (f"; {other:,} runs were made with other versions" if other else "")

@@ -216,8 +216,9 @@ def open_run(folder: Path) -> Run:
         isinstance(data.get(key), str) for key in ("fingerprint", "hierarchy")
     ):
         raise FormatError(f"{folder / RUN} does not say which data the run saw. {AGAIN}")
-    if not isinstance(data.get("source"), (dict, type(None))):
-        raise FormatError(f"{folder / RUN} is damaged: the source of its data must be a mapping. {AGAIN}")
+    for part, found in (("source of its data", data.get("source")), ("versions", about.get("made_with"))):
+        if not isinstance(found, (dict, type(None))):
+            raise FormatError(f"{folder / RUN} is damaged: the {part} must be a mapping. {AGAIN}")
     try:
         config = from_dict(KINDS[kind], _read_object(folder / CONFIG))
     except ConfigError as error:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from statistics import mean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
 from hace.lab.runs.run import KINDS, Run
-from hace.lab.runs.settings import from_dict, merged
+from hace.lab.runs.settings import fits, from_dict, merged
 
 FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors the best are 8 to 20
 HELD_OUT = 0.1  # share of the training samples, where the data have no validation split
@@ -183,17 +184,41 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         ConfigError: They do not fit this version.
     """
     try:
+        values = {**document["key"], **document}
+        config = from_dict(KINDS[document["kind"]], document["config"])
         below, above = document["widen"]
-        return Cell(
+        cell = Cell(
             CellKey(**document["key"]),
-            from_dict(KINDS[document["kind"]], document["config"]),
+            config,
             tuple(document["candidates"]),
             document["validation"],
             (below, above),
             document["search_seed"],
         )
+        wrong = [name for name, hint in _cell_hints().items() if not fits(values[name], hint)]
+        known = {field.name for field in fields(config)}
+        for candidate in cell.candidates:
+            if not fits(candidate, Mapping[str, Any]) or not known.issuperset(candidate):
+                wrong.append("candidates")
+            elif not fits(candidate.get("lr", 1.0), float):
+                wrong.append("lr")
+        if not cell.candidates or not (fits(below, int) and fits(above, int)):
+            wrong.append("candidates or widen")
     except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
         raise ConfigError(f"A cell of the study does not fit this version: {error!r}.") from error
+    if wrong:
+        raise ConfigError(
+            f"A cell of the study does not fit this version: its {', '.join(dict.fromkeys(wrong))}."
+        )
+    return cell
+
+
+@cache
+def _cell_hints() -> dict[str, Any]:
+    more = {name: get_type_hints(Cell)[name] for name in ("validation", "search_seed")}
+    return {**get_type_hints(CellKey), **more}
 
 
 def rate_candidates(rates: Sequence[float], decays: Sequence[float] = ()) -> tuple[Candidate, ...]:

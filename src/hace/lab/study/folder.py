@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hace import environment
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.locks import only_process
 from hace.files.writing import json_bytes, write_whole, writing
-from hace.lab.runs.config import RunConfig
+from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
-from hace.lab.runs.settings import differences
+from hace.lab.runs.settings import differences, fits, from_dict, in_words
 from hace.lab.study.cells import Cell, CellKey, Contest, Found, Record, cell_from_dict, contests
 from hace.lab.study.plan import Choices, StudyPlan, Survey
 
 STUDY_FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
-_PARTS = {"preset": str, "command": str, "choices": dict, "runs": str, "data": dict, "cells": list}
+_STUDY: dict[str, Any] = {"preset": str, "command": str, "choices": Mapping[str, Any], "runs": str, "data": Mapping[str, Any],
+                          "cells": list, "made_with": Mapping[str, Any]}  # fmt: skip
+_DATA: dict[str, Any] = {"kind": Literal["probe", "train"], "fingerprint": str, "hierarchy": str, "classes": int,
+                         "nodes": int, "samples": Mapping[str, Any], "config": Mapping[str, Any]}  # fmt: skip
 _SHOWN = 8  # differences
 
 
@@ -82,7 +85,12 @@ class StudyFolder:
     def failures(self) -> dict[str, dict[str, Any]]:
         """What is known of failed runs, by id."""
         path = self.folder / FAILURES
-        return read_mapping(path) if path.is_file() else {}
+        found = read_mapping(path) if path.is_file() else {}
+        if not all(isinstance(v, dict) and isinstance(v.get("error", ""), str) for v in found.values()):
+            raise FormatError(
+                f"{path} must hold a mapping with an error for each run. Remove it to try again."
+            )
+        return found
 
     def write_failures(self, failures: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace failures.json; without failures, remove it."""
@@ -136,16 +144,55 @@ def read_study(folder: str | Path) -> StudyFolder:
             f"{folder} must be a study. Got {found}: `hace study PRESET --out FOLDER` makes one."
         )
     document = read_mapping(path)
-    lacking = [key for key, kind in _PARTS.items() if not isinstance(document.get(key), kind)]
-    sets = [] if "data" in lacking else document["data"].values()
-    for key in ("kind", "fingerprint", "samples"):
-        lacking += [key] if any(not isinstance(about, dict) or key not in about for about in sets) else []
-    if document.get("format") != STUDY_FORMAT or lacking:
-        what = f"format {document.get('format')!r}" + (f", without {', '.join(lacking)}" if lacking else "")
+    if document.get("format") != STUDY_FORMAT:
         raise FormatError(
-            f"{path} must be a study of format {STUDY_FORMAT}. Got {what}: it is damaged, or of another version."
+            f"{path} must be a study of format {STUDY_FORMAT}. Got format {document.get('format')!r}: it is damaged, or of "
+            "another version."
         )
-    return StudyFolder(folder, document)
+    study = StudyFolder(folder, document)
+    if problems := [*_problems(study)]:
+        raise FormatError([f"{path}: {problem}" for problem in problems])
+    return study
+
+
+def _problems(study: StudyFolder) -> Iterator[str]:
+    """What is wrong with a study.json, in sentences; what a report and a command read of it is then as they expect it."""
+    document = study.document
+    wrong = _mistyped(document, _STUDY)
+    yield from wrong
+    if wrong:
+        return
+    parts = [(name, part) for name, about in document["data"].items() for part in (about, _also(about))]
+    for name, part in ((name, part) for name, part in parts if part is not None):
+        wrong += [f"data.{name}: {problem}" for problem in _mistyped(part, _DATA)]
+        if not wrong and not all(fits(count, int) for count in part["samples"].values()):
+            wrong.append(f"data.{name}: samples must be counts. Got {part['samples']!r}.")
+    yield from wrong
+    if wrong:
+        return
+    try:
+        for name, part in parts:
+            if part is not None:
+                from_dict(DataConfig, part["config"], f"data.{name}.config.")
+        for cell in study.cells:
+            if (cell.key.dataset, cell.config.kind) not in study.sets:
+                yield f"cells must be about its data. Got {cell.key.dataset!r}, of kind {cell.config.kind!r}."
+                return
+    except ConfigError as error:
+        yield from error.problems
+
+
+def _also(about: Any) -> Any:
+    return about.get("also") if isinstance(about, Mapping) else None
+
+
+def _mistyped(document: Any, hints: Mapping[str, Any]) -> list[str]:
+    if not isinstance(document, Mapping):
+        return [f"it must be a mapping. Got {document!r}."]
+    found = {key: document.get(key) for key in hints}
+    return [
+        f"{k} must be {in_words(hints[k])}. Got {v!r}." for k, v in found.items() if not fits(v, hints[k])
+    ]
 
 
 def draft(
