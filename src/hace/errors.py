@@ -32,10 +32,6 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 def shorten(text: str, length: int = SHOWN_LENGTH) -> str:
     """The text, or its beginning and its end: the remedy comes last in a message.
 
-    Args:
-        text: Any text.
-        length: The most characters to keep.
-
     Example:
         >>> shorten("The header must be short. Got " + "x" * 1000 + ". Cut it.", 70)
         'The header must be short. Got xxxxxxxxxxx ... 987 more ... xx. Cut it.'
@@ -100,13 +96,6 @@ class ConfigError(HaceError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known names that look like it.
 
-    Args:
-        name: The name that was not found.
-        known: The names that exist.
-
-    Returns:
-        "" when nothing is close, otherwise a sentence that starts with a space.
-
     Example:
         >>> nearest("huskey", ["husky", "dusky", "tabby"])
         " Did you mean 'husky' or 'dusky'?"
@@ -127,10 +116,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def listed(names: Iterable[str], most: int = 5) -> str:
     """Names for a message: quoted, each bounded, and not too many.
 
-    Args:
-        names: The names.
-        most: How many to show.
-
     Example:
         >>> listed("abcdefg")
         "'a', 'b', 'c', 'd', 'e' and 2 more"
@@ -142,9 +127,6 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 def printable(text: str) -> str:
     r"""Text with control characters as escapes: they could move a terminal's cursor, break a line or turn text around.
-
-    Args:
-        text: Any text.
 
     Example:
         >>> printable("a\x1b[2Jb")

@@ -84,15 +84,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(data: Dataset[Any], official: bool) -> str:
-    """What opening every image shows.
-
-    Args:
-        data: The data set.
-        official: Whether it is published by others; then images in two splits are noted, not refused.
-
-    Raises:
-        DataError: Images cannot be read, or an image of the user's own data is in two splits.
-    """
+    """What opening every image shows."""
     from hace.data.dataset import Features, duplicates
     from hace.lab.runs.process import progress
 

@@ -278,11 +278,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 def check_out(out: str) -> None:
-    """Refuse an --out that cannot be written, before any work is done.
-
-    Raises:
-        ConfigError: It is a file, is below a file or in a read-only folder, or pictures cannot be drawn.
-    """
+    """Refuse an --out that cannot be written, before any work is done."""
     there = Path(out).absolute()
     while not there.exists() and there != there.parent:
         there = there.parent  # missing folders are created later

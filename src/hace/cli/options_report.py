@@ -15,15 +15,7 @@ def show_report(
     names: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr.
-
-    Args:
-        study: The folder of the study.
-        out: Where to write; by default STUDY/report.
-        compare: Two methods to compare; by default hace and sce.
-        names: A file with the names of nodes.
-        quiet: Whether to print only the path.
-    """
+    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr."""
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.summary import failures, results_text, shortened, verdicts_text
     from hace.lab.report.verdict import verdicts

@@ -45,14 +45,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fields(group: Any, config: type, *, only: Iterable[str] = (), skip: Iterable[str] = ()) -> None:
-    """Declare an option for each field of a configuration, with the help of its docstring.
-
-    Args:
-        group: A parser, or a group of one.
-        config: A dataclass; its `Attributes` are the help.
-        only: The fields to declare; by default all.
-        skip: The fields to leave out.
-    """
+    """Declare an option for each field of a configuration, with the help of its docstring."""
     docs = "\n\n".join(part.__doc__ or "" for part in config.__mro__[:-1])
     for name, kind in _kinds(config).items():
         if (only and name not in only) or name in skip:

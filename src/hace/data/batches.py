@@ -175,12 +175,7 @@ class MemoryBatches:
         return len(self.order)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
-
-        Args:
-            number: The epoch.
-            start: The batch to begin with, to resume in the middle of a pass.
-        """
+        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
         for i, (batch, rng) in enumerate(self.order.epoch(number)):
             places = rng.integers(0, 2 * self.pad + 1, (2, len(batch)))
             mirrored = rng.random(len(batch)) < (0.5 if self.flip else 0.0)
@@ -252,15 +247,7 @@ class LoaderBatches:
         return len(self._batches)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,).
-
-        Args:
-            number: The epoch.
-            start: The batch to begin with, to resume in the middle of a pass.
-
-        Raises:
-            DataError: An image cannot be read; names its path.
-        """
+        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
         self._batches.number, self._batches.start = number, start
         for batch in self._loader:
             if isinstance(batch, DataError):

@@ -420,11 +420,6 @@ def places_of_each(labels: np.ndarray, seed: list[int], later: np.ndarray | None
     """(M,) the place of each sample among those of its label, from 0, by chance.
 
     Every split and every label that is taken away follows this one rule.
-
-    Args:
-        labels: (M,) labels.
-        seed: Decides the places.
-        later: (M,) whether a sample comes after those that are not.
     """
     order = np.random.default_rng(seed).permutation(len(labels))
     if later is not None:

@@ -27,17 +27,7 @@ def chosen_hierarchy(
     own: Callable[[], Hierarchy] | None = None,
     default: bool | None = None,
 ) -> Hierarchy:
-    """The hierarchy to use.
-
-    Args:
-        given: The user's hierarchy or its file.
-        root_node: Whether to have a root; None leaves the hierarchy unchanged.
-        own: Makes the data set's own hierarchy; None if it has none.
-        default: `root_node` for the data set's own hierarchy.
-
-    Raises:
-        ConfigError: None is given and the data set has none.
-    """
+    """The hierarchy to use."""
     if given is None and own is None:
         raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
     if given is None:

@@ -110,14 +110,7 @@ class Promise:
         return bound <= float(self.delta)
 
     def threshold(self, outcomes: Outcomes) -> float:
-        """The least threshold that keeps the promise; ``NOTHING``, which answers nothing, where no other does.
-
-        Args:
-            outcomes: of the rule, on the calibration samples.
-
-        Raises:
-            DataError: too few samples, whatever they are.
-        """
+        """The least threshold that keeps the promise; ``NOTHING``, which answers nothing, where no other does."""
         needed, number = self.needed(), len(outcomes)
         if number < needed:
             how = "" if self.delta is None else f" with confidence {float(1 - self.delta):g}"

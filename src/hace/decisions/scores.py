@@ -82,15 +82,7 @@ class Scores:
             yield rows, self[rows].checked(rows.start)
 
     def checked(self, first_row: int = 0, top: Tensor | None = None) -> Scores:
-        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are.
-
-        Args:
-            first_row: number of the first row, for messages.
-            top: (B,) each row's greatest score or NaN, where known.
-
-        Raises:
-            DataError: they hold NaN, +inf, rows without mass or probabilities that do not sum to 1.
-        """
+        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are."""
         if self._sound:
             return self
         z = _checked(as_tensor(self.data, "scores"), self.kind, first_row, top)
@@ -102,12 +94,6 @@ class Scores:
 
         Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output
         of a head over nodes keeps its own mass if one of the leaves is below it.
-
-        Args:
-            keep: the nodes of a :func:`subset_mask`; None: all.
-
-        Raises:
-            DataError: a sample has no mass in the subset.
         """
         if keep is None:
             return self
@@ -221,13 +207,6 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
 def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
     """Ids of the leaves of a subset, in label order; an inner node means all leaves below it.
 
-    Args:
-        hierarchy: the hierarchy.
-        subset: ids of nodes; a single id is a subset of one.
-
-    Raises:
-        DataError: an unknown node (with the nearest names), or an empty subset.
-
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> subset_leaves(h, ["dog"])
@@ -261,15 +240,7 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
 def as_nodes(
     labels: Any, hierarchy: Hierarchy, what: str, *, of: str = "leaves", abstain: bool = False
 ) -> Tensor:
-    """Check labels and turn them into node indices on the CPU.
-
-    Args:
-        labels: integers of any shape: labels of leaves, or node indices; or ids of nodes.
-        hierarchy: the hierarchy.
-        what: the name of the argument, for messages.
-        of: ``"leaves"`` or ``"nodes"``: what integers are.
-        abstain: whether the node index -1 or the id None, no answer, is allowed.
-    """
+    """Check labels and turn them into node indices on the CPU."""
     if of not in ("leaves", "nodes"):
         raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r}.")
     if holds_ids(labels):

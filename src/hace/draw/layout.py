@@ -95,13 +95,7 @@ def caption(h: Hierarchy, cells: Cells) -> str:
 
 
 def page_data(h: Hierarchy, title: str = "everything", naming: str = NAMING) -> dict[str, Any]:
-    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy.
-
-    Args:
-        h: The hierarchy.
-        title: What it is a hierarchy of; shown in the middle where there is no root.
-        naming: How to give names where all of them are numbers.
-    """
+    """What the interactive drawing (assets/hierarchy.js) needs of a hierarchy."""
     cells = lay_out(h)
     return {
         "title": drawable(title),

@@ -40,13 +40,6 @@ def fetch(archive: Archive, folder: Path) -> Path:
     """The archive in a folder, downloaded unless a whole copy is there already.
 
     A download goes to a temporary file, and takes its place only if the checksum is right.
-
-    Args:
-        archive: What to fetch.
-        folder: Where to; made if it does not exist.
-
-    Raises:
-        DataError: It cannot be reached or is damaged.
     """
     place = folder / archive.name
     if os.path.lexists(place) and not place.is_file():
@@ -72,19 +65,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack a .tar or .tar.gz into a folder, whole or not at all, with tarfile's filter for data.
-
-    Args:
-        archive: The file.
-        folder: Where its content goes; made if it does not exist.
-
-    Returns:
-        The paths of what is at the archive's top.
-
-    Raises:
-        FormatError: It is not an archive, is damaged, or holds what leads out of the folder.
-        DataError: It would replace something, or the folder cannot be written.
-    """
+    """Unpack a .tar or .tar.gz into a folder, whole or not at all, with tarfile's filter for data."""
     _make_folder(folder)
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
         with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN):
@@ -105,16 +86,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 
 def read_members(archive: Path, wanted: Collection[str], limit: int) -> dict[str, bytes]:
-    """The contents of some files of a .tar or .tar.gz, by their names without folders.
-
-    Args:
-        archive: The file.
-        wanted: The names.
-        limit: The most bytes of one of them.
-
-    Raises:
-        FormatError: It is damaged, a file is larger than `limit`, or all of it is out of proportion to its size.
-    """
+    """The contents of some files of a .tar or .tar.gz, by their names without folders."""
     found: dict[str, bytes] = {}
     with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN), _opened(file) as packed:
         allowed = EXPANSION * os.fstat(file.fileno()).st_size + ALWAYS_ALLOWED

@@ -110,11 +110,7 @@ def _mapped(file: BinaryIO, path: Path, end: int) -> np.ndarray:
 
 
 def read_array(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array of an .npy file, mapped from disk.
-
-    Raises:
-        FormatError: It cannot be read, is damaged, or holds several arrays.
-    """
+    """The array of an .npy file, mapped from disk."""
     arrays = Arrays(path)
     if not arrays.single:
         raise FormatError(f"{arrays.path}: must be an .npy file with one array. Got an .npz file.")

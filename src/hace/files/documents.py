@@ -32,11 +32,7 @@ _PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value in a JSON file.
-
-    Raises:
-        FormatError: The file cannot be read, is not JSON, or has a key twice in one object.
-    """
+    """The value in a JSON file."""
     name = os.fsdecode(path)
     data = read_bytes(path)
     # A list takes two bytes of text and 56 of memory.
@@ -47,9 +43,6 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def parse_json(text: str, name: str) -> Any:
     """The value of a JSON text; messages call it `name`.
-
-    Raises:
-        FormatError: It is not JSON, or has a key twice in one object.
 
     Example:
         >>> parse_json('{"a": 1, "a": 2}', "x.json")
@@ -68,10 +61,6 @@ def parse_json(text: str, name: str) -> Any:
 
 def parse_yaml(text: str, name: str) -> Any:
     r"""The value of a YAML text: null, booleans, numbers, text, lists and mappings. Dates stay text.
-
-    Raises:
-        FormatError: It is not YAML, holds other types, has a key twice in one mapping, or aliases that expand without end.
-        ConfigError: PyYAML is not installed.
 
     Example:
         >>> parse_yaml("lr: 0.1\nsince: 2024-02-30", "a.yaml")
@@ -99,11 +88,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file; empty where the file holds nothing.
-
-    Raises:
-        FormatError: The file cannot be read, is not in its format, or holds something else.
-    """
+    """The mapping in a YAML or JSON file; empty where the file holds nothing."""
     name = os.fsdecode(path)
     if name.endswith(".json"):
         value = read_json(path)
@@ -199,11 +184,7 @@ def _end(error: Exception) -> str:
 
 
 def csv_rows(text: str, name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """(line where it starts, cells) of each row that is not blank.
-
-    Raises:
-        FormatError: A quote that never ends, text after a closing quote, or a cell of more than 131,072 characters.
-    """
+    """(line where it starts, cells) of each row that is not blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     start = 1
     try:
@@ -247,13 +228,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]], *, raw: bool = False) -> None:
-    """Write a CSV table.
-
-    Args:
-        file: Where to, opened with `newline=""`.
-        columns: The columns by name, all of one length.
-        raw: Whether to write text unchanged rather than by `safe_cell`.
-    """
+    """Write a CSV table."""
     write_rows(file, [list(columns), *zip(*columns.values(), strict=True)], raw=raw)
 
 

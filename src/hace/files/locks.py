@@ -50,12 +50,7 @@ else:
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Hold an existing folder for this process, without waiting.
-
-    Raises:
-        ConfigError: Another process, or another part of this one, holds it.
-        HaceError: The folder cannot be written, or its file system has no locks.
-    """
+    """Hold an existing folder for this process, without waiting."""
     with _lock_file(folder) as descriptor:
         try:
             _lock(descriptor)
@@ -72,15 +67,7 @@ def only_process(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def shared_lock(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
-    """Work in a folder beside other processes that do the same.
-
-    Args:
-        folder: An existing folder.
-        clean: Removes what killed processes left; called before the work, only while no other process is at work there.
-
-    Raises:
-        HaceError: The folder cannot be written.
-    """
+    """Work in a folder beside other processes that do the same."""
     with _lock_file(folder) as descriptor:
         try:
             _lock(descriptor)

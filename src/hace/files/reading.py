@@ -51,11 +51,7 @@ BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as stored and as RGB
 
 
 def max_memory() -> int:
-    """The limit in bytes: HACE_MAX_MEMORY, or 1 GiB.
-
-    Raises:
-        ConfigError: HACE_MAX_MEMORY is not a size.
-    """
+    """The limit in bytes: HACE_MAX_MEMORY, or 1 GiB."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return DEFAULT
@@ -69,15 +65,6 @@ def max_memory() -> int:
 
 def check_memory(path: object, claimed: int, what: str = "its content", *, stored: int = 0) -> None:
     """Refuse a file that declares more memory than it may take.
-
-    Args:
-        path: The file, for the message.
-        claimed: The bytes it declares.
-        what: What would take them, for the message.
-        stored: The bytes this takes on disk. A file may always claim as much as it really holds.
-
-    Raises:
-        FormatError: The claim is above the limit.
 
     Example:
         >>> check_memory("a.npz", 10**12, "the array 'scores'")
@@ -112,14 +99,6 @@ def out_of_memory(error: BaseException | None) -> bool:
 def optional(module: str, purpose: str, extra: str = "data") -> Any:
     """A module that not every installation has.
 
-    Args:
-        module: Its dotted name.
-        purpose: What needs it, as the start of a sentence.
-        extra: The extra of hace that brings it.
-
-    Raises:
-        ConfigError: It is not installed.
-
     Example:
         >>> optional("no_such_package", "Reading old tapes")
         Traceback (most recent call last):
@@ -135,11 +114,7 @@ def optional(module: str, purpose: str, extra: str = "data") -> Any:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading bytes. A folder, a pipe or a device is an error at once, never a wait.
-
-    Raises:
-        FormatError: It does not exist, may not be read, or is not a regular file.
-    """
+    """Open a regular file for reading bytes. A folder, a pipe or a device is an error at once, never a wait."""
     # Not blocking: opening a pipe would wait for its writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -159,15 +134,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
-    """The content of a regular file.
-
-    Args:
-        path: The file.
-        limit: The most bytes that make sense for it; by default what `max_memory` allows.
-
-    Raises:
-        FormatError: It cannot be read, is not a regular file, or is too large.
-    """
+    """The content of a regular file."""
     name = os.fsdecode(path)
     with open_regular(path) as file:
         try:
@@ -185,15 +152,6 @@ def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     r"""Text in UTF-8, or in UTF-16 or UTF-32 where the file begins with their mark. The mark is dropped.
-
-    Args:
-        data: The content of a file.
-        name: What messages call it.
-        encoding: The encoding of a file without a mark, instead of UTF-8.
-
-    Raises:
-        FormatError: Bytes that are not text in this encoding.
-        ConfigError: There is no such encoding.
 
     Example:
         >>> decode("wörter".encode("utf-16"), "a.txt")
@@ -217,11 +175,7 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
 
 
 def text_lines(path: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
-    """The lines of a text file of any size, without their ends, read as `decode` reads; one line is in memory at a time.
-
-    Raises:
-        FormatError: As in `decode` and `open_regular`, or a line that does not fit into memory.
-    """
+    """The lines of a text file of any size, without their ends, read as `decode` reads; one line is in memory at a time."""
     name, number = os.fsdecode(path), 1
     with open_regular(path) as file:
         used = _encoding_of(file.read(4), encoding)
@@ -249,11 +203,7 @@ def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
 
 
 def read_image(path: str | os.PathLike[str]) -> Image:
-    """A whole image file as RGB, measured before it is decoded.
-
-    Raises:
-        DataError: It is missing, truncated, too large for the memory limit, or not an image; with its path.
-    """
+    """A whole image file as RGB, measured before it is decoded."""
     pillow = optional("PIL.Image", "Reading images")
     name = os.fsdecode(path)
     if not os.path.lexists(path):
@@ -278,13 +228,7 @@ def read_image(path: str | os.PathLike[str]) -> Image:
 
 @contextmanager
 def damaged(path: str | os.PathLike[str], kind: str, remedy: str = "Copy it again.") -> Iterator[None]:
-    """Libraries raise whatever damaged bytes run into: one error for all of it.
-
-    Args:
-        path: The file.
-        kind: What it must be, with an article.
-        remedy: What to do.
-    """
+    """Libraries raise whatever damaged bytes run into: one error for all of it."""
     try:
         yield
     except (HaceError, MemoryError):

@@ -73,15 +73,6 @@ def read_pickle(
 ) -> Any:
     r"""The value that a pickle describes: numbers, text, bytes, lists, tuples, dictionaries, and what the vocabulary makes.
 
-    Args:
-        data: The pickle, or a file positioned at its start, which is left at its end. What follows is ignored.
-        vocabulary: What it may name. Everything else is refused before anything is built from it.
-        persistent: Turns a persistent id into a value. Without it, such ids are refused.
-
-    Raises:
-        FormatError: A damaged pickle, or one that names something else, refers to itself or exceeds the limits. The text
-            is the end of a sentence, without the file's name.
-
     Example:
         >>> read_pickle(b"\x80\x02}U\x01aK\x07s.", {})
         {'a': 7}
@@ -263,15 +254,7 @@ _CIFAR: Vocabulary = {
 
 
 def read_cifar_pickle(data: bytes, source: str) -> dict[str, Any]:
-    """The dictionary of a file `train`, `test` or `meta` of CIFAR-100: text, lists, and uint8 arrays by text keys.
-
-    Args:
-        data: The file.
-        source: What messages call it.
-
-    Raises:
-        FormatError: It is damaged, is no dictionary, holds another array, or wants to call anything.
-    """
+    """The dictionary of a file `train`, `test` or `meta` of CIFAR-100: text, lists, and uint8 arrays by text keys."""
     try:
         found = read_pickle(data, _CIFAR)
         if type(found) is not dict:
@@ -371,13 +354,6 @@ def read_torch(file: BinaryIO) -> Any:
     """What `torch.save` wrote: tensors on the CPU, numbers, text, lists and dictionaries. Parameters are tensors.
 
     Two layouts exist: a zip archive of stored records (since torch 1.6), and before it five pickles followed by raw bytes.
-
-    Args:
-        file: An open file, positioned at its start.
-
-    Raises:
-        FormatError: Another or a damaged file, or one that holds more than that. The text is the end of a sentence, without
-            the file's name.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -490,12 +466,7 @@ def weights_hash(state: Mapping[str, Tensor]) -> str:
 
 
 def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a .safetensors file by name, memory-mapped, and its metadata.
-
-    Raises:
-        FormatError: The file is missing or damaged.
-        ConfigError: safetensors is not installed.
-    """
+    """The tensors of a .safetensors file by name, memory-mapped, and its metadata."""
     safetensors = optional("safetensors", "Reading .safetensors")
     with open_regular(path) as file:
         header = int.from_bytes(file.read(8), "little")
@@ -510,11 +481,7 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
 
 
 def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The same as arrays, those of bfloat16 as float32.
-
-    Raises:
-        FormatError: The file is missing or damaged, or has a type that numpy does not know.
-    """
+    """The same as arrays, those of bfloat16 as float32."""
     tensors, metadata = read_safetensors(path)
     numbers = {key: t.float() if t.dtype == torch.bfloat16 else t for key, t in tensors.items()}
     try:
@@ -524,12 +491,7 @@ def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], di
 
 
 def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """Write arrays and metadata as a .safetensors file, whole or not at all.
-
-    Raises:
-        ConfigError: The metadata are longer than is ever read, or safetensors is not installed.
-        HaceError: The file cannot be written.
-    """
+    """Write arrays and metadata as a .safetensors file, whole or not at all."""
     save = optional("safetensors.numpy", "Writing .safetensors").save
     content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
     header = int.from_bytes(content[:8], "little")
@@ -541,11 +503,7 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metada
 
 
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name: safetensors, or torch's own format without any other object.
-
-    Raises:
-        FormatError: The file is missing, is in neither format, or holds Python objects, which are never loaded.
-    """
+    """The tensors of a checkpoint by name: safetensors, or torch's own format without any other object."""
     path = Path(path)
     if not path.is_file():
         raise FormatError(f"--checkpoint must be a file with weights. Got {path}, which is not a file.")
@@ -577,14 +535,6 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
     """Copy weights into a timm model. Every tensor of the model must be there; only a classifier may be left over.
 
     timm itself would leave the rest random.
-
-    Args:
-        model: The model.
-        state: The weights by name.
-        path: What messages call them.
-
-    Raises:
-        FormatError: Weights are missing, too many, or of another shape or type.
     """
     own = model.state_dict()
     if any(key not in state or state[key].shape != value.shape for key, value in own.items()):

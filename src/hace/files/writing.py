@@ -30,9 +30,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     A reader never sees half a file, and a writer that fails, or is stopped, leaves the old file as it was. The
     temporary file is in the same folder and keeps the suffix, from which writers tell the format.
 
-    Raises:
-        ConfigError: The folder does not exist, or `path` is not a file.
-
     Example:
         >>> folder = Path(tempfile.mkdtemp())
         >>> with atomic_path(folder / "tree.json") as temporary:
@@ -56,9 +53,6 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     """A folder to write several files to; they move into `folder` at the end, all of them or none.
 
     Other files in `folder`, which is made if it does not exist, stay as they are.
-
-    Raises:
-        HaceError: The files cannot be written.
     """
     folder = Path(folder)
     with (
@@ -157,11 +151,7 @@ def array_bytes(array: np.ndarray) -> bytes:
 
 
 def json_bytes(document: Any) -> bytes:
-    """The bytes of a JSON file.
-
-    Raises:
-        HaceError: It holds NaN, an infinity, or half a surrogate pair.
-    """
+    """The bytes of a JSON file."""
     try:
         return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except ValueError as error:  # of both: UnicodeEncodeError is one

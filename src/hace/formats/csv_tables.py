@@ -38,17 +38,6 @@ def parse_csv(
       `write_hierarchy` writes.
     * `parent`, `child`: one edge per row. Such a table may be without a header.
     * One column per level, from the top down: one label path per row. Paths may end early and may repeat.
-
-    Args:
-        source: The text.
-        columns: For the first two shapes the names of the columns in the file, such as {"id": "code",
-            "parent": "above"}, where they differ. For the third, the list of level columns.
-        label: For the third shape, the column that holds the label of the row's leaf.
-        ids: For the third shape: "name", "merged", "level" or "path", as in `Hierarchy.from_paths`.
-        header: Whether the first line names the columns. Without it, a table of two columns that begins with an edge is
-            recognised, and read without a header.
-        order: For two columns without a header, as in `parse_edges`.
-        delimiter: Between two columns.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(

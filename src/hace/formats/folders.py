@@ -22,11 +22,6 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
     The given folder itself is not a node. Files do not matter; hidden folders are skipped, links are not
     followed. Labels follow the plain order of strings, as torchvision's ImageFolder numbers its classes
     ("class10" before "class2").
-
-    Args:
-        folder: Where to start.
-        problems: Where names at two places are reported.
-        ids: "name"; "path" where a name is at several places; "merged" where classes have the name of their group.
     """
     places = Places()
     waiting = [(folder, -1)]

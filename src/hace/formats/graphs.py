@@ -29,13 +29,6 @@ def parse_json_graph(
     * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
       do not matter.
     * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
-
-    Args:
-        source: The text.
-        ids: For nested trees without ids: "name"; "path" where a name is at several places; "merged" where classes have the
-            name of their group.
-        children: For the third shape, the key that holds the ids of a node's children, where its name does not tell.
-        parents: For the third shape, the key that holds the ids of a node's parents, where its name does not tell.
     """
     content = parse_json(source.text, source.name)
     if isinstance(content, dict) and "format" in content:
@@ -254,13 +247,7 @@ def take_edge(
 
 
 def parse_edges(source: SourceText, *, order: str | None = None) -> Draft:
-    """Two ids per line, separated by blanks, or by a tab where the ids themselves hold blanks.
-
-    Args:
-        source: The text.
-        order: Which one is first: "parent child" or "child parent", with a blank or a hyphen. Without it parents
-            are first, and lines that make no sense that way round are refused.
-    """
+    """Two ids per line, separated by blanks, or by a tab where the ids themselves hold blanks."""
     asked = _order(order)
     pairs: list[tuple[int, str, str]] = []
     for number, line in source.lines():

@@ -319,9 +319,6 @@ def cifar100_hierarchy(root: bool = False) -> Hierarchy:
 def animals_hierarchy(root: bool = False) -> Hierarchy:
     """A small taxonomy for demos: 5 groups, 20 families and 61 animals.
 
-    Args:
-        root: True adds a root.
-
     Example:
         >>> h = animals_hierarchy()
         >>> h.num_leaves, h.num_nodes, h.parents("lynx"), h.level_names

@@ -17,18 +17,7 @@ _LABELS = ("label", "labels")
 
 
 def read_values(path: str | Path, key: str | None = None, column: str | None = None) -> np.ndarray:
-    """(S,) labels as a file holds them: integers, or text.
-
-    Args:
-        path: .npy, .npz, .csv or .txt (one label per line).
-        key: The array to take from an .npz.
-        column: The column of a .csv with several; "label" or "labels" by default.
-
-    Raises:
-        FormatError: The file cannot be read.
-        DataError: It holds something else than labels.
-        ConfigError: `key` or `column` do not fit the file.
-    """
+    """(S,) labels as a file holds them: integers, or text."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz", ".csv", ".txt"):

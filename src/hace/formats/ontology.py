@@ -34,13 +34,7 @@ class _Term:
 
 
 def parse_obo(source: SourceText, *, prefix: str = "", isolated: str = "keep") -> Draft:
-    """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out.
-
-    Args:
-        source: The text.
-        prefix: Keeps only the terms whose id starts with it, such as "CL:", and the edges between them.
-        isolated: "keep" or "drop": what happens to terms without parent and child (after `prefix`).
-    """
+    """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out."""
     if isolated not in ("keep", "drop"):
         raise ConfigError(f"isolated must be 'keep' or 'drop'. Got {isolated!r}.")
     terms = _terms(source)

@@ -53,21 +53,7 @@ def open_scores(
     outputs: str = "auto",
     ignore_columns: Sequence[str] = (),
 ) -> ScoreFile:
-    """Open a file of scores.
-
-    Args:
-        path: .npy (read through memory mapping), .npz, .csv (with or without a header) or .parquet.
-        hierarchy: What the columns must fit. Named columns are matched by id, then by display name where that is unique;
-            columns without names are in label order (leaves) or node order (nodes).
-        key: The array to take from an .npz.
-        outputs: ``"auto"`` or what the columns are.
-        ignore_columns: Names of columns that hold no scores.
-
-    Raises:
-        FormatError: The file cannot be read.
-        DataError: Columns do not fit.
-        ConfigError: `key` or `ignore_columns` do not fit the kind of file.
-    """
+    """Open a file of scores."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):

@@ -141,12 +141,7 @@ def build(
     rooted: bool | None = None,
     flat: bool = False,
 ) -> Hierarchy:
-    """The hierarchy of a draft; the options of `read_hierarchy`, where given, win over what the file says.
-
-    Raises:
-        FormatError: If the reader met broken text, or found no edge and `flat` is False.
-        HierarchyError: With everything that keeps the draft from being a hierarchy.
-    """
+    """The hierarchy of a draft; the options of `read_hierarchy`, where given, win over what the file says."""
     problems.raise_broken()
     ids = {*draft.nodes, *(end for edge in draft.edges for end in edge)}
     texts = [*ids, *draft.names.values()]
@@ -222,13 +217,7 @@ class Places:
         return len(self.names) - 1
 
     def draft(self, ids: str, problems: Problems) -> Draft:
-        """Gives every place its id and returns the edges.
-
-        Args:
-            ids: "name": the name is the id and must be unique. "merged": the same, but a name directly below itself is one
-                node with it. "path": the names from the top down, joined by "/".
-            problems: Where names at two places are reported.
-        """
+        """Gives every place its id and returns the edges."""
         if ids not in ("name", "merged", "path"):
             raise ConfigError(f"ids must be 'name', 'merged' or 'path' for this format. Got {ids!r}.")
         internal = set(self.parents)

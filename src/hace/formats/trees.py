@@ -19,10 +19,6 @@ def parse_indented(source: SourceText, *, ids: str = "name") -> Draft:
     """One name per line; a line that is indented deeper than the one before is below it.
 
     Indentation is spaces, or tabs, or dashes ("-- dog", "---- husky"); blank lines do not count.
-
-    Args:
-        source: The text.
-        ids: As in `Places.draft`.
     """
     lines = list(source.lines())
     dashed = not any(line[0] in " \t" for _, line in lines) and any(DASHED.match(line) for _, line in lines)
@@ -79,11 +75,6 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
     Labels may be quoted ('Ross''s Goose'); an underscore stays an underscore. Branch lengths and comments in
     square brackets are ignored. Internal nodes without a label get the ids node1, node2, ... in the order
     of their brackets.
-
-    Args:
-        source: The text.
-        ids: As in `Places.draft`.
-        internal_labels: False leaves out the labels of internal nodes, for files where they are support values.
     """
     parents: list[int] = []
     labels: list[str] = []  # "" until known: the label of an internal node follows its children

@@ -72,18 +72,7 @@ def assemble(
     rooted: bool | None,
     problems: Sequence[str] = (),
 ) -> Assembly:
-    """Checks a graph over ``ids`` with index pairs ``edges`` (parent, child) and puts it in node order.
-
-    Args:
-        ids: distinct node ids.
-        edges: (E, 2) pairs of positions in ``ids``.
-        leaves: class list in label order, or None for the natural order of the ids.
-        rooted: whether the single top is a root; None decides.
-        problems: what the caller has found already; reported together with what is found here.
-
-    Raises:
-        HierarchyError: with all problems.
-    """
+    """Checks a graph over ``ids`` with index pairs ``edges`` (parent, child) and puts it in node order."""
     found = list(problems)
     if not ids:
         raise HierarchyError(found or "The hierarchy is empty: it must have at least one node.")

@@ -42,11 +42,7 @@ class Frame(Protocol):
 
 
 def frame_rows(table: Any, argument: str) -> tuple[list[str], Iterable[tuple[Any, ...]]] | None:
-    """Column names and rows of a pandas or polars frame; None for anything else.
-
-    Raises:
-        HierarchyError: a table of another library, whose rows are not what iterating over it gives.
-    """
+    """Column names and rows of a pandas or polars frame; None for anything else."""
     columns = getattr(table, "columns", getattr(table, "column_names", None))
     if columns is None or isinstance(table, Mapping):
         return None

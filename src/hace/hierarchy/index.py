@@ -29,9 +29,6 @@ def derived(
 ) -> Callable[Concatenate[Hierarchy, Arguments], Made]:
     """Calls a function once per hierarchy and arguments, and keeps the result as long as the hierarchy lives.
 
-    Args:
-        make: A function of a hierarchy and hashable positional arguments.
-
     Example:
         >>> from hace import Hierarchy
         >>> @derived

@@ -43,11 +43,7 @@ def unknown_name_hint(hierarchy: Hierarchy, name: str) -> str:
 def column_places(
     columns: Sequence[str], hierarchy: Hierarchy, outputs: str, ignored: Sequence[str], source: str
 ) -> tuple[list[int], Literal["leaves", "nodes"]]:
-    """For each leaf in label order, or each node in node order, the column that holds it.
-
-    Raises:
-        DataError: columns that are not a class, repeat or are missing, with the remedy.
-    """
+    """For each leaf in label order, or each node in node order, the column that holds it."""
     stray = [c for c in ignored if c not in columns]
     if stray:
         raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
@@ -85,16 +81,7 @@ def column_places(
 def label_nodes(
     values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str, option: str = "--label-kind {}"
 ) -> IntArray:
-    """Labels of a file as node indices.
-
-    Args:
-        values: integers or text.
-        hierarchy: the hierarchy.
-        kind: ``"index"``: label 0 to n - 1; ``"id"``: an id or a unique display name, of any node; ``"auto"``: integers
-            are labels and text is ids, refused where integers could be both and it matters.
-        source: for messages.
-        option: how a user sets `kind`, for messages; {} is replaced by the value.
-    """
+    """Labels of a file as node indices."""
     if kind not in LABEL_KINDS:
         raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")
     numbers = np.issubdtype(values.dtype, np.integer)
@@ -147,15 +134,6 @@ def score_columns(
     shape: tuple[int, ...], hierarchy: Hierarchy, outputs: str = "auto"
 ) -> Literal["leaves", "nodes"]:
     """Whether scores of a shape are over the leaves or over the nodes.
-
-    Args:
-        shape: the shape of the scores, (samples, columns).
-        hierarchy: the hierarchy.
-        outputs: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by the number of columns.
-
-    Raises:
-        ConfigError: ``outputs`` is something else.
-        DataError: the number of columns fits neither, or not ``outputs``.
 
     Example:
         >>> score_columns((10, 2), Hierarchy.from_paths([("pet", "cat"), ("pet", "dog")]))

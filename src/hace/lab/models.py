@@ -104,22 +104,6 @@ def build_model(
 ) -> nn.Module:
     """A model with random weights. Nothing is downloaded.
 
-    Args:
-        name: A key of `ARCHITECTURES`, or any name of timm's.
-        num_outputs: The size of the head: `loss.num_outputs`.
-        image_size: The side of the images, in pixels.
-        dropout: The dropout rate; `Architecture.dropout` says where it acts.
-        drop_path: The rate of stochastic depth.
-        ball: The last layer is a hyperbolic one, in this ball; None: timm's own, which is linear.
-        seed: Of the weights; torch's global generator is then left alone. None: the weights are drawn from it.
-
-    Returns:
-        The model, in training mode: images (B, 3, image_size, image_size) to logits (B, num_outputs).
-
-    Raises:
-        ConfigError: An unknown name, a value out of range, or a model that cannot take such images or options.
-        HaceError: timm is missing.
-
     Example:
         >>> import torch
         >>> model = build_model("resnet18", 120, image_size=32, seed=0)
@@ -163,12 +147,7 @@ def build_model(
 
 
 def check_model_name(name: str) -> None:
-    """Refuse a model that is neither one of `ARCHITECTURES` nor timm's, without building it.
-
-    Raises:
-        ConfigError: With the nearest known names.
-        HaceError: timm is missing.
-    """
+    """Refuse a model that is neither one of `ARCHITECTURES` nor timm's, without building it."""
     if name not in ARCHITECTURES:
         _checked_name(name, _timm())
 
@@ -187,21 +166,7 @@ def zero_head(model: Any) -> bool:
 
 
 def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> str:
-    """Fill a model with the weights of a file, for fine-tuning.
-
-    Args:
-        model: A model of `build_model`.
-        path: A .safetensors file, or a torch file of nothing but tensors; a file's code is never run.
-        head: "fit": the file's head is taken too, and must have the model's size. "drop": the model's head keeps its
-            initialisation, whatever the file has.
-
-    Returns:
-        A sentence that says what was loaded, to show to the user.
-
-    Raises:
-        ConfigError: With "fit", if the head is of another size or not in the file; both sizes are named.
-        FormatError: If the file cannot be read, or is not of this architecture.
-    """
+    """Fill a model with the weights of a file, for fine-tuning."""
     from hace.files.weights import fill, read_state_dict
 
     if head not in _HEADS:

@@ -86,12 +86,6 @@ def read_classes(classes: np.ndarray) -> LabelReading:
 def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any] = "auto") -> LabelReading:
     """What labels mean. Strings are ids; ``labels`` says what integers are.
 
-    Args:
-        y: labels: strings or integers.
-        hierarchy: the hierarchy.
-        labels: ``"ids"``; ``"positions"``, in ``hierarchy.leaves``; ``"auto"``, whichever fits, if only one does; or a list of
-            leaves, the classes, of which integers are positions or ids.
-
     Example:
         >>> pets = Hierarchy.from_paths([("pet", "cat"), ("pet", "dog")])
         >>> read_labels(np.array(["dog"]), pets).classes.tolist(), read_labels(np.array([0, 1]), pets).classes.tolist()
@@ -243,13 +237,6 @@ def class_weighted(
     """(M,) sample weights times the weights of their classes; None where all count the same.
 
     A coarse label that is not named has the mean weight of the classes below it, with "balanced" of those that occur.
-
-    Args:
-        class_weight: as of :class:`hace.HACEClassifier`.
-        labels: the node index of every label.
-        nodes: (M,) labels as node indices.
-        hierarchy: the hierarchy.
-        weight: (M,) weights of the samples, or None.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])

@@ -81,14 +81,7 @@ class PathSums(TableModule):
         return _path_sums.Tree(self.level, self.end, self.parent, self.label, self.sharing)
 
     def forward(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool = False) -> Tensor:
-        """(B, N) outputs -> (B, n) logits of the classes in label order.
-
-        Args:
-            z: outputs in node order.
-            levels: the tree cut into levels; None on a DAG.
-            centred: take the row's largest off before rounding, where it is beyond 16 in size; no softmax sees that.
-                However large the outputs, a class's logit then carries the rounding of its distance from the best class.
-        """
+        """(B, N) outputs -> (B, n) logits of the classes in label order."""
         if not self.adds:
             return z.index_select(1, self.leaf_nodes)  # an inner output of inf times 0 must not count
         if levels is not None and _path_sums.serves(z, self.tree):
@@ -247,15 +240,7 @@ class Head(TableModule):
         return self.path_sums(rows, self.levels if self.hierarchy.is_tree else None, centred=centred)
 
     def collapse(self, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """A linear layer of path sums as an ordinary layer over the classes, with the same logits to rounding.
-
-        Args:
-            weight: (N, d), rows in node order.
-            bias: (N,), or None.
-
-        Returns:
-            (n, d) and (n,) in label order, for a head with ``outputs="leaves"``.
-        """
+        """A linear layer of path sums as an ordinary layer over the classes, with the same logits to rounding."""
         if self.outputs != "paths":
             raise ConfigError(f"outputs must be 'paths' for a head that collapses. Got {self.outputs!r}.")
         if weight.ndim != 2 or (bias is not None and bias.ndim != 1):

@@ -34,11 +34,7 @@ class Layer(NamedTuple):
     dtype: torch.dtype
 
     def logits(self, memory: Tensor | None = None) -> Tensor:
-        """(B, C) logits, in float32 or wider.
-
-        Args:
-            memory: at least B * C numbers to write to, if you have them: fresh memory costs as much as the product.
-        """
+        """(B, C) logits, in float32 or wider."""
         with torch.autocast(self.features.device.type, enabled=False):
             x, w, b = (None if t is None else t.to(self.dtype) for t in self[:3])
             assert x is not None

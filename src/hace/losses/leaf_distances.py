@@ -72,14 +72,7 @@ class LeafDistances(TableModule):
         self.constant("label", h.labels[rows])
 
     def call(self, kind: int, strength: float, column: Tensor | None, weight: Tensor | None) -> Call | None:
-        """A compiled loss of the classes' probabilities and these distances; None on a DAG.
-
-        Args:
-            kind: ``SOFT_LABELS``, ``SIMILARITY`` or ``EXPECTED``.
-            strength: factor of the distance in the exponent of soft labels, or the logarithm of SimLoss's reduction factor.
-            column: the column of each class, in preorder; None if they are the same.
-            weight: weights of the labels, or None.
-        """
+        """A compiled loss of the classes' probabilities and these distances; None on a DAG."""
         if not self.is_tree:
             return None
         leaf = self.leaf if self.ragged else None

@@ -47,16 +47,6 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
 
     The subtrees of a path are nested ranges of columns. Level 0 is the innermost range, level j what range j adds
     to range j - 1, level K the rest. It takes one log-sum-exp per level, accumulated outward.
-
-    Args:
-        z: (B, C) logits, columns in preorder.
-        low: (B, K) first columns of the ranges [low, high) of the path's nodes, each within the next. Repeat the last
-            to fill up.
-        high: (B, K) ends of these ranges.
-        value: (B, K) entries T_j of the table's row.
-
-    Returns:
-        (B,) losses.
     """
     batch, columns = z.shape
     depth = low.shape[1]
@@ -96,10 +86,6 @@ def table_cross_entropy(log_probs: Tensor, table: Tensor) -> Tensor:
 def segment_members(edges: Tensor, columns: int) -> Tensor:
     """(B * columns,) the segment that each column is in, counted through all rows, in int32 or int64.
 
-    Args:
-        edges: (B, S + 1) where the segments of a row begin, from 0 to ``columns``; segments may be empty.
-        columns: columns of a row.
-
     Example:
         >>> segment_members(torch.tensor([[0, 1, 1, 3], [0, 2, 3, 3]]), 3)
         tensor([0, 2, 2, 3, 3, 4], dtype=torch.int32)
@@ -117,14 +103,7 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
 
 
 def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
-    """log q* of every node of a tree or forest, by one pass from the deepest level up.
-
-    Args:
-        z: (B, N) logits in node order; -inf where a node has no output.
-
-    Returns:
-        (B, N) log-probabilities in node order.
-    """
+    """log q* of every node of a tree or forest, by one pass from the deepest level up."""
     columns = z.t().index_select(0, levels.nodes)  # (N, B): a node's logits are contiguous
     parts = columns.split(levels.widths)
     parents = levels.parents.split(levels.widths)

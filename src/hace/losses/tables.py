@@ -41,10 +41,6 @@ def ancestral_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
     ``1 - d`` times it in equal shares to its parents:
 
         V[y, b_j] = d (1 - d)^j  for j < k,        V[y, b_k] = (1 - d)^k   along a path b_0 = y, ..., b_k.
-
-    Args:
-        rows: node index of each row's label.
-        dilution: d in (0, 1]; 1 keeps all mass at the label.
     """
     if dilution == 1:
         return label_table(h, rows)
@@ -61,11 +57,6 @@ def profile_table(h: Hierarchy, rows: IntArray, level_weights: LevelWeights) -> 
 
     Mass moves up a step at a time, on a DAG in equal shares to all parents, and a share of it stays at each step. A node
     without parents keeps whatever arrives.
-
-    Args:
-        h: the hierarchy.
-        rows: node index of each row's label.
-        level_weights: see :func:`level_masses`.
     """
     lengths = h.depths[rows] + (1 if h.rooted else 0)
     masses = np.zeros((int(lengths.max()) + 1, int(lengths.max())))
@@ -79,11 +70,6 @@ def profile_table(h: Hierarchy, rows: IntArray, level_weights: LevelWeights) -> 
 
 def level_masses(level_weights: LevelWeights, length: int) -> FloatArray:
     """(length,) masses along a path, from the label to its top; they sum to 1.
-
-    Args:
-        level_weights: ``"uniform"``: the same at every node; ``"linear"``: falling by the same step from the label to the
-            top, in proportion to length, length - 1, ..., 1; or the masses, of which a shorter path's top keeps the rest.
-        length: nodes on the path.
 
     Example:
         >>> level_masses("linear", 3).round(3).tolist(), level_masses([0.5, 0.3, 0.2], 2).tolist()
@@ -133,14 +119,7 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
 
 
 def background(h: Hierarchy, dilution: float, smoothing: float, weight: FloatArray) -> FloatArray:
-    """(N,) the row that uniform smoothing (eq. 3) adds to all labels: eps / n * sum over leaves c of w[c] V[c].
-
-    Args:
-        h: the hierarchy.
-        dilution: d of V.
-        smoothing: eps.
-        weight: (N,) weight of each node as a label.
-    """
+    """(N,) the row that uniform smoothing (eq. 3) adds to all labels: eps / n * sum over leaves c of w[c] V[c]."""
     if smoothing == 0:
         return np.zeros(h.num_nodes)
     arrived = [0.0] * h.num_nodes

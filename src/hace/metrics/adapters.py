@@ -106,12 +106,7 @@ class AnswerMetric:
         raise ConfigError(f"level must be from 1 to {len(titles)}, or one of {titles}. Got {self.level!r}.")
 
     def __call__(self, y_true: Any, y_pred: Any) -> float:
-        """The metric.
-
-        Args:
-            y_true: (B,) true ids: of leaves, or of inner nodes for samples known no better.
-            y_pred: (B,) ids of the answers; None for no answer. Integers are ids written as integers.
-        """
+        """The metric."""
         truth = as_nodes(_as_ids(y_true), self.hierarchy, "y_true")
         answers = as_nodes(_as_ids(y_pred), self.hierarchy, "y_pred", abstain=True)
         return float(_METRICS[self.name](answers, truth, self))
@@ -133,15 +128,6 @@ def trainer_metrics(
     loss: HierarchicalLoss, *, distance: str = "lca_height"
 ) -> Callable[[Any], dict[str, float]]:
     """A ``compute_metrics`` for the Trainer of transformers.
-
-    Args:
-        loss: the loss of the training: it knows what the head's columns and the labels are.
-        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-
-    Returns:
-        A function of an ``EvalPrediction`` that gives accuracy, mistake_severity, hierarchical_distance, hierarchical_f1 and,
-        on trees, the accuracy of every level, such as accuracy_family or accuracy_level_1. Samples with the label
-        ``loss.ignore_index`` do not count.
 
     Example:
         >>> from types import SimpleNamespace

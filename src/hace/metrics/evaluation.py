@@ -527,10 +527,6 @@ def promise_text(promise: GuaranteedThreshold) -> str:
 def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
     """The three sentences that a table of metrics begins with; two, without confidence, where it was not computed.
 
-    Args:
-        evaluation: of a model.
-        name: what to call the model.
-
     Example:
         >>> from hace import Hierarchy, evaluate
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "pug"), ("cat", "tabby")], leaves=["husky", "pug", "tabby"])

@@ -161,9 +161,6 @@ def paired_interval(
 def seed_interval(values: Sequence[float]) -> Interval:
     """Student's interval of a mean over seeds, for figures of which nothing is known by sample.
 
-    Args:
-        values: one per seed.
-
     Example:
         >>> found = seed_interval([1.0, 2.0, 3.0])
         >>> found.value, round(found.low, 2), found.freedom

@@ -317,19 +317,7 @@ def as_metric_batch(
     kind: str = "logits",
     outputs: str = "auto",
 ) -> MetricBatch:
-    """Check predictions and truths in the forms that every metric takes.
-
-    Args:
-        preds: scores or answers; see :class:`ScoreForms`.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
-        labels: what integers are; see :class:`ScoreForms`.
-        kind: what scores are; see :class:`ScoreForms`.
-        outputs: what the columns of scores are; see :class:`ScoreForms`.
-
-    Raises:
-        DataError: predictions and truths do not fit the hierarchy or each other.
-    """
+    """Check predictions and truths in the forms that every metric takes."""
     truth = as_nodes(target, hierarchy, "target", of=labels)
     if truth.dim() != 1:
         raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)}.")

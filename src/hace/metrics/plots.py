@@ -26,15 +26,7 @@ _DRAWS = 200  # of the samples, for the shaded intervals
 
 
 def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write the plots of an evaluation as PNG files.
-
-    Args:
-        figures: of :func:`evaluation_figures`.
-        folder: where to write.
-
-    Returns:
-        The files.
-    """
+    """Write the plots of an evaluation as PNG files."""
     files = [folder / f"{name}.png" for name in figures]
     for path, figure in zip(files, figures.values(), strict=True):
         figure.savefig(path, metadata={"Software": None})
@@ -42,14 +34,7 @@ def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 
 def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
-    """All plots of an evaluation, with a second model's curves if there is one.
-
-    Args:
-        models: name and evaluation of the model, and of the one it is compared with.
-
-    Returns:
-        Figures by name. Without a second model, the reliability of calibrated scores is beside that of the raw ones.
-    """
+    """All plots of an evaluation, with a second model's curves if there is one."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -218,12 +218,7 @@ NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text
 
 
 def data_text(data: Dataset[Any], name: str) -> str:
-    """A data set's figures from its files, with those that the paper prints beside them where it has any.
-
-    Args:
-        data: The data set.
-        name: Its name in `hace.DATASETS`.
-    """
+    """A data set's figures from its files, with those that the paper prints beside them where it has any."""
     from hace.data import DATASETS
 
     kind, table = DATASETS[name], paper_tables()["datasets"]

@@ -72,12 +72,6 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     | "standard", anchored at HACE | l | l d |
     | "adjusted", anchored at SCE | l / d | l |
 
-    Args:
-        loss: "hace" or "sce".
-        base_lr: l, the recipe's rate.
-        dilution: d, of the HACE run in the pair.
-        pairing: "standard" or "adjusted".
-
     Example:
         >>> learning_rates("hace", 0.1, 0.2, "adjusted"), learning_rates("sce", 0.1, 0.5, "standard")
         (0.5, 0.05)

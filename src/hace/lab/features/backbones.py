@@ -79,26 +79,7 @@ def load_backbone(
     crop_pct: float | None = None,
     device: str | torch.device = "cpu",
 ) -> Backbone:
-    """Load a timm model for feature extraction.
-
-    Args:
-        name: A timm name, with the tag of the weights or without: "vit_large_patch14_dinov2.lvd142m", "resnet50".
-        checkpoint: A file with the weights: safetensors, or a torch file of tensors. By default they come from the hub.
-        pool: "token": the class token of the last layer; "avg": the mean over positions without prefix tokens; "auto":
-            what the model's own classifier sees.
-        dtype: "float32", or "bf16" to compute under autocast. Features are float32 either way.
-        image_size: The input size in pixels; None: the model's own (224 for DINOv2, see `EVALUATED_AT`).
-        crop_pct: The share of the resized image that the centre crop keeps; None: the model's own.
-        device: Where to compute.
-
-    Returns:
-        The backbone, in evaluation mode.
-
-    Raises:
-        ConfigError: An unknown model or option, a model without such an output, or timm is missing.
-        FormatError: A checkpoint that cannot be read or does not fill the model.
-        HaceError: The hub cannot be reached.
-    """
+    """Load a timm model for feature extraction."""
     timm = optional("timm", "A model", "train")
     _check_options(pool, dtype, image_size, crop_pct)
     check_backbone_name(name, timm)

@@ -88,28 +88,7 @@ def extract(
     world: int = 1,
     progress: Callable[[int, int], Callable[[int], None]] | None = None,
 ) -> bool:
-    """Compute the features of all images that are not stored yet.
-
-    Args:
-        dataset: Images.
-        backbone: What turns them into vectors.
-        out: A folder: new, or one to resume.
-        batch_size: Images per batch.
-        shard_size: Images per file: the most that a kill can cost.
-        workers: Processes that read and preprocess images; 0: this one.
-        rank: This process among those that share the work; it computes every `world`-th shard.
-        world: The number of these processes.
-        progress: Called once with the number of this process's images and of those already stored; what it returns is
-            called with the number of images of every batch.
-
-    Returns:
-        Whether the features are complete. False while other processes still have shards to write.
-
-    Raises:
-        ConfigError: An option does not fit, or the folder holds other features; shows the difference.
-        DataError: An image cannot be read, or its features are not finite.
-        HaceError: The disk is full, or the folder cannot be written to.
-    """
+    """Compute the features of all images that are not stored yet."""
     if not 0 <= rank < world:
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)

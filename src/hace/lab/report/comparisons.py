@@ -139,12 +139,7 @@ class Choice:
 
 
 def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Comparison, dict[str, Choice]]:
-    """For each comparison and method, the run of each seed that tables show.
-
-    Args:
-        records: Of a study. Comparisons keep their order.
-        by: The metric on the test set by which the paper's protocol chooses; the fair one has held-out samples for that.
-    """
+    """For each comparison and method, the run of each seed that tables show."""
     found: dict[Comparison, dict[str, dict[int, list[Record]]]] = {}
     validation: dict[tuple[object, ...], float] = {}
     for record in records:

@@ -204,10 +204,6 @@ def to_text(table: ReportTable, width: int = 100) -> str:
     """For the terminal: columns that do not fit beside the others come below, with the rows' names again.
 
     The marks are those of the page: 1st and 2nd are its bold and underlined, * its intervals without 0.
-
-    Args:
-        table: What to show.
-        width: The most characters of a line.
     """
     heads, stub = head_line(table), table.stub
     cells = [[_plain(e) for e in row] for row in table.rows]

@@ -108,12 +108,7 @@ def _decision_columns(e: Evaluation) -> dict[str, list]:
 
 
 def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
-    """The page of a model, or of two on the same samples.
-
-    Args:
-        evaluation: Of the model, and of the one it is compared with.
-        figures: The plots of `hace.metrics.plots.evaluation_figures`.
-    """
+    """The page of a model, or of two on the same samples."""
     models = _models(evaluation)
     differences = {} if evaluation.comparison is None else evaluation.comparison.differences
     sources = ", ".join(e.source for _, e in models if e.source)

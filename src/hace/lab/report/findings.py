@@ -177,9 +177,6 @@ def findings(
 def certainties(gaps: Mapping[Key, tuple[Interval, int]]) -> dict[Key, Certainty]:
     """How certain each of several differences is, judged together.
 
-    Args:
-        gaps: Differences by name, with the number of seeds behind each.
-
     Example:
         >>> gap = Interval(2.0, 0.5, 3.5, 0.8)
         >>> certainties({"a": (gap, 5)}), certainties({name: (gap, 5) for name in "abcdef"})["a"]

@@ -70,13 +70,7 @@ def samples_at(table: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def node_counts(table: np.ndarray, truth: np.ndarray, answers: Sequence[np.ndarray]) -> NodeCounts:
-    """Sums over the seeds of a method.
-
-    Args:
-        table: Of :func:`ancestors_at`.
-        truth: (S,) nodes.
-        answers: (S,) nodes, for each seed; -1: no answer.
-    """
+    """Sums over the seeds of a method."""
     nodes = len(table)
     pairs, count = _tallied(
         [truth.astype(np.int64) * (nodes + 1) + a + 1 for a in answers], nodes * (nodes + 1)

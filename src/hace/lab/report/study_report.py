@@ -91,23 +91,7 @@ def write_report(
     sections: Sequence[SectionBuilder] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> Path:
-    """Write the report of a study.
-
-    Args:
-        study_folder: The study.
-        out: Folder to write to; by default `report` within the study. Files of an older report are replaced.
-        compare: Two methods whose difference is shown, by default ("hace", "sce").
-        sections: More sections, such as `hace.paper.report_sections`.
-        tell: Called with one line for each folder that is skipped.
-
-    Returns:
-        The page.
-
-    Raises:
-        FormatError: The folder is not a study.
-        DataError: No run has finished.
-        ConfigError: A compared method is not in the study, or `out` is a file.
-    """
+    """Write the report of a study."""
     study = read_study(study_folder)
     records = study.records()
     about = about_study(study)

@@ -21,15 +21,7 @@ _NAMES = 5  # of classes, in a note
 
 
 def report_text(records: Iterable[Record], compare: Sequence[str] | None = None) -> str:
-    """The summary of a study: its answers, tables, and what is missing.
-
-    Args:
-        records: What a study yields.
-        compare: Two methods; the second is the one that all are compared with. By default ("hace", "sce").
-
-    Raises:
-        DataError: No run has finished.
-    """
+    """The summary of a study: its answers, tables, and what is missing."""
     results = Results(records, compare)
     return f"{verdicts_text(verdicts(results))}\n\n{results_text(results)}"
 

@@ -84,11 +84,6 @@ def threshold_part(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> n
     sum_i (w_i - 1) (promise - 1[theta_i <= threshold]), and the mean moves with the rank at a slope that is measured between
     one standard deviation of that rank to either side. So an interval over these parts and the worths resamples calibration
     and evaluation together.
-
-    Args:
-        ladder: The ladder of a run.
-        worth: (S, L) of each rung of each sample.
-        promise: The share of samples without a wrong answer.
     """
     theta, halves = _theta(ladder), _halves(len(ladder.mass))
     found = np.zeros(len(theta))
@@ -117,10 +112,6 @@ def threshold(theta: np.ndarray, promise: float) -> float:
     """The conformal threshold of some samples: an answer must have more mass than this.
 
     The ceil((n + 1) promise)-th smallest theta of n samples is enough.
-
-    Args:
-        theta: Of each sample the smallest threshold at which its answer is true, sorted.
-        promise: The share of samples without a wrong answer.
     """
     rank = math.ceil((len(theta) + 1) * promise)
     return np.inf if rank > len(theta) else float(theta[rank - 1])

@@ -34,13 +34,7 @@ _TYPES = {int: "an integer", float: "a number", str: "text", bool: "true or fals
 
 
 def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
-    """A field of a configuration.
-
-    Args:
-        default: Its default; a dictionary is copied, a class (another configuration) called.
-        rule: The rule for its value; None, where the type allows it, always passes.
-        decides: Whether it decides the result of a run, and so its id.
-    """
+    """A field of a configuration."""
     metadata = {"rule": rule, "decides": decides}
     if isinstance(default, dict | type):
         make = default.copy if isinstance(default, dict) else default
@@ -84,16 +78,7 @@ class Config:
 
 
 def from_dict(cls: type[C], document: Any, where: str = "") -> C:
-    """A configuration from plain values, such as those of a file; missing ones get their defaults.
-
-    Args:
-        cls: The configuration.
-        document: A mapping.
-        where: The prefix of keys in messages: "data." for a part.
-
-    Raises:
-        ConfigError: All problems at once: unknown keys with the nearest known ones, wrong types, broken rules.
-    """
+    """A configuration from plain values, such as those of a file; missing ones get their defaults."""
     if not isinstance(document, Mapping):
         raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping. Got {document!r}.")
     known = _typed_fields(cls)

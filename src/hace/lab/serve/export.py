@@ -73,16 +73,7 @@ class Export:
 
 
 def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Export:
-    """The model of a finished run with its document.
-
-    Args:
-        folder: The run directory.
-        checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
-
-    Raises:
-        FormatError: Not a finished run with a model.
-        ConfigError: Its preprocessing cannot be described.
-    """
+    """The model of a finished run with its document."""
     run = open_finished(folder)
     network, loss, view, about = _parts(run, checkpoint)
     h = run.hierarchy
@@ -187,19 +178,7 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
 
 
 def write_export(export: Export, path: str | Path, to: str) -> float:
-    """Write a file, whole or not at all, and compare what it computes with the model.
-
-    Args:
-        export: What :func:`prepare` gave.
-        path: The file.
-        to: "onnx" or "safetensors".
-
-    Returns:
-        The largest difference of a probability on random inputs.
-
-    Raises:
-        ConfigError: Packages that the format needs are missing, or the file computes something else.
-    """
+    """Write a file, whole or not at all, and compare what it computes with the model."""
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "safetensors": _write_safetensors}[to](export, temporary)
         seal(temporary)
@@ -290,18 +269,7 @@ def export_run(
 
 
 def write_hub_folder(export: Export, folder: str | Path) -> float:
-    """Write config.json, model.safetensors and a model card, README.md: whole or not at all.
-
-    Args:
-        export: What :func:`prepare` gave.
-        folder: The new folder.
-
-    Returns:
-        As :func:`write_export`.
-
-    Raises:
-        ConfigError: A hyperbolic head, whose weights timm would read as those of a linear layer.
-    """
+    """Write config.json, model.safetensors and a model card, README.md: whole or not at all."""
     if export.run.config.head.ball is not None:
         raise ConfigError(
             "A model for a hub must end in a linear layer. Got a hyperbolic head: use --to safetensors or onnx."

@@ -234,15 +234,7 @@ def _problem(place: str, rule: Any, value: Any) -> str | None:
 
 
 def parse_document(text: str | None, path: str) -> dict[str, Any]:
-    """The document in a file's metadata.
-
-    Args:
-        text: The metadata; None or empty where there is none.
-        path: The file, for messages.
-
-    Raises:
-        FormatError: There is none, or it is damaged; with every value that is wrong.
-    """
+    """The document in a file's metadata."""
     document = parse_json(text, path) if text else None
     if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
         raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
@@ -269,11 +261,7 @@ def _at(document: Mapping[str, Any], place: str) -> Any:
 
 
 def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
-    """The hierarchy of a document.
-
-    Raises:
-        FormatError: It is damaged, or its ids are not those of the columns.
-    """
+    """The hierarchy of a document."""
     try:
         h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
     except (HaceError, UnicodeEncodeError) as error:  # half a surrogate pair, which JSON may hold, is no text
@@ -284,11 +272,7 @@ def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
 
 
 def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
-    """The calibration of a document that has one.
-
-    Raises:
-        FormatError: It is damaged, or was made for another model.
-    """
+    """The calibration of a document that has one."""
     found = parse_calibration(document["calibration"], path)
     made = (found.hierarchy, found.outputs, found.temperature)
     own = (hierarchy.fingerprint, document["outputs"]["scores"], document["temperature"])
@@ -317,11 +301,7 @@ class Program(NamedTuple):
 
 
 def open_program(path: str | Path) -> Program:
-    """Open a file of `hace export`, or a folder of it with config.json and model.safetensors.
-
-    Raises:
-        FormatError: It is missing, damaged, or not of `hace export`.
-    """
+    """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     form = {suffix: form for form, suffix in SUFFIX_OF.items()}.get(file.suffix.lower())
     if form is None:

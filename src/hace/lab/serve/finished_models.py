@@ -29,11 +29,7 @@ from hace.losses.poincare_head import PoincareBall
 
 
 def open_finished(folder: str | Path) -> Run:
-    """A run that has a model.
-
-    Raises:
-        FormatError: No run, a damaged one, or one without a model: unfinished or diverged.
-    """
+    """A run that has a model."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FormatError(
@@ -48,11 +44,7 @@ def open_finished(folder: str | Path) -> Run:
 
 
 def own_path(run: Run, name: str) -> Path:
-    """A file or folder in a run directory, to read or to write.
-
-    Raises:
-        FormatError: It is a link, which could lead anywhere.
-    """
+    """A file or folder in a run directory, to read or to write."""
     path = run.folder / name
     if path.is_symlink():
         raise FormatError(f"{path} must not be a link. It leads to {os.readlink(path)}: remove it.")
@@ -98,15 +90,7 @@ class ProbeHead:
     ball: PoincareBall | None = None
 
     def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
-        """Chunks (B, C) of raw outputs for features (M, d).
-
-        Args:
-            x: The features.
-            what, first: As of `Scaling`, for messages.
-
-        Raises:
-            DataError: Another width than in training, or features that are not finite.
-        """
+        """Chunks (B, C) of raw outputs for features (M, d)."""
         check_width(x.shape[1], self.weights)
         return head_outputs(self.scaling(x, what, first), self.weights, self.ball)
 
@@ -121,11 +105,7 @@ class ProbeHead:
 
 
 def load_probe(run: Run) -> ProbeHead:
-    """The model of a finished probe.
-
-    Raises:
-        FormatError: Weights that are missing, damaged, or of another run.
-    """
+    """The model of a finished probe."""
     assert isinstance(run.config, ProbeConfig)
     weights, loss = run.weights(), loss_of(run)
     shape = tuple(weights["weight"].shape) if "weight" in weights else ()
@@ -139,17 +119,7 @@ def load_probe(run: Run) -> ProbeHead:
 
 
 def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -> Backbone:
-    """The frozen model behind a probe's features, exactly as it was.
-
-    Args:
-        run: The probe.
-        checkpoint: A file with the weights; by default those that `hace features` used, from a file or the hub.
-        device: Where to compute.
-
-    Raises:
-        ConfigError: The model is unknown or has changed, or its weights came from a file that is gone.
-        HaceError: It cannot be loaded.
-    """
+    """The frozen model behind a probe's features, exactly as it was."""
     source = run.about["data"].get("source")
     if source is None:
         raise ConfigError(

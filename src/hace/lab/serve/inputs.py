@@ -62,13 +62,7 @@ class ImageList:
     def batches(
         self, transform: Callable[[Any], Tensor], batch_size: int, workers: int = 0
     ) -> Iterator[tuple[list[str], Tensor | None, list[Broken]]]:
-        """For each batch the names of its images, the images (B, 3, H, W) or None if all are broken, and what is broken.
-
-        Args:
-            transform: From a PIL image to a tensor.
-            batch_size: Images read at once.
-            workers: Processes that read them; 0: this one.
-        """
+        """For each batch the names of its images, the images (B, 3, H, W) or None if all are broken, and what is broken."""
         loader = torch_data.DataLoader(
             _Opened(self.images, transform),
             batch_size=batch_size,
@@ -139,11 +133,7 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
 
 
 def as_inputs(given: Any) -> ImageList | FeatureRows:
-    """What a caller gives: a path, an image, several of either, or an array of features.
-
-    Raises:
-        ConfigError: Something else, or one of several paths is features or a run.
-    """
+    """What a caller gives: a path, an image, several of either, or an array of features."""
     if isinstance(given, (ImageList, FeatureRows)):
         return given
     if isinstance(given, (str, Path)):

@@ -115,11 +115,7 @@ def rescored(
 
 
 def load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
-    """The data of a run, from their original place or another one, not compared yet.
-
-    Raises:
-        DataError: They cannot be loaded.
-    """
+    """The data of a run, from their original place or another one, not compared yet."""
     config: DataConfig = run.config.data
     if root is not None:
         config = replace(config, root=str(root))
@@ -135,11 +131,7 @@ def load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
 
 
 def check_same_data(run: Run, source: Source[Any]) -> None:
-    """Refuse data that are not those of the run.
-
-    Raises:
-        DataError: With both fingerprints.
-    """
+    """Refuse data that are not those of the run."""
     here = source.data_print()
     for what, before, now in (
         ("hierarchy", run.about["data"]["hierarchy"], here.hierarchy),
@@ -153,11 +145,7 @@ def check_same_data(run: Run, source: Source[Any]) -> None:
 
 
 def samples_of(run: Run, source: Source[Any], split: str) -> Any:
-    """The samples of a run by name: its test samples, those it held out, or those it trained on.
-
-    Raises:
-        ConfigError: It held out none.
-    """
+    """The samples of a run by name: its test samples, those it held out, or those it trained on."""
     if split == "test":
         return source.dataset["test"]
     config = run.config

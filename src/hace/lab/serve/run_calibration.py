@@ -317,12 +317,7 @@ def _weights_hash(run: Run) -> str:
 
 
 def calibration_of(run: Run) -> Calibration:
-    """The calibration in a run directory.
-
-    Raises:
-        ConfigError: There is none, or it was made for another hierarchy or other weights; says the command to run.
-        FormatError: It is damaged.
-    """
+    """The calibration in a run directory."""
     path, again = own_path(run, CALIBRATION), f"hace calibrate {run.folder}"
     if not path.is_file():
         raise ConfigError(
@@ -353,15 +348,7 @@ def read_calibration(path: str | Path) -> Calibration:
 
 
 def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibration:
-    """A calibration from plain values.
-
-    Args:
-        document: What :meth:`Calibration.to_dict` gave.
-        path: What messages call it.
-
-    Raises:
-        FormatError: It is damaged, or not a calibration.
-    """
+    """A calibration from plain values."""
     try:
         return _checked(dict(document))
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:

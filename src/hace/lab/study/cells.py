@@ -178,11 +178,7 @@ def _reseeded(config: RunConfig, seed: int) -> RunConfig:
 
 
 def cell_from_dict(document: Mapping[str, Any]) -> Cell:
-    """A cell from plain values.
-
-    Raises:
-        ConfigError: They do not fit this version.
-    """
+    """A cell from plain values."""
     try:
         values = {**document["key"], **document}
         config = from_dict(KINDS[document["kind"]], document["config"])
@@ -317,11 +313,7 @@ class Contest:
         self._planned: dict[CellKey, list[Record]] = {}
 
     def records(self, look: Callable[[str], Found]) -> list[Record]:
-        """Every run that is decided, and a final one for each cell; the rate of one that is not chosen yet is NaN.
-
-        Args:
-            look: What is known of a run, by its id.
-        """
+        """Every run that is decided, and a final one for each cell; the rate of one that is not chosen yet is NaN."""
         searched = self._searched(look)
         while not (pending := _is_pending(searched)) and (wider := widened(self._cells, searched)):
             self._cells = wider
@@ -432,11 +424,7 @@ def best_record(records: Sequence[Record], merit: Callable[[Record], float | Non
 
 
 def only(cells: Sequence[Cell], wanted: Mapping[str, str]) -> list[Cell]:
-    """The cells that match: method="hace,sce" and dataset="cifar100", say.
-
-    Raises:
-        ConfigError: A key or a value that no cell has, with the nearest one.
-    """
+    """The cells that match: method="hace,sce" and dataset="cifar100", say."""
     for key, text in wanted.items():
         if key not in KEYS:
             raise ConfigError(f"only must name one of {', '.join(KEYS)}. Got {key!r}.{nearest(key, KEYS)}")

@@ -391,11 +391,7 @@ EXECUTORS = {
 
 
 def find_executor(name: str, workers: int | None = None, cluster: Cluster | None = None) -> ExecutorEntry:
-    """An executor by its name.
-
-    Raises:
-        ConfigError: There is none of that name, or it does not take what is asked.
-    """
+    """An executor by its name."""
     if name not in EXECUTORS:
         raise ConfigError(
             f"executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"

@@ -131,11 +131,7 @@ class StudyFolder:
 
 
 def read_study(folder: str | Path) -> StudyFolder:
-    """Open a study.
-
-    Raises:
-        FormatError: The folder holds no study, or a damaged one.
-    """
+    """Open a study."""
     folder = Path(folder)
     path = folder / STUDY
     if not path.is_file():
@@ -230,10 +226,6 @@ def started(
     """A new study, or the one that the same choices started on the same data; locked, so that no one else changes it.
 
     `update` accepts a changed one.
-
-    Raises:
-        ConfigError: The folder holds something else, another process is using it, or the study has changed.
-        DataError: Data cannot be used.
     """
     folder = Path(folder)
     if survey.problems:

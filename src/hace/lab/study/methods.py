@@ -196,9 +196,6 @@ NODE_METHODS = tuple(_one_of_each_loss())
 def find_method(text: str) -> Method:
     """A method by its key, or any loss with its parameters.
 
-    Raises:
-        ConfigError: With the nearest known key, or what is wrong with a parameter.
-
     Example:
         >>> find_method("hxe_0.2").title, find_method("hace:dilution=0.3:label_smoothing=0.1").loss.options["dilution"]
         ('HXE α=0.2', 0.3)

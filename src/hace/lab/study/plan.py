@@ -167,14 +167,6 @@ def make_plan(
 ) -> StudyPlan:
     """The cells of a preset, or of several in one study.
 
-    Args:
-        presets: By name: `PRESETS`, `hace.paper.STUDIES`, parts of them, or your own.
-        choices: What to change, and where the data are.
-        absent: Whether to plan a preset without data all the same, to see what it would cost.
-
-    Raises:
-        ConfigError: No such method or part, no data, or nothing selected.
-
     Example:
         >>> from hace.lab.study.presets import find_presets
         >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
@@ -387,10 +379,6 @@ class Survey:
 
         Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
         nothing to drop while all labels are known, and another tree, shuffled or induced, has no place for coarse labels.
-
-        Raises:
-            ConfigError: The data have no such level, coarse labels of their own in place of `shares`, or nothing is left.
-            DataError: No training sample is labelled with a class.
         """
         for cell in plan.cells:
             if (tree := self.trees.get(cell.key.dataset)) is not None:

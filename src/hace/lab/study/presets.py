@@ -198,15 +198,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def find_presets(names: str | Iterable[str], known: Mapping[str, Preset] = PRESETS) -> dict[str, Preset]:
-    """Presets by name.
-
-    Args:
-        names: One name or several.
-        known: Where to look.
-
-    Raises:
-        ConfigError: An unknown name, with the nearest known one.
-    """
+    """Presets by name."""
     found = {}
     for name in [names] if isinstance(names, str) else names:
         if name not in known:

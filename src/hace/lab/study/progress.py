@@ -77,12 +77,7 @@ Watch = Callable[[Tally], None]  # called whenever something changes
 
 @contextmanager
 def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
-    """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once.
-
-    Args:
-        stream: Where to show it; stderr by default.
-        clock: Returns seconds.
-    """
+    """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once."""
     output, begun = stream or sys.stderr, clock()
     shown, noted, bar, task = -SECONDS_BETWEEN_LINES, 0, None, None
     if kind(output) == "terminal" and importlib.util.find_spec("rich"):

@@ -134,9 +134,6 @@ def _answers(address: str) -> None:
     """Refuse an address where no cluster answers, or one that refuses us.
 
     Ray itself waits for minutes, and sometimes ends the process; so another process tries first.
-
-    Raises:
-        HaceError: With Ray's own words.
     """
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/]+):(?P<port>\d+)", address)
     try:

@@ -72,11 +72,7 @@ class Scheduler:
             self._advance(number)
 
     def run(self, executor: Executor) -> Tally:
-        """Make every run that can be made.
-
-        Args:
-            executor: An executor inside its `with` block.
-        """
+        """Make every run that can be made."""
         self.study.write_failures(self.failures)
         under_way = 0
         for job in executor.resume(self._adopted):

@@ -68,14 +68,7 @@ def tree_places(level: Tensor) -> Tensor:
 def kernel_loss(
     z: Tensor, call: Call, labels: BatchLabels | None, pure: Callable[[Tensor, Any], Tensor]
 ) -> Tensor:
-    """(B,) losses by the kernel, or their sum.
-
-    Args:
-        z: (B, C) float32 logits.
-        call: the loss.
-        labels: the labels, or None where the targets are among the loss's arguments.
-        pure: from logits and labels to the (B,) losses in plain PyTorch; it serves second derivatives.
-    """
+    """(B,) losses by the kernel, or their sum."""
     if kernels.compiling():
         needed = torch.is_grad_enabled() and z.requires_grad
         tensors = [z.new_empty(0) if t is None else t for t in call.tensors]
