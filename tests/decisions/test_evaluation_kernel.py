@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hace import DataError, Hierarchy
 from hace.decisions.ladders import walk_down
 from hace.decisions.rules import all_levels
-from hace.decisions.scores import rank_leaves
+from hace.decisions.scores import Scores, rank_leaves
 from hace.hierarchy.index import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs
@@ -137,9 +137,9 @@ def test_squares_of_a_batch_are_torchs() -> None:
     h = random_plain("ragged", 3, max_nodes=90).build()
     z = torch.randn(11, h.num_leaves, generator=torch.Generator().manual_seed(0))
     truth = h.leaf_nodes[np.arange(11) % h.num_leaves]
-    served = MetricBatch(h, truth, scores=z).level_masses
+    served = MetricBatch(h, truth, scores=Scores(z, h)).level_masses
     with kernels.disabled():
-        for mine, theirs in zip(served, MetricBatch(h, truth, scores=z).level_masses, strict=True):
+        for mine, theirs in zip(served, MetricBatch(h, truth, scores=Scores(z, h)).level_masses, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
 
 
