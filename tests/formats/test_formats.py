@@ -464,7 +464,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="half a surrogate pair"):
         write_hierarchy(Hierarchy.flat(["\ud800"]), tmp_path / "tree.json")
-    with pytest.raises(FormatError, match=r"'\\ud800' holds half a surrogate pair"):
+    with pytest.raises(FormatError, match="half a surrogate pair"):
         parse_hierarchy('{"name": "\\ud800"}', "json")
 
 
