@@ -38,7 +38,7 @@ from hace.files.documents import parse_json, read_json
 from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
-from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole, writing
+from hace.files.writing import TEMPORARY, append_text, json_bytes, sha256, write_whole, writing
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
@@ -300,9 +300,7 @@ class RunWriter:
 
     def log(self, entries: list[Mapping[str, Any]]) -> None:
         """Append lines to the log."""
-        text = _lines(entries)
-        with writing(self.folder), (self.folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(text)
+        append_text(self.folder / LOG, _lines(entries))
 
     def finish(
         self,

@@ -17,7 +17,7 @@ import torch
 
 from hace.errors import ConfigError, FormatError
 from hace.files.weights import read_torch
-from hace.files.writing import write_whole, writing
+from hace.files.writing import own_folder, write_whole
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.process import WORDS, DivergedError
 from hace.lab.runs.result import Outcome, diverged_result
@@ -113,8 +113,7 @@ class RunLog:
         buffer = io.BytesIO()
         torch.save({**self._about, **training.state()}, buffer)
         content = buffer.getvalue()
-        with writing(self._folder):
-            self._folder.mkdir(exist_ok=True)
+        own_folder(self._folder)
         digits = hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
         name = f"step-{training.step:09d}"
         path = self._folder / f"{name}-{digits}.pt"
