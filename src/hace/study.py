@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
-from hace.lab.runs.process import Stopped, ending
+from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.runs.settings import setting
 from hace.lab.study.cells import Record, at_the_edge, coarse_searches
 from hace.lab.study.executors import Cluster, find_executor
@@ -117,7 +117,7 @@ class Study(Choices):
         plan, survey = self._asked(say)
         with (
             started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
-            ending() as caught,
+            catch_signals(interrupt=True) as caught,
             watching() as watch,
         ):
             scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)

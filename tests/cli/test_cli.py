@@ -46,7 +46,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namesp
         monkeypatch.setattr(
             cli,
             "COMMANDS",
-            (*cli.COMMANDS, cli.Command("fake", "for a test", "fake_command", "--batch-size")),
+            (*cli.COMMANDS, cli.Command("fake", "for a test", "--batch-size", "fake_command")),
         )
 
     return register

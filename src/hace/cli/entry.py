@@ -6,14 +6,13 @@ time, imports included, runs inside `main`, where Ctrl-C is caught.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hace import __version__
 from hace.cli.options import ConfigParser, Parser
@@ -45,18 +44,22 @@ class Command(NamedTuple):
     Attributes:
         name: Its name.
         help: One line about it.
-        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run; PARSER where its options are a configuration's.
         memory: What to lower when memory runs out.
+        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run; PARSER where its options are a configuration's.
     """
 
     name: str
     help: str
-    module: str
     memory: str
+    module: str = ""
+
+    def load(self) -> Any:
+        """Its module."""
+        return importlib.import_module(self.module or f"hace.cli.{self.name}")
 
     def parser(self) -> Parser | ConfigParser:
         """The parser of its options."""
-        module = importlib.import_module(self.module)
+        module = self.load()
         make = getattr(module, "PARSER", Parser)
         parser = make(prog=f"hace {self.name}", description=module.DESCRIPTION, epilog=module.EXAMPLES)
         module.add_arguments(parser)
@@ -65,49 +68,18 @@ class Command(NamedTuple):
 
 # To add a command, add a line.
 COMMANDS = (
-    Command(
-        "hierarchy", "summarise, convert or draw a hierarchy", "hace.cli.hierarchy", "the number of nodes"
-    ),
-    Command("data", "describe, download or check a data set", "hace.cli.data", "the size of the data set"),
-    Command(
-        "features", "compute the features of a frozen model", "hace.cli.features", "--batch-size or --workers"
-    ),
-    Command(
-        "probe",
-        "train linear probes on features",
-        "hace.cli.probe",
-        "--batch-size, or fewer --lr and --loss at once",
-    ),
-    Command("train", "train a model end to end on images", "hace.cli.train", "--batch-size or --workers"),
-    Command(
-        "study",
-        "run a whole comparison, on a laptop or a cluster",
-        "hace.cli.study",
-        "--workers, or --set batch_size=N",
-    ),
-    Command(
-        "report",
-        "write the report of a study: a page, tables, figures",
-        "hace.cli.report",
-        "the number of studies in one report",
-    ),
-    Command("export", "write a finished run as one file", "hace.cli.export", "the size of the model"),
-    Command(
-        "calibrate",
-        "calibrate confidence, with thresholds that keep a promise",
-        "hace.cli.calibrate",
-        "the rows per file",
-    ),
-    Command(
-        "predict", "classify new images with a finished run", "hace.cli.predict", "--batch-size or --workers"
-    ),
-    Command(
-        "evaluate",
-        "compute all metrics for any model's scores",
-        "hace.cli.evaluate",
-        "--replicates, or the rows per file",
-    ),
-    Command("demo", "does the hierarchy help? a study in two minutes", "hace.cli.demo", "--workers"),
+    Command("hierarchy", "summarise, convert or draw a hierarchy", "the number of nodes"),
+    Command("data", "describe, download or check a data set", "the size of the data set"),
+    Command("features", "compute the features of a frozen model", "--batch-size or --workers"),
+    Command("probe", "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"),
+    Command("train", "train a model end to end on images", "--batch-size or --workers"),
+    Command("study", "run a whole comparison, on a laptop or a cluster", "--workers, or --set batch_size=N"),
+    Command("report", "write the report of a study: a page, tables, figures", "the number of studies"),
+    Command("export", "write a finished run as one file", "the size of the model"),
+    Command("calibrate", "calibrate confidence, with thresholds that keep a promise", "the rows per file"),
+    Command("predict", "classify new images with a finished run", "--batch-size or --workers"),
+    Command("evaluate", "compute all metrics for any model's scores", "--replicates, or the rows per file"),
+    Command("demo", "does the hierarchy help? a study in two minutes", "--workers"),
 )
 
 
@@ -131,16 +103,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = command.parser().parse_args(argv[1:])
         if getattr(args, "out", None) == "":
             raise ConfigError("--out must be a path. Got ''.")
-        importlib.import_module(command.module).run(args)
+        command.load().run(args)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
-    except KeyboardInterrupt:
-        return interrupted()
     except BrokenPipeError:
         # The reader has seen enough (`hace ... | head`). Without the empty stdout Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
         if from_ctrl_c(error):
-            return interrupted()
+            print("Interrupted.", file=sys.stderr)
+            return 130
         code, message = explained(error, memory)
         if code == 70 and os.environ.get("HACE_TRACEBACK"):
             raise
@@ -150,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def explained(error: Exception, memory: str) -> tuple[int, str]:
+def explained(error: BaseException, memory: str) -> tuple[int, str]:
     """The exit code and the message of an error."""
     if isinstance(error, HaceError):
         return 2, str(error)
@@ -170,12 +141,6 @@ def explained(error: Exception, memory: str) -> tuple[int, str]:
     )
 
 
-def interrupted() -> int:
-    """Say that Ctrl-C was caught, and return its exit code."""
-    print("Interrupted.", file=sys.stderr)
-    return 130
-
-
 def from_ctrl_c(error: BaseException | None) -> bool:
     """Whether Ctrl-C caused an error: compiled modules that it stops while they load raise another one."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
@@ -185,12 +150,7 @@ def from_ctrl_c(error: BaseException | None) -> bool:
 
 def without_command(argv: Sequence[str]) -> int:
     """Answer --help, --version, no words at all, or words that begin with none of the commands."""
-    parser = Parser(
-        prog="hace",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog="hace", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"hace {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:

@@ -88,8 +88,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.data import load_dataset
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract, processes
-    from hace.lab.features.plan import stored
-    from hace.lab.features.store import FeatureStore
+    from hace.lab.features.store import FeatureStore, stored
     from hace.lab.runs.process import progress
 
     rank, world, local_rank = processes()

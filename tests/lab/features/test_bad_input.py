@@ -20,7 +20,7 @@ from hace.data import Dataset, Samples
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.writing import array_bytes
 from hace.lab.features import extraction as features
-from hace.lab.features import plan as feature_plan
+from hace.lab.features import store as feature_store
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore
@@ -175,7 +175,7 @@ def test_a_corrupt_image_is_named_and_what_was_done_stays(
     data = Dataset("broken", DATA.hierarchy, {"train": samples})
     with pytest.raises(DataError, match=r"^\S*9\.png: the image cannot be read"):
         extract(data, backbone, tmp_path / "out", workers=workers, **SIZES)
-    assert feature_plan.stored(tmp_path / "out") == (1, 2)
+    assert feature_store.stored(tmp_path / "out") == (1, 2)
 
 
 def test_features_that_are_not_finite_are_refused(weights: Path, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_features_that_are_not_finite_are_refused(weights: Path, tmp_path: Path)
     backbone.model.norm.bias.data[:] = torch.nan  # type: ignore[union-attr]
     with pytest.raises(DataError, match="gives others for 8 images; the first is 'train/000000' of 'train'"):
         extract(DATA, backbone, tmp_path / "out", **SIZES)
-    assert feature_plan.stored(tmp_path / "out") == (0, 6)
+    assert feature_store.stored(tmp_path / "out") == (0, 6)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +263,6 @@ def test_a_disk_that_fills_up_keeps_whole_shards_only(
     assert {name: data for name, data in content(whole).items() if name in content(out)} == content(out) | {
         "manifest.json": content(whole)["manifest.json"]
     }
-    assert feature_plan.stored(out) == (2, 6)
+    assert feature_store.stored(out) == (2, 6)
     assert extract(DATA, backbone, out, **SIZES)
     assert content(out) == content(whole)

@@ -18,11 +18,10 @@ from hace import cli
 from hace.data import Samples
 from hace.errors import ConfigError, FormatError
 from hace.lab.features import extraction as features
-from hace.lab.features import plan as feature_plan
+from hace.lab.features import store as feature_store
 from hace.lab.features.backbones import Backbone
 from hace.lab.features.extraction import extract
-from hace.lab.features.plan import manifest_differences
-from hace.lab.features.store import FeatureStore
+from hace.lab.features.store import FeatureStore, manifest_differences
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
 
 DATA = toy_images()
@@ -221,7 +220,7 @@ def test_a_plan_without_any_shard_may_be_replaced(backbone: Backbone, whole: Pat
     """After "out of memory" in the first batch, a smaller batch needs no other folder."""
     out = tmp_path / "out"
     out.mkdir()
-    feature_plan.claim(out, features.plan_features(DATA, backbone, 999, 8))
+    feature_store.claim(out, features.plan_features(DATA, backbone, 999, 8))
     assert extract(DATA, backbone, out, **SIZES)
     assert content(out) == content(whole)
 

@@ -18,7 +18,7 @@ import pytest
 from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.report.summary import report_text
-from hace.lab.runs.process import Stopped, ending
+from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.study.executors import Cluster, Job, JobResult, Processes
 from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
@@ -314,6 +314,6 @@ def test_a_signal_during_the_start_of_ray_stops_the_study_as_any_other() -> None
 
     cluster = RayCluster.__new__(RayCluster)
     cluster._ray = Starting
-    with ending() as caught, pytest.raises(Stopped):
+    with catch_signals(interrupt=True) as caught, pytest.raises(Stopped):
         cluster._connect()
     assert caught.signal == signal.SIGTERM

@@ -26,7 +26,7 @@ from hace.files.locks import shared_lock
 from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features.backbones import Backbone
-from hace.lab.features.plan import (
+from hace.lab.features.store import (
     MANIFEST,
     PLAN_FORMAT,
     STORED_HIERARCHY,

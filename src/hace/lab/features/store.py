@@ -1,7 +1,21 @@
-"""Features on disk, ready for a probe: checked against their manifest, normalised while they are read."""
+"""A folder of features: what it will hold, decided before the first image is read, and the features ready for a probe.
+
+The plan is `manifest.json`: everything that decides a byte of the result. Splits are cut into shards of fixed size, so a
+stopped run resumes at the next missing shard, and several processes share the shards without talking.
+
+    manifest.json      model, weights, preprocessing, data, shards with their sha256 once all are there
+    hierarchy.json     the classes
+    train-labels.npy   int64 (M,), indices into the hierarchy's nodes
+    train-names.json   a name for each sample
+    train-00000.npy    float32 (shard_size, dims): raw features, the first shard of the split "train"
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,13 +27,219 @@ from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.arrays import read_array
 from hace.files.documents import read_json
 from hace.files.reading import check_memory
-from hace.files.writing import sha256
+from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.lab.features.plan import STORED_HIERARCHY, Shard, labels_file, names_file, read_plan, stored
 from hace.linear.features import unit_rows
 
 NORMALIZE = ("none", "unit", "standard")
+PLAN_FORMAT = 1
+_REPAIR = "Run the same `hace features` command again: it computes only what is missing or broken."
+MANIFEST = "manifest.json"
+STORED_HIERARCHY = "hierarchy.json"
+MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
+# Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
+NOT_COMPARED = ("made_with", "files", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Consecutive rows of a split: one file."""
+
+    split: str
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder."""
+        return f"{self.split}-{self.index:05d}.npy"
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """The content of a manifest.
+
+    Attributes:
+        manifest: The document: plain values, the same in every process and every attempt.
+    """
+
+    manifest: dict[str, Any]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Samples by split."""
+        return self.manifest["data"]["counts"]
+
+    @property
+    def dims(self) -> int:
+        """The length of a feature vector."""
+        return self.manifest["model"]["dims"]
+
+    @property
+    def shards(self) -> list[Shard]:
+        """All shards, split by split."""
+        size = self.manifest["shard_size"]
+        return [
+            Shard(split, i, start, min(start + size, count))
+            for split, count in self.counts.items()
+            for i, start in enumerate(range(0, count, size))
+        ]
+
+    def files(self) -> dict[str, int]:
+        """Every file beside the manifest, with its rows."""
+        found = {STORED_HIERARCHY: 0}
+        for split, count in self.counts.items():
+            found |= {labels_file(split): count, names_file(split): count}
+        return found | {shard.file: len(shard) for shard in self.shards}
+
+    def has(self, shard: Shard, folder: Path) -> bool:
+        """Whether a shard is in the folder, whole; with a finished manifest, also unchanged."""
+        path = folder / shard.file
+        try:
+            rows = read_array(path)
+            known = self.manifest.get("files", {}).get(shard.file)
+            return self.fits(rows, shard) and (known is None or known["sha256"] == sha256(path))
+        except FormatError:
+            return False
+
+    def fits(self, rows: np.ndarray, shard: Shard) -> bool:
+        """Whether an array has the shape and type of a shard."""
+        return rows.shape == (len(shard), self.dims) and rows.dtype == np.dtype("<f4")
+
+
+def labels_file(split: str) -> str:
+    """The name of the file with a split's labels."""
+    return f"{split}-labels.npy"
+
+
+def names_file(split: str) -> str:
+    """The name of the file with the names of a split's samples."""
+    return f"{split}-names.json"
+
+
+def check_splits(splits: Mapping[str, Any]) -> None:
+    """Refuse names of splits that cannot begin the name of a file."""
+    for split in splits:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_]{0,99}", split):
+            raise DataError(
+                f"The name of a split must be letters, digits and underscores, since it names files. Got {split!r}."
+            )
+
+
+def read_plan(folder: Path) -> FeaturePlan:
+    """The manifest of a folder."""
+    path = folder / MANIFEST
+    if not path.exists():
+        raise FormatError(f"{folder} has no {MANIFEST}: make features with `hace features`.")
+    document = read_json(path)
+    problem = _problem(document)
+    if problem:
+        raise FormatError(f"{path} is not a manifest of features: {problem}. Make the features again.")
+    check_splits(document["data"]["counts"])
+    return FeaturePlan(document)
+
+
+def stored(folder: Path) -> tuple[int, int]:
+    """How many shards of a folder are there, and how many there will be; 0, 0 before the manifest is there."""
+    if not (folder / MANIFEST).exists():
+        return 0, 0
+    plan = read_plan(folder)
+    return sum(plan.has(shard, folder) for shard in plan.shards), len(plan.shards)
+
+
+def _problem(document: Any) -> str:
+    """What is wrong with a manifest; "" if nothing is."""
+    if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
+        return f"'format' must be {PLAN_FORMAT}"
+    data, model, size = (document.get(key) for key in ("data", "model", "shard_size"))
+    counts = data.get("counts") if isinstance(data, dict) else None
+    dims = model.get("dims") if isinstance(model, dict) else None
+    if (
+        not isinstance(data, dict)
+        or not isinstance(model, dict)
+        or not isinstance(counts, dict)
+        or not counts
+    ):
+        return "'data.counts', 'model.dims' and 'shard_size' must be there"
+    numbers = [number for number in (dims, size, *counts.values()) if type(number) is int and number > 0]
+    if len(numbers) < 2 + len(counts):
+        return "counts, dims and shard_size must be positive numbers"
+    texts = (data.get("name"), data.get("hierarchy"), model.get("name"))
+    if not all(isinstance(text, str) for text in texts) or not isinstance(
+        document.get("preprocessing"), dict
+    ):
+        return "'data.name', 'data.hierarchy', 'model.name' and 'preprocessing' must be there"
+    dims, size, *rows = numbers
+    if dims > MAX_DIMS or sum(-(-count // size) for count in rows) > MAX_SHARDS:
+        return f"at most {MAX_SHARDS:,} shards and {MAX_DIMS:,} dims are possible"
+    files = document.get("files")
+    if files is None:
+        return ""
+    if not isinstance(files, dict) or set(files) != set(FeaturePlan(document).files()):
+        return "'files' does not list what the counts promise"
+    if not all(isinstance(entry, dict) and isinstance(entry.get("sha256"), str) for entry in files.values()):
+        return "every file must have its sha256"
+    return ""
+
+
+def manifest_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What two manifests disagree about, one line per key."""
+    a, b = _flat(there), _flat(here)
+    return [
+        f"{key}: there {a.get(key, 'nothing')}, here {b.get(key, 'nothing')}"
+        for key in dict.fromkeys([*a, *b])
+        if a.get(key) != b.get(key) and key.split(".")[0] not in NOT_COMPARED
+    ]
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {key: value}
+    return {k: v for name in value for k, v in _flat(value[name], f"{key}.{name}" if key else name).items()}
+
+
+def refuse_other_folders(folder: Path) -> None:
+    """Refuse a folder that holds something other than features."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out must be a folder. Got the file {folder}.")
+    if folder.is_dir():
+        # Listed before the manifest is looked for: another process may be writing it.
+        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if found and not (folder / MANIFEST).exists():
+            raise ConfigError(
+                f"--out must be a new or empty folder. Got {folder}, which holds {found[-1]!r}."
+            )
+
+
+def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
+    """Make a folder that of a plan: a new one, or one begun with the same plan.
+
+    Safe to call from several processes at once: they write the same bytes, the manifest before anything else.
+    """
+    if (folder / MANIFEST).exists():
+        old = read_plan(folder)
+        different = manifest_differences(old.manifest, plan.manifest)
+        if not different:
+            return old
+        if any((folder / shard.file).exists() for shard in old.shards):
+            raise ConfigError(
+                f"{folder} holds other features:\n  "
+                + "\n  ".join(different)
+                + "\nGive the options it was made with to go on there, or another --out."
+            )
+    write_whole(folder / MANIFEST, json_bytes(plan.manifest))
+    return plan
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary folders of killed writers; only while no other process writes."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class FeatureStore:
@@ -181,6 +401,3 @@ class FeatureStore:
                 raise FormatError(f"{path} has changed since it was written: its sha256 differs. {_REPAIR}")
             self._checked.add(name)
         return path
-
-
-_REPAIR = "Run the same `hace features` command again: it computes only what is missing or broken."

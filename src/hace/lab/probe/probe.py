@@ -24,7 +24,7 @@ from hace.data import Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
-from hace.lab.runs.run import RESULT, RUN, Run, RunWriter, finished_run, read_run, start_run
+from hace.lab.runs.run import Run, RunWriter, finished_run, read_run, start_run
 from hace.lab.runs.samples import Source, Task, load_source, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.linear.features import unit_rows
@@ -153,7 +153,6 @@ def run_pass(
     data_print = source.data_print()
     done = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
-    refuse_changed_data(work.configs, Path(out), data_print.fingerprint)
     for config in work.configs:
         finished = finished_run(run_folder(config, out, sources))
         if finished is not None and has_all(finished, config):
@@ -167,7 +166,14 @@ def run_pass(
     tasks = {shuffle: make_task(source, config) for shuffle, config in trees.items()}
     task = next(iter(tasks.values()))  # the others differ in the loss's tree only
     scaling = Scaling.fitted(missing[0].normalize, task.train.x)
-    x, x_val, x_eval = normalized(task, scaling)
+    x, x_eval = scaling(task.train.x, "training"), scaling(task.evaluated.x, "evaluated")
+    x_val = (
+        None
+        if task.val is None
+        else x_eval
+        if task.evaluated is task.val
+        else scaling(task.val.x, "held-out")
+    )
     losses = _losses(missing, tasks)
     with ExitStack() as stack:
         todo: list[ProbeRun] = []
@@ -225,19 +231,8 @@ def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> 
     start, ball = config.start, config.head.ball
     if start == "auto":
         start = "zeros" if labels == "nodes" and ball is None else "random"
-    return Optimization(
-        optimizer=config.optimizer,
-        schedule=config.schedule,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        momentum=config.momentum,
-        bias=config.bias,
-        start=start,
-        patience=config.patience,
-        tolerance=config.tolerance,
-        max_iter=config.max_iter,
-        ball=ball,
-    )
+    names = "optimizer schedule epochs batch_size momentum bias patience tolerance max_iter".split()
+    return Optimization(start=start, ball=ball, **{name: getattr(config, name) for name in names})
 
 
 def _losses(
@@ -253,16 +248,6 @@ def _losses(
             built[key] = config.loss.build(task.tree, task.labels)
         found.append(built[key])
     return found
-
-
-def normalized(task: Task[Features], scaling: Scaling) -> tuple[Tensor, Tensor | None, Tensor]:
-    """float32 features of the training, held-out and evaluated samples."""
-    val = None if task.val is None else scaling(task.val.x, "held-out")
-    if val is not None and task.evaluated is task.val:
-        evaluated = val
-    else:
-        evaluated = scaling(task.evaluated.x, "evaluated")
-    return scaling(task.train.x, "training"), val, evaluated
 
 
 def _finish(
@@ -310,26 +295,6 @@ def _finish(
         writer.finish(result, weights, outcome.predictions(), config if config.keep else None, tree)
     else:
         writer.finish(result)
-
-
-def refuse_changed_data(configs: Sequence[ProbeConfig], out: Path, fingerprint: str) -> None:
-    """Refuse to restart a run whose features have changed since it began: it would be another run."""
-    if not out.is_dir():
-        return
-    for folder in sorted(out.iterdir()):
-        if (folder / RESULT).is_file() or not (folder / RUN).is_file():
-            continue
-        try:
-            begun = read_run(folder)
-        except FormatError:
-            continue
-        before, root = begun.about["data"]["fingerprint"], begun.config.data.root
-        again = any(c.data.root == root and c.deciding() == begun.config.deciding() for c in configs)
-        if again and root is not None and before != fingerprint:
-            raise ConfigError(
-                f"{root} was changed since {folder} was started: its fingerprint was {before[:12]} and is "
-                f"{fingerprint[:12]}. Bring the old features back, or delete that folder to start anew."
-            )
 
 
 def loss_grid(

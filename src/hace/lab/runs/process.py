@@ -200,49 +200,28 @@ class SignalFlag:
 
 
 @contextmanager
-def catch_signals() -> Iterator[SignalFlag]:
+def catch_signals(interrupt: bool = False) -> Iterator[SignalFlag]:
     """Record the first Ctrl-C, SIGTERM or SIGUSR2; the second one acts as before.
 
-    Only the main thread of a process gets signals; elsewhere this does nothing.
+    With `interrupt`, SIGTERM and SIGUSR2 raise Stopped at once, so that the block cleans up as it does on Ctrl-C: workers end,
+    jobs are cancelled. The flag knows the signal even where a library turns Stopped into a plain KeyboardInterrupt, as Ray
+    does. Only the main thread of a process gets signals; elsewhere this does nothing.
     """
     flag = SignalFlag()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
 
-    def record(number: int, _: Any) -> None:
+    def caught(number: int, _: Any) -> None:
         flag.signal = number
+        if interrupt:
+            raise Stopped(f"Stopped by {WORDS[number]}.", number)
         signal.signal(number, before[number])
 
-    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in WORDS}
-    for number in WORDS:
-        signal.signal(number, record)
-    try:
-        yield flag
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def ending() -> Iterator[SignalFlag]:
-    """Raise Stopped on SIGTERM and SIGUSR2, so that the block cleans up as it does on Ctrl-C: workers end, jobs are cancelled.
-
-    Only in the main thread, as :func:`catch_signals`. The flag knows the signal even where a library turns Stopped into a plain
-    KeyboardInterrupt, as Ray does.
-    """
-    flag = SignalFlag()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag
-        return
-
-    def end(number: int, _: Any) -> None:
-        flag.signal = number
-        raise Stopped(f"Stopped by {WORDS[number]}.", number)
-
-    before = {
-        number: signal.signal(number, end) or signal.SIG_DFL for number in WORDS if number != signal.SIGINT
-    }
+    numbers = [number for number in WORDS if not (interrupt and number == signal.SIGINT)]
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
+    for number in numbers:
+        signal.signal(number, caught)
     try:
         yield flag
     finally:

@@ -18,7 +18,7 @@ from hace.errors import ConfigError, FormatError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import Backbone, load_backbone
-from hace.lab.features.plan import manifest_differences
+from hace.lab.features.store import manifest_differences
 from hace.lab.probe.probe import Scaling, check_width, head_outputs
 from hace.lab.runs.config import ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers

@@ -21,8 +21,7 @@ from hace.data.listings import image_files
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
 from hace.files.reading import optional, read_image, read_text
-from hace.lab.features.plan import MANIFEST
-from hace.lab.features.store import FeatureStore
+from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.runs.run import RUN
 
 _LISTS = (".csv", ".tsv")

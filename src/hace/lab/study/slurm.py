@@ -24,7 +24,7 @@ from hace.errors import HaceError
 from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.config import TrainConfig
-from hace.lab.runs.process import WORDS, Stopped, ending
+from hace.lab.runs.process import WORDS, Stopped, catch_signals
 from hace.lab.study.executors import STOP_SECONDS, Cluster, Executor, Job, JobResult, Processes, run_job
 
 IN_FLIGHT = 64  # jobs in the queue, unless --workers says otherwise
@@ -240,7 +240,9 @@ def work_in_slurm(jobs: Sequence[Job]) -> list[JobResult]:
     results: dict[tuple[str, ...], JobResult] = {}
     stop = "the time limit was near, or the job was cancelled"
     try:
-        with ending():  # in place of submitit's handlers, which would start the job again by themselves
+        with catch_signals(
+            interrupt=True
+        ):  # in place of submitit's handlers, which would start the job again by themselves
             if len(jobs) > 1:
                 with Processes(len(jobs)) as executor:
                     for job in jobs:
