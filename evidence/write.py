@@ -15,6 +15,8 @@ says which row it comes from:
 
     Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
 
+Results in withheld.csv are left out of tables, pictures and quotes until they are measured again.
+
 --check changes nothing and fails where a page differs from the results.
 """
 
@@ -40,7 +42,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
-EDGE, SEEDS_ONLY = " ‡", " †"
+EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "being measured anew"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )
@@ -90,6 +92,11 @@ def table(request: str) -> str:
     rows = [row for row in _rows(path) if all(row.get(column) == value for column, value in where.items())]
     if not rows:
         raise SystemExit(f"{path} must have rows{f' where {where}' if where else ''}. Got none.")
+    if path.name == "effects.csv":
+        out = withheld(path.parent.name)
+        for row in rows:
+            if (row["labels"], row["method"], row["metric"]) in out:
+                row |= {"first": "", "difference": ANEW}
     if "metrics" in options:
         ended = at_edge(path.parent, where.get("labels", "all labels"))
         rows = _by_method(rows, _listed(options["metrics"], ";"), ended)
@@ -97,6 +104,7 @@ def table(request: str) -> str:
         rows = _by_labels(rows, path.parent)
     elif path.name.startswith("labels-"):
         _mark_edges(rows, path.parent)
+    _withhold(rows, path)
     details = options.get("intervals", "yes") != "no"
     columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
     by_name = {row[columns[0]]: row for row in rows}
@@ -109,6 +117,18 @@ def table(request: str) -> str:
     shown = [by_name[row] for row in chosen] or rows
     lines += [[_cell(row, column, details) for column in columns] for row in shown]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _withhold(rows: list[dict[str, str]], path: Path) -> None:
+    """Empty the cells of a table of methods whose results are being measured anew."""
+    for labels, method, metric in withheld(path.parent.name) if path.name.startswith("methods-") else ():
+        for row in rows:
+            if row["method"] == method and labels == "all labels":
+                row |= {
+                    c: ANEW if c.startswith(metric) and not c.endswith(DETAIL) else ""
+                    for c in row
+                    if c.startswith(metric)
+                }
 
 
 def at_edge(study: Path, labels: str) -> set[str]:
@@ -164,9 +184,24 @@ def quote(name: str, quotes: dict[str, dict[str, Any]]) -> str:
         for row in _rows(RESULTS / wanted["from"])
         if all(row.get(column) == value for column, value in wanted["where"].items())
     ]
+    out = withheld(Path(wanted["from"]).parent.name)
+    if (
+        any((row.get("labels"), row.get("method"), row.get("metric")) in out for row in rows)
+        and "{diff" in wanted["show"]
+    ):
+        raise SystemExit(
+            f"The quote {name!r} must be of a result that holds. Got one that is being measured anew."
+        )
     if len(rows) != 1:
         raise SystemExit(f"The quote {name!r} must match one row of {wanted['from']}. Got {len(rows)}.")
     return re.sub(r"{([^}]+)}", lambda found: rows[0][found[1]], wanted["show"])
+
+
+def withheld(study: str) -> set[tuple[str, str, str]]:
+    """Labels, method and metric of the results of a study that are being measured anew."""
+    with (HERE / "withheld.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["study"] == study]
+    return {(row["labels"], row["method"], row["metric"]) for row in rows}
 
 
 def unquoted(page: str) -> list[str]:
@@ -208,6 +243,8 @@ def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str
 
 def _difference(effect: dict[str, str]) -> str:
     """A difference with its interval, bold where it remains after Holm's correction and is not over seeds alone."""
+    if effect["difference"] == ANEW:
+        return ANEW
     text = f"{effect['difference']} [{effect['low']}, {effect['high']}]"
     return f"**{text}**" if float(effect["holm"] or 1) < 0.05 and not _over_seeds(effect) else text
 
