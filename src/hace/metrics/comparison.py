@@ -26,8 +26,8 @@ class Difference:
     Attributes:
         first: its value for the first model.
         second: its value for the second model.
-        low: 2.5 % quantile of second - first over resampled sets of samples; nan if the metric is undefined.
-        high: 97.5 % quantile, likewise.
+        low: 2.5% quantile of second - first over resampled sets of samples; nan if the metric is undefined.
+        high: 97.5% quantile, likewise.
     """
 
     first: float
@@ -54,7 +54,7 @@ def compare(
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
 ) -> dict[MetricKey, Difference]:
-    """The difference of every metric of two models, with a 95 % interval.
+    """The difference of every metric of two models, with a 95% interval.
 
     The bootstrap is paired: it draws samples with replacement, the same ones for both models, and computes both models'
     metrics on them. The interval reflects the choice of test samples, not the seed of a training run.
@@ -173,13 +173,13 @@ def compare_models(
 
 @dataclass(frozen=True)
 class CurveBand:
-    """A curve and its pointwise 95 % interval.
+    """A curve and its pointwise 95% interval.
 
     Attributes:
         x: (P,) coverage or specificity, from 0 to 1.
         y: (P,) the curve there: risk or precision.
-        low: (P,) 2.5 % quantile over draws of the samples.
-        high: (P,) 97.5 % quantile.
+        low: (P,) 2.5% quantile over draws of the samples.
+        high: (P,) 97.5% quantile.
     """
 
     x: np.ndarray

@@ -223,12 +223,8 @@ def operating_curve(
     """Precision and specificity of the threshold rule as the threshold moves.
 
     Args:
-        preds: scores.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         thresholds: None: every score at which an answer changes, so curve and area are exact. Or probabilities.
         constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -333,11 +329,8 @@ def hierarchical_risk_coverage(
     """The hierarchical risk-coverage curve, with a point at every score; its ``area`` is hAURC.
 
     Args:
-        preds: scores.
-        target: (B,) truths.
         hierarchy: a tree or forest; for ``rule="threshold"`` also a DAG.
         rule: how answers move: ``"climb"``, from the best leaf up, or ``"threshold"``, from the root down.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -472,12 +465,8 @@ def level_calibration(
     """The reliability diagram of every level 1 to the deepest. Confidence is the mass of the level's most probable node.
 
     Args:
-        preds: scores.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
         bins: number of bins; see :func:`reliability`.
         binning: ``"width"`` or ``"mass"``; see :func:`reliability`.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     return level_diagrams(as_metric_batch(preds, target, hierarchy, **forms), bins, binning)
 

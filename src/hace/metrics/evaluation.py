@@ -533,9 +533,9 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
         >>> scores = np.array([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
         >>> for line in summary_lines(evaluate(scores, [0, 1, 2], h), "mine"):
         ...     print(line)
-        mine: right class in 66.7 % of 3 samples [20.8, 93.9], right node at level 1 in 100.0 %.
-        Mistakes: 1; 100 % stay within the right node at level 1. Most frequent: pug taken for husky (1).
-        Confidence: 86.6 % stated on average, 19.9 points too high.
+        mine: right class in 66.7% of 3 samples [20.8, 93.9], right node at level 1 in 100.0%.
+        Mistakes: 1; 100% stay within the right node at level 1. Most frequent: pug taken for husky (1).
+        Confidence: 86.6% stated on average, 19.9 points too high.
     """
     if not len(evaluation.samples):
         return f"{name or 'scores'}: no samples.", "Mistakes: none.", "Confidence: unknown."
@@ -544,7 +544,7 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
 
 
 def wilson(right: int, samples: int) -> tuple[float, float]:
-    """The 95 % interval of a share, after Wilson.
+    """The 95% interval of a share, after Wilson.
 
     Example:
         >>> low, high = wilson(50, 100)
@@ -563,9 +563,9 @@ def _accuracy(e: Evaluation, name: str) -> str:
     right = samples - e.mistakes
     low, high = wilson(right, samples)
     share = 100 * right / samples
-    text = f"{name}: right class in {share:.1f} % of {samples:,} samples [{100 * low:.1f}, {100 * high:.1f}]"
+    text = f"{name}: right class in {share:.1f}% of {samples:,} samples [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
-        text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f} %"
+        text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
     return f"{text}."
 
 
@@ -581,7 +581,7 @@ def _mistakes(e: Evaluation) -> str:
     text = f"Mistakes: {e.mistakes:,}"
     if len(e.level_titles) > 1:
         stay = (_within(e) * len(e.samples) - (len(e.samples) - e.mistakes)) / e.mistakes
-        text += f"; {100 * stay:.0f} % stay within the right {node_of_level(e.level_titles[-2])}"
+        text += f"; {100 * stay:.0f}% stay within the right {node_of_level(e.level_titles[-2])}"
     table = e.confusion.pair_columns(1)
     truth, answer, count = (table[key][0] for key in ("truth_name", "answer_name", "count"))
     return f"{text}. Most frequent: {truth} taken for {answer or 'nothing'} ({count:,})."
@@ -589,7 +589,7 @@ def _mistakes(e: Evaluation) -> str:
 
 def _confidence(e: Evaluation) -> str:
     stated = float(np.mean(e.samples.confidence))
-    text = f"Confidence: {100 * stated:.1f} % stated on average, {_off(e)}"
+    text = f"Confidence: {100 * stated:.1f}% stated on average, {_off(e)}"
     return f"{text}." if e.calibrated is None else f"{text}; once calibrated, {_off(e.calibrated)}."
 
 

@@ -1,6 +1,7 @@
 """Metrics of one batch as plain functions.
 
-All take predictions and truths in the same forms; :class:`hace.metrics.ScoreForms` says which. A mean over no samples is nan.
+All take predictions, truths and a hierarchy in the same forms; :class:`hace.metrics.ScoreForms` says which. A mean over no samples
+is nan.
 The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
 """
 
@@ -64,11 +65,7 @@ def distances(
     """(B,) distance from each answer to its truth; the answer is the most probable leaf if ``preds`` are scores.
 
     Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -85,10 +82,7 @@ def top_k_accuracy(
 
     Args:
         preds: scores; for k = 1 also answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         k: how many leaves count.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.top_k_measure(hierarchy, k), batch)[0]
@@ -105,11 +99,7 @@ def mistake_severity(
     """Mean distance over the mistakes alone, and their number; nan and 0 without mistakes.
 
     Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -136,11 +126,8 @@ def hierarchical_distance_at(
 
     Args:
         preds: scores; for k = 1 also answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         k: how many leaves count.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.distance_measure(hierarchy, k, distance), batch)[0]
@@ -150,12 +137,6 @@ def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     """(H,) for each level 1 to the deepest, the share of samples whose answer and truth have the same node there.
 
     A leaf above a level represents itself there. Trees and forests only.
-
-    Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.level_accuracy_measure(hierarchy), batch)
@@ -166,12 +147,6 @@ def brier_score(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[S
 
     From 0, certain and right, to 2, certain and wrong. Samples whose truth is an inner node above the level do not count
     there. Trees and forests only.
-
-    Args:
-        preds: scores.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.flat(["cat", "dog"])
@@ -186,12 +161,6 @@ def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     """(H,) for each level 1 to the deepest, the mean of log q*[the truth's node]; at most 0, and better when higher.
 
     Samples whose truth is an inner node above the level do not count there. Trees and forests only.
-
-    Args:
-        preds: scores.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.log_likelihood_measure(hierarchy), batch)
@@ -208,10 +177,8 @@ def promised_answers(
 
     Args:
         preds: scores, prepared as those of the calibration were: divided by the same temperature.
-        target: (B,) truths.
         hierarchy: the hierarchy of the calibration.
         promise: what :func:`hace.guaranteed_threshold` found on calibration samples.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> from hace import guaranteed_threshold
@@ -234,11 +201,7 @@ def hierarchical_prf(
     P = |A and B| / |A|, R = |A and B| / |B|. An answer at the root, or none: precision 1, recall 0.
 
     Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -257,11 +220,7 @@ def information_prf(
     P = I(best common ancestor) / I(answer), R = the same over I(truth); 0 / 0 counts as 1.
 
     Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return PRF(*_values(measures.information_prf_measure(hierarchy, average), batch))
@@ -272,9 +231,6 @@ def full_path_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: U
 
     Args:
         preds: scores, which answer with the most probable node of each level; or (B, H) answers, one per level.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.full_path_measure(hierarchy), batch)[0]
@@ -286,8 +242,6 @@ def tree_inconsistency(preds: Any, target: Any, hierarchy: Hierarchy, **forms: U
     Args:
         preds: as in :func:`full_path_accuracy`.
         target: (B,) truths. They do not affect the value; every metric takes them.
-        hierarchy: a tree or forest.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.inconsistency_measure(hierarchy), batch)[0]

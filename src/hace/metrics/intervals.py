@@ -258,7 +258,7 @@ def draw_counts(rng: np.random.Generator, samples: int, rows: int) -> np.ndarray
 
 
 def interval_ends(draws: np.ndarray) -> tuple[float, float]:
-    """The 2.5 % and 97.5 % quantiles of the draws that have a value; nan if none has.
+    """The 2.5% and 97.5% quantiles of the draws that have a value; nan if none has.
 
     Example:
         >>> interval_ends(np.array([np.nan, 1.0, 1.0]))
@@ -278,12 +278,12 @@ class Compared(NamedTuple):
     """A comparison that is one of several.
 
     Attributes:
-        interval: The difference with its own 95 % interval, which knows nothing of the others.
+        interval: The difference with its own 95% interval, which knows nothing of the others.
         p: Two-sided p-value by itself.
         adjusted: Holm's p-value among all of them.
         of: How many comparisons that counts.
-        detectable: The smallest true difference found with 80 % power by the 95 % interval alone.
-        detectable_of_all: The same when all comparisons share the 5 %.
+        detectable: The smallest true difference found with 80% power by the 95% interval alone.
+        detectable_of_all: The same when all comparisons share the 5%.
     """
 
     interval: Interval

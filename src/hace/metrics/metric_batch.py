@@ -127,7 +127,7 @@ class Relations:
 
 
 class ScoreForms(TypedDict, total=False):
-    """What ``preds`` and ``target`` hold: three keywords that every metric takes.
+    """What every metric takes: ``preds``, ``target``, ``hierarchy``, and three keywords that say what they hold.
 
     ``preds`` are scores (floating point, (B, n) over the leaves in label order or (B, N) over the nodes in node order) or
     answers (integers, ids of nodes with None for no answer, or :class:`hace.decisions.Decisions`). ``target`` are integers or

@@ -69,12 +69,6 @@ class Confusion:
 def confusion(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Confusion:
     """Where mistakes go.
 
-    Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: the hierarchy.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
-
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> c = confusion([1, 1, 2, 0], [0, 0, 0, 0], h)
@@ -155,11 +149,7 @@ def class_accuracy(
     """Accuracy of every node of a level, over the samples whose truth is at or below it. Trees and forests only.
 
     Args:
-        preds: scores or answers.
-        target: (B,) truths.
-        hierarchy: a tree or forest.
         level: a depth or a level's name.
-        **forms: ``labels``, ``kind`` and ``outputs``; see :class:`hace.metrics.ScoreForms`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])

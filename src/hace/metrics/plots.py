@@ -73,7 +73,7 @@ def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         xlabel="specificity (share of the possible information)",
         ylabel="precision (share of samples without a false answer)",
     )
-    axes.set_title("Operating curve: the deepest node above a threshold t (shaded: 95 %)", fontsize=11)
+    axes.set_title("Operating curve: the deepest node above a threshold t (shaded: 95%)", fontsize=11)
     low = (
         min(float(np.nanmin(r.operating_curve.precision)) for r, _ in both)
         if len(both[0][0].samples)
@@ -132,7 +132,7 @@ def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
         xlabel="coverage (share of samples answered, most confident first)",
         ylabel="share of mistakes among them",
     )
-    axes.set_title("Risk and coverage of the best leaf (shaded: 95 %)", fontsize=11)
+    axes.set_title("Risk and coverage of the best leaf (shaded: 95%)", fontsize=11)
     axes.set(xlim=(0, 1.02))
     axes.set_ylim(bottom=0)
     _finish(axes)
@@ -140,7 +140,7 @@ def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
 
 
 def _band(axes: Axes, evaluation: Evaluation, curve: str, colour: str) -> None:
-    """The 95 % interval of a curve, shaded."""
+    """The 95% interval of a curve, shaded."""
     from hace.metrics.comparison import curve_band
 
     if len(evaluation.samples):

@@ -59,17 +59,7 @@ if TYPE_CHECKING:
 
 
 class MetricOptions(ScoreForms, total=False):
-    """The keywords of every streaming metric: those of :class:`hace.metrics.ScoreForms`, and torchmetrics' own.
-
-    Attributes:
-        compute_on_cpu: see :class:`torchmetrics.Metric`, as for all others.
-        dist_sync_on_step: whether to synchronise processes at every step.
-        process_group: the processes to synchronise; all by default.
-        dist_sync_fn: gathers states.
-        distributed_available_fn: says whether there are several processes.
-        sync_on_compute: whether to synchronise processes before the value.
-        compute_with_cache: whether to keep the value until the next update.
-    """
+    """The keywords of every streaming metric: those of :class:`hace.metrics.ScoreForms`, and of :class:`torchmetrics.Metric`."""
 
     compute_on_cpu: bool
     dist_sync_on_step: bool
@@ -84,9 +74,7 @@ class HierarchicalMetric(Metric):
     """Checks a batch and adds it up.
 
     Args:
-        hierarchy: the hierarchy.
         *options: what else distinguishes this metric from others of its class.
-        **forms: ``labels``, ``kind`` and ``outputs``, and torchmetrics' own; see :class:`MetricOptions`.
     """
 
     full_state_update = False
@@ -335,9 +323,7 @@ class ClassAccuracy(HierarchicalMetric):
     """:func:`hace.metrics.class_accuracy` at a level, streaming. ``table()`` names the classes.
 
     Args:
-        hierarchy: a tree or forest.
         level: a depth or a level's name.
-        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = True
@@ -367,10 +353,6 @@ class ClassAccuracy(HierarchicalMetric):
 
 class Mistakes(HierarchicalMetric):
     """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers per sample.
-
-    Args:
-        hierarchy: the hierarchy.
-        **forms: see :class:`MetricOptions`.
     """
 
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
@@ -397,12 +379,10 @@ class LevelCalibration(HierarchicalMetric):
     ``diagrams()`` gives the data to plot.
 
     Args:
-        hierarchy: a tree or forest.
         bins: number of bins.
         binning: ``"width"`` or ``"mass"``; see :func:`hace.metrics.reliability`. Bins of equal mass take two numbers per sample
             and level.
         level: a depth or a level's name, to have its value alone, as a scalar; ``log_dict`` of Lightning needs that.
-        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = False
@@ -465,10 +445,8 @@ class OperatingArea(CurveArea):
     """Area under the operating curve, streaming. ``curve()`` gives the data to plot.
 
     Args:
-        hierarchy: the hierarchy.
         thresholds: probabilities.
         constrained: True to walk down from the root; False to take the most informative of all nodes that pass.
-        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = True
@@ -502,9 +480,7 @@ class RiskCoverageArea(CurveArea):
     """AURC, streaming. Keeps two numbers per sample.
 
     Args:
-        hierarchy: the hierarchy.
         distance: the risk of an answer: a named distance, or None for 0/1 mistakes.
-        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = False
@@ -530,10 +506,6 @@ class RiskCoverageArea(CurveArea):
 
 class HierarchicalRiskArea(CurveArea):
     """hAURC of :func:`hace.metrics.hierarchical_risk_coverage`, streaming. Keeps three numbers per sample and level.
-
-    Args:
-        hierarchy: a tree or forest.
-        **forms: see :class:`MetricOptions`.
     """
 
     higher_is_better = False

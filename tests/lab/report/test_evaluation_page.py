@@ -43,19 +43,19 @@ def test_the_three_lines_are_counts() -> None:
     within = np.array([families[a] == families[b] for a, b in zip(best, y, strict=True)])
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     first, second, third = summary_lines(evaluate(z, y, h), "mine")
-    assert f"mine: right class in {100 * (1 - wrong.mean()):.1f} % of 90 samples" in first
-    assert f"right node at level 1 in {100 * within.mean():.1f} %." in first
-    assert f"Mistakes: {wrong.sum()}; {100 * within[wrong].mean():.0f} % stay within" in second
+    assert f"mine: right class in {100 * (1 - wrong.mean()):.1f}% of 90 samples" in first
+    assert f"right node at level 1 in {100 * within.mean():.1f}%." in first
+    assert f"Mistakes: {wrong.sum()}; {100 * within[wrong].mean():.0f}% stay within" in second
     stated, gap = p.max(axis=1).mean(), p.max(axis=1).mean() - (1 - wrong.mean())
     side = "high" if gap > 0 else "low"
     assert (
         third
-        == f"Confidence: {100 * stated:.1f} % stated on average, {100 * abs(gap):.1f} points too {side}."
+        == f"Confidence: {100 * stated:.1f}% stated on average, {100 * abs(gap):.1f} points too {side}."
     )
 
 
 def test_the_interval_of_a_share() -> None:
-    """Wilson's interval holds the shares whose test at 5 % does not reject what was seen."""
+    """Wilson's interval holds the shares whose test at 5% does not reject what was seen."""
     for right, samples in ((0, 10), (7, 10), (500, 600)):
         low, high = wilson(right, samples)
         for share in (low, high):
@@ -75,7 +75,7 @@ def test_tables_hold_what_was_counted_and_names_are_only_text() -> None:
     true = np.mean([node in above[t] for node, t in zip(sure.ids, y, strict=True)])
     row = re.search(r"<th[^>]*>0.9</th>(.*?)</tr>", page)
     assert row is not None
-    assert f">{100 * true:.1f} %<" in row.group(1)
+    assert f">{100 * true:.1f}%<" in row.group(1)
     data = json.loads(page.split('id="report-data">')[1].split("</script>")[0])
     (place,) = data["places"]
     tree = data["trees"][place["tree"]]
@@ -113,5 +113,5 @@ def test_a_dag_and_calibrated_scores() -> None:
     warm = evaluate(z, y, animals(), temperature=0.5)
     page = page_of(("mine", warm))
     assert "One temperature, 0.5, fitted on held-out samples." in page
-    ece = {e: f"{100 * e.reliability['level 2'].ece:.1f} %" for e in (cold, warm.calibrated) if e is not None}
+    ece = {e: f"{100 * e.reliability['level 2'].ece:.1f}%" for e in (cold, warm.calibrated) if e is not None}
     assert all(f">{text}<" in page for text in ece.values())

@@ -33,10 +33,10 @@ _FOOTER = "Made by hace {version}. Numbers: report.json. Tables: decisions.csv, 
 _READING = (
     "Accuracy at a level is that of the best class, carried up. Beside it is the other rule, the most probable node of the "
     "level: by it under-confident models lose points that no user loses.",
-    "Intervals are 95 % intervals over the samples: of shares after Wilson, of differences from a paired bootstrap.",
+    "Intervals are 95% intervals over the samples: of shares after Wilson, of differences from a paired bootstrap.",
     "A threshold t answers with the deepest node whose probability is above t. An answer is false unless it is the truth or "
-    "an ancestor of it; no answer is never false. Detail is the share of the possible information that answers carry: 100 % "
-    "if all are classes, 0 % if all are the root.",
+    "an ancestor of it; no answer is never false. Detail is the share of the possible information that answers carry: 100% "
+    "if all are classes, 0% if all are the root.",
     "Reliability compares the stated probability with the share of right answers; on the diagonal, confidence is what it says. "
     "Choose a threshold on other samples than these: `hace calibrate` does, with a guarantee.",
 )
@@ -191,7 +191,7 @@ def _difference(
 
 def _change(name: str, d: Difference, *, percent: bool) -> str:
     """A metric of two models and its change, in a sentence."""
-    scale, digits, unit, points = (100, 1, " %", "points ") if percent else (1, 3, "", "")
+    scale, digits, unit, points = (100, 1, "%", "points ") if percent else (1, 3, "", "")
     if np.isnan(d.low):
         return f"{name}: unknown."
     values = f"{scale * d.first:.{digits}f}{unit} to {scale * d.second:.{digits}f}{unit}"
@@ -247,7 +247,7 @@ def _mistakes_table(e: Evaluation) -> ReportTable:
                 Entry(table["truth_name"][i]),
                 Entry(table["answer_name"][i] or "no answer"),
                 Entry(f"{count:,} of {samples[truth]:,}"),
-                Entry(f"{100 * table['share_of_mistakes'][i]:.1f} %"),
+                Entry(f"{100 * table['share_of_mistakes'][i]:.1f}%"),
                 Entry("root" if lca is None else h.name(lca)),
             )
         )
@@ -264,7 +264,7 @@ def _levels_table(models: Sequence[tuple[str, Evaluation]]) -> ReportTable:
             right = int((carried[e.samples.answers] == carried[e.samples.truth]).sum())
             cells += [
                 _share(right, len(e.samples)),
-                Entry(f"{100 * e.values[BEST_NODE_BY_LEVEL, title]:.1f} %"),
+                Entry(f"{100 * e.values[BEST_NODE_BY_LEVEL, title]:.1f}%"),
             ]
         rows.append(tuple(cells))
     names = [name for name, _ in models for _ in range(2)]
@@ -277,7 +277,7 @@ def _share(right: int, samples: int) -> Entry:
     if not samples:
         return Entry("")
     low, high = wilson(right, samples)
-    return Entry(f"{100 * right / samples:.1f} %", f"[{100 * low:.1f}, {100 * high:.1f}]")
+    return Entry(f"{100 * right / samples:.1f}%", f"[{100 * low:.1f}, {100 * high:.1f}]")
 
 
 def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
@@ -289,11 +289,11 @@ def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ..
     rows = []
     for title, diagram in e.reliability.items():
         after = None if e.calibrated is None else e.calibrated.reliability[title]
-        said = [Entry(title), Entry(f"{100 * diagram.ece:.1f} %")]
+        said = [Entry(title), Entry(f"{100 * diagram.ece:.1f}%")]
         rows.append(
             (
                 *said,
-                Entry("not calibrated", soft=True) if after is None else Entry(f"{100 * after.ece:.1f} %"),
+                Entry("not calibrated", soft=True) if after is None else Entry(f"{100 * after.ece:.1f}%"),
             )
         )
     heads = ("level", "calibration error (ECE)", "after one temperature")
@@ -317,7 +317,7 @@ def _thresholds(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ..
     for threshold in _THRESHOLDS:
         at = int(np.argmin(np.abs(curve.thresholds - threshold)))
         values = (curve.precision[at], curve.answered[at], curve.answer_precision[at], curve.specificity[at])
-        rows.append((Entry(f"{threshold:g}"), *(Entry("" if v != v else f"{100 * v:.1f} %") for v in values)))
+        rows.append((Entry(f"{threshold:g}"), *(Entry("" if v != v else f"{100 * v:.1f}%") for v in values)))
     heads = (
         "threshold",
         "samples without a false answer",
@@ -351,7 +351,7 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
         heading = group
     heads = (("", "metric", *names, "change"),)
     remark = (
-        "95 % intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
+        "95% intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
     )
     return ReportTable(
         "comparison", "All metrics", heads, tuple(rows), stub=2, remarks=(remark,), blocks=tuple(blocks)
