@@ -16,6 +16,7 @@ import torch
 import hace
 from hace import Hierarchy, cli, metrics
 from hace.decisions.rules import predict
+from hace.files.writing import without_nan
 from tests.hierarchies import DAG_FOREST
 
 TREE = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\ncat,persian\ncat,siamese\n"
@@ -544,3 +545,89 @@ def test_a_probe_on_real_birds(
     assert len(tops) == 1  # leaves do not know the tree
     assert tops.pop() > 0.5
     assert all(value > 0.8 for value in coarse.values())
+
+
+def test_the_python_function_does_what_the_command_does(
+    folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
+    np.save("better.npy", z + 2 * np.eye(4)[y])
+    said = hace_evaluate(
+        *("--threshold", "0.7", "--level", "1", "--price", "0.8", "--subset", "dog,persian", "--only-subset"),
+        *(
+            "--compare",
+            "better.npy",
+            "--replicates",
+            "50",
+            "--seed",
+            "3",
+            "--distance",
+            "edges",
+            "--bins",
+            "9",
+        ),
+    )
+    found = hace.evaluate(
+        z,
+        y,
+        h,
+        threshold=0.7,
+        level=1,
+        price=0.8,
+        subset=["dog", "persian"],
+        only_subset=True,
+        compare=np.load("better.npy"),
+        replicates=50,
+        seed=3,
+        distance="edges",
+        bins=9,
+    )
+    again = found.to_dict()
+    assert said["comparison"].pop("second") == "better.npy"
+    assert again["comparison"].pop("second") == "second"
+    assert json.loads(json.dumps(without_nan(again))) == said
+    assert {"outside_subset", "comparison"} < set(again)
+    args = [
+        "evaluate",
+        "--hierarchy",
+        "tree.csv",
+        "--scores",
+        "z.npy",
+        "--labels",
+        "y.npy",
+        "--threshold",
+        "0.7",
+    ]
+    assert cli.main(args) == 0
+    assert capsys.readouterr().out.rstrip() == hace.evaluate(z, y, h, name="z", threshold=0.7).to_text()
+
+
+def test_a_temperature_and_a_promise_from_python(folder: Path) -> None:
+    h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
+    sure = hace.guaranteed_threshold(z / 0.5, y, h, 0.8)
+    found = hace.evaluate(z, y, h, temperature=0.5, promise=sure)
+    assert found.calibrated is not None
+    warm = hace.evaluate(z / 0.5, y, h, promise=sure)
+    assert found.calibrated.values == pytest.approx(warm.values, nan_ok=True)
+    promised = metrics.promised_answers(z / 0.5, y, h, sure)
+    assert found.promise_measured()["false"] == pytest.approx(float(promised.false))
+    assert found.promise_measured()["specificity"] == pytest.approx(float(promised.specificity))
+    assert found.to_dict()["promise"]["measured"] == warm.to_dict()["promise"]["measured"]
+    assert f"promise: {sure.promise}" in found.to_text()
+    assert found.values == pytest.approx(hace.evaluate(z, y, h).values, nan_ok=True)
+    for wrong, words in (
+        ({"temperature": 0.0}, "temperature must be a number above 0"),
+        ({"temperature": 2.0, "metrics": "leaves"}, "temperature must be left out with metrics='leaves'"),
+        ({"only_subset": True}, "only_subset must come with a subset"),
+        ({"price": 3.0}, "price must be a number from 0 to 1"),
+    ):
+        with pytest.raises(hace.ConfigError, match=words):
+            hace.evaluate(z, y, h, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_page_from_python(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
+    page = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy(), replicates=50).write("page")
+    assert page == (folder / "page" / "report.html").resolve()
+    assert "mine against second" in page.read_text(encoding="utf-8")

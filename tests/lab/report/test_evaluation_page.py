@@ -49,8 +49,7 @@ def test_the_three_lines_are_counts() -> None:
     stated, gap = p.max(axis=1).mean(), p.max(axis=1).mean() - (1 - wrong.mean())
     side = "high" if gap > 0 else "low"
     assert (
-        third
-        == f"Confidence: {100 * stated:.1f}% stated on average, {100 * abs(gap):.1f} points too {side}."
+        third == f"Confidence: {100 * stated:.1f}% stated on average, {100 * abs(gap):.1f} points too {side}."
     )
 
 
