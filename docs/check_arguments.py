@@ -99,7 +99,9 @@ def problems(package: Any) -> Iterator[str]:
             if "forms" in wanted:  # a metric: what all of them take is on the page of ScoreForms
                 wanted = [name for name in wanted if name not in SHARED or name in (written or ())]
             if written is None:
-                if found is top and len(wanted) > 1:  # one argument, or a short method, may do with its summary
+                if (
+                    found is top and len(wanted) > 1
+                ):  # one argument, or a short method, may do with its summary
                     yield f"{found.path} documents none of its arguments: {', '.join(wanted)}"
                 continue
             yield from (f"{found.path} does not document {name!r}" for name in wanted if name not in written)

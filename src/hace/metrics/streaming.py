@@ -352,8 +352,7 @@ class ClassAccuracy(HierarchicalMetric):
 
 
 class Mistakes(HierarchicalMetric):
-    """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers per sample.
-    """
+    """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers per sample."""
 
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         super().__init__(hierarchy, **forms)
@@ -505,8 +504,7 @@ class RiskCoverageArea(CurveArea):
 
 
 class HierarchicalRiskArea(CurveArea):
-    """hAURC of :func:`hace.metrics.hierarchical_risk_coverage`, streaming. Keeps three numbers per sample and level.
-    """
+    """hAURC of :func:`hace.metrics.hierarchical_risk_coverage`, streaming. Keeps three numbers per sample and level."""
 
     higher_is_better = False
 

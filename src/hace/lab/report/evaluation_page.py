@@ -350,9 +350,7 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
         )
         heading = group
     heads = (("", "metric", *names, "change"),)
-    remark = (
-        "95% intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
-    )
+    remark = "95% intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
     return ReportTable(
         "comparison", "All metrics", heads, tuple(rows), stub=2, remarks=(remark,), blocks=tuple(blocks)
     )
