@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class MetricOptions(ScoreForms, total=False):
-    """The keywords of every streaming metric: those of :class:`hace.metrics.ScoreForms`, and of :class:`torchmetrics.Metric`."""
+    """The keywords of every streaming metric: :class:`hace.metrics.ScoreForms`, and those of :class:`torchmetrics.Metric`."""
 
     compute_on_cpu: bool
     dist_sync_on_step: bool
