@@ -1,8 +1,7 @@
 """Metrics of one batch as plain functions.
 
-All take predictions, truths and a hierarchy in the same forms; :class:`hace.metrics.ScoreForms` says which. A mean over no samples
-is nan.
-The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
+All take predictions, truths and a hierarchy in the same forms; :class:`hace.metrics.ScoreForms` says which. A mean over no
+samples is nan. The streaming classes of :mod:`hace.metrics.streaming` add up the same columns.
 """
 
 from __future__ import annotations
