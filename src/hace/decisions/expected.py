@@ -50,7 +50,7 @@ from hace.decisions.scores import leaf_log_probs
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance, virtual_height
-from hace.hierarchy.index import derived, layout, leaf_counts, leaf_ranges, preorder_labels
+from hace.hierarchy.index import derived, is_above, layout, leaf_counts, leaf_ranges, preorder_labels
 from hace.losses.kernels import answers
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
@@ -142,16 +142,10 @@ def _dag_costs(
 ) -> tuple[Tensor, Tensor]:
     """The definition itself, one block of answers at a time."""
     answers = h.leaf_nodes if candidates == "leaves" else np.arange(h.num_nodes)
-    ancestor, descendant = h.reachability()
-    to_leaf = h.labels[descendant] >= 0
-    ancestor, label = ancestor[to_leaf], h.labels[descendant[to_leaf]]
     costs, masses = [], []
     for block in np.array_split(answers, max(1, len(answers) * h.num_leaves // _DENSE)):
         cost = h.distances(block[:, None], h.leaf_nodes[None, :], distance, labels="nodes").astype(float)
-        above = np.zeros(cost.shape)
-        for row, v in enumerate(block.tolist()):
-            span = slice(np.searchsorted(ancestor, v), np.searchsorted(ancestor, v, side="right"))
-            above[row, label[span]] = 1.0
+        above = is_above(h, block[:, None], h.leaf_nodes[None, :]).astype(float)
         cost *= 1.0 - (1.0 - price) * above
         costs.append(p @ torch.from_numpy(cost.T).to(p.device))
         masses.append(p @ torch.from_numpy(above.T).to(p.device))

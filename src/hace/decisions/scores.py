@@ -82,7 +82,10 @@ class Scores:
             yield rows, self[rows].checked(rows.start)
 
     def checked(self, first_row: int = 0, top: Tensor | None = None) -> Scores:
-        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are."""
+        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are.
+
+        ``first_row``: number of the first row, for messages; ``top``: (B,) each row's greatest score or NaN, where known.
+        """
         if self._sound:
             return self
         z = _checked(as_tensor(self.data, "scores"), self.kind, first_row, top)
@@ -94,6 +97,7 @@ class Scores:
 
         Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output
         of a head over nodes keeps its own mass if one of the leaves is below it.
+        ``keep``: the nodes of a :func:`subset_mask`; None: all.
         """
         if keep is None:
             return self

@@ -20,7 +20,7 @@ from torch import Tensor
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import leaf_ranges, preorder_labels
+from hace.hierarchy.index import is_above
 
 _LARGEST = 1e200  # difference of two scores: beyond it sums overflow, and no temperature makes sense
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
@@ -156,20 +156,9 @@ class _Likelihood:
 
     def _below(self, truth: np.ndarray) -> np.ndarray:
         """(B, C) whether each output is at or below each truth."""
-        h, leaves = self.scores.hierarchy, self.scores.outputs == "leaves"
-        if h.is_tree:
-            low, high = leaf_ranges(h) if leaves else (np.arange(h.num_nodes), h.subtree_ends)
-            place = np.arange(h.num_leaves if leaves else h.num_nodes)
-            if leaves:
-                place[preorder_labels(h)] = np.arange(h.num_leaves)
-            return (place >= low[truth][:, None]) & (place < high[truth][:, None])
-        ancestor, descendant = h.reachability()
-        known, row = np.unique(truth, return_inverse=True)
-        below = np.zeros((len(known), h.num_nodes), dtype=bool)
-        for i, v in enumerate(known.tolist()):
-            span = slice(np.searchsorted(ancestor, v), np.searchsorted(ancestor, v, side="right"))
-            below[i, descendant[span]] = True
-        return (below[:, h.leaf_nodes] if leaves else below)[row]
+        h = self.scores.hierarchy
+        columns = h.leaf_nodes if self.scores.outputs == "leaves" else np.arange(h.num_nodes)
+        return is_above(h, truth[:, None], columns[None, :])
 
     def __call__(self, inverse: Any) -> tuple[np.ndarray, np.ndarray]:
         """Values and slopes at each b of ``inverse``."""

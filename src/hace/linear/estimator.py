@@ -468,17 +468,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return ids
 
     def calibrate(self, X: Any, y: Any) -> HACEClassifier:
-        """Make confidences real, from samples that the training did not see.
+        """Make confidences real, from held-out samples: not those of training, and not the test set.
 
         A random half of them fits ``temperature_``, by which scores are divided from now on: classes stay the same,
         probabilities change. The other half is kept for the promises of :meth:`guarantee`. Training again forgets both.
-
-        Args:
-            X: (samples, features) of held-out samples: not those of training, and not the test set.
-            y: their labels, as in training.
-
-        Raises:
-            DataError: the samples determine no temperature: too few, all answered truly, or scores that say nothing.
         """
         check_is_fitted(self)
         X, y = self._validated(X, y, reset=False)
@@ -507,10 +500,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             confidence: the probability with which the promise holds; None: it holds on average.
 
         Returns:
-            The record: ``threshold``, ``promise``, ``assumptions``.
-
-        Raises:
-            ConfigError: the classifier is not calibrated, or restricted to a subset.
+            The record: ``threshold``, ``promise``, ``cost``, ``assumptions``.
         """
         check_is_fitted(self)
         if self._promised_on is None:
@@ -535,22 +525,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it.
-
-        Args:
-            path: the file.
-        """
+        """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it."""
         check_is_fitted(self)
         save_classifier(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> HACEClassifier:
-        """A classifier from a file of :meth:`save`.
-
-        Args:
-            path: the file.
-
-        Raises:
-            FormatError: the file is missing or damaged, or holds something else.
-        """
+        """A classifier from a file of :meth:`save`."""
         return load_classifier(cls, path)

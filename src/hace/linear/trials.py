@@ -10,20 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice, check_count, check_number, is_number
 from hace.errors import ConfigError
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
 
+_MOST = 10**9  # epochs, samples or iterations: beyond it a number is mistyped
 HEAD_OPTIMIZERS = ("sgd", "adamw", "lbfgs")
 HEAD_SCHEDULES = ("cosine", "constant")
 HEAD_STARTS = ("random", "zeros")
 
 EpochRecord = dict[str, Any]
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1
 
 
 @dataclass(frozen=True)
@@ -97,11 +94,13 @@ class Optimization:
         check_choice("optimizer", self.optimizer, HEAD_OPTIMIZERS)
         check_choice("schedule", self.schedule, HEAD_SCHEDULES)
         check_choice("start", self.start, HEAD_STARTS)
-        for name in ("epochs", "batch_size", "max_iter"):
-            value = getattr(self, name)
-            check_number(name, value, "a whole number above 0", _is_count(value))
-        fits = self.patience is None or _is_count(self.patience)
-        check_number("patience", self.patience, "a whole number above 0, or None", fits)
+        for name in (
+            "epochs",
+            "batch_size",
+            "max_iter",
+            *(("patience",) if self.patience is not None else ()),
+        ):
+            check_count(name, getattr(self, name), _MOST)
         fits = is_number(self.momentum) and 0 <= self.momentum < 1
         check_number("momentum", self.momentum, "in [0, 1)", fits)
         fits = is_number(self.tolerance) and self.tolerance > 0
