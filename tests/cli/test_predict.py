@@ -571,7 +571,7 @@ def test_features_that_do_not_fit(
     np.save(tmp_path / "flat.npy", np.zeros(6))
     assert "(M, d). Got float64 (6,)" in refused(capsys, strange / "probe", tmp_path / "flat.npy")
     np.savez(tmp_path / "y.npz", y=np.zeros(3))
-    assert "holds 'y', and no features" in refused(capsys, strange / "probe", tmp_path / "y.npz")
+    assert "must hold features. Got 'y'" in refused(capsys, strange / "probe", tmp_path / "y.npz")
     (tmp_path / "bad.npy").write_bytes(b"no array")
     assert "must be an .npy or .npz file of numpy" in refused(capsys, strange / "probe", tmp_path / "bad.npy")
     assert "was trained on images, and cannot take features" in refused(

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from hace import Predictor
-from hace.cli import main
 from hace.errors import FormatError, HaceError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, ProbeConfig
@@ -191,7 +190,7 @@ def test_half_a_surrogate_pair_in_an_onnx_file(exported: Path, tmp_path: Path) -
     document = document_of(exported)
     nodes = json.loads(json.dumps(document["hierarchy"]).replace(document["nodes"][1], "\\ud800"))
     path = graph(tmp_path / "a.onnx", {**document, "hierarchy": nodes}, OUTPUTS_OF, 8)
-    with pytest.raises(FormatError, match="its hierarchy cannot be read"):
+    with pytest.raises(FormatError, match="Got half a surrogate pair"):
         use(path)
 
 
@@ -230,24 +229,11 @@ def test_flipped_bits_are_noticed(exported: Path, tmp_path: Path) -> None:
 
 def test_a_checksum_of_another_file_or_of_none(exported: Path, tmp_path: Path) -> None:
     document, path = document_of(exported), tmp_path / "b.safetensors"
-    for sha256 in (document["sha256"][::-1], UNSEALED, "", None, 3, ..., "\ud800", document["run"]):
+    for sha256 in (document["sha256"][::-1], UNSEALED, "", None, 3, ..., document["run"]):
         metadata = {"hace": json.dumps(changed(document, "sha256", sha256))}
         save_file(load_file(exported), path, metadata=metadata)
         with pytest.raises(FormatError, match="its bytes are not those that `hace export` wrote"):
             use(path)
-
-
-@pytest.mark.parametrize("place", ["run", "classes", "hierarchy", "architecture.model"])
-def test_half_a_surrogate_pair_in_the_document(exported: Path, tmp_path: Path, place: str) -> None:
-    """JSON can write it as an escape, and no text can hold it."""
-    document = document_of(exported)
-    nodes = json.loads(json.dumps(document["hierarchy"]).replace(document["nodes"][1], "\\ud800"))
-    value = {"classes": ["\ud800"] * 5, "hierarchy": nodes}
-    path = rewritten(
-        exported, tmp_path / "b.safetensors", changed(document, place, value.get(place, "\ud800"))
-    )
-    np.save(tmp_path / "x.npy", FEATURES)
-    assert main(["predict", str(path), str(tmp_path / "x.npy")]) == (0 if place == "run" else 2)
 
 
 def test_a_head_larger_than_the_weights(exported: Path, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ from hace.lab.serve.exported import (
     open_program,
     seal,
 )
-from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished, own_path
-from hace.lab.serve.run_calibration import Calibration, calibration_of, parse_calibration
+from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished
+from hace.lab.serve.run_calibration import calibration_of, parse_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import CARRIED_UP
 
@@ -57,14 +57,7 @@ _CARD = {  # heading of the results: metrics of the model card; None: all
 
 @dataclass(frozen=True, eq=False)
 class Export:
-    """A run, ready to be written.
-
-    Attributes:
-        run: The run.
-        model: From images or features to :data:`OUTPUTS`.
-        document: What a file holds beside the model.
-        example: An input of the right shape.
-    """
+    """A run, ready to be written: its model, from images or features to `OUTPUTS`, its document, and an example input."""
 
     run: Run
     model: ScoredModel
@@ -73,7 +66,7 @@ class Export:
 
 
 def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Export:
-    """The model of a finished run with its document."""
+    """The model of a finished run with its document; arguments as of :func:`export_run`."""
     run = open_finished(folder)
     network, loss, view, about = _parts(run, checkpoint)
     h = run.hierarchy
@@ -83,7 +76,8 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
     over_leaves = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
     needed = None if collapsed or over_leaves or scored.outputs == "nodes" else loss
     calibration = calibration_of(run) if (run.folder / CALIBRATION).is_file() else None
-    temperature = _temperature(run, calibration)
+    fitted = ((run.result or {}).get("temperature") or {}).get("value") or 1.0
+    temperature = fitted if calibration is None else calibration.temperature
     model = ScoredModel(network, needed, h, scored.outputs, temperature).eval().requires_grad_(False)
     if view is None:
         assert isinstance(network, ProbeNetwork)
@@ -159,13 +153,6 @@ def _described(resize: int, size: int, interpolation: str, mean: Any, std: Any) 
     }
 
 
-def _temperature(run: Run, calibration: Calibration | None) -> float:
-    """That of the calibration, else that of the run's result, else 1."""
-    if calibration is not None:
-        return calibration.temperature
-    return ((run.result or {}).get("temperature") or {}).get("value") or 1.0
-
-
 def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
     """Make the last layer of path sums an ordinary layer over the classes; False where it is not a linear layer."""
     layers = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
@@ -178,7 +165,7 @@ def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
 
 
 def write_export(export: Export, path: str | Path, to: str) -> float:
-    """Write a file, whole or not at all, and compare what it computes with the model."""
+    """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
         {"onnx": _write_onnx, "safetensors": _write_safetensors}[to](export, temporary)
         seal(temporary)
@@ -260,7 +247,11 @@ def export_run(
         )
     export = prepare(folder, checkpoint=checkpoint)
     name = f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to
-    out = own_path(export.run, name) if path is None else Path(path)
+    out = export.run.folder / name if path is None else Path(path)
+    if path is None and out.is_symlink():
+        raise ConfigError(
+            f"{out} must be of the run. Got a link. Remove it, or say where to write: --out (path=)."
+        )
     return (
         out,
         export,
@@ -269,8 +260,8 @@ def export_run(
 
 
 def write_hub_folder(export: Export, folder: str | Path) -> float:
-    """Write config.json, model.safetensors and a model card, README.md: whole or not at all."""
-    if export.run.config.head.ball is not None:
+    """Write config.json, model.safetensors and a model card, README.md: whole or not at all; as :func:`write_export`."""
+    if export.run.config.head.ball is not None:  # whose weights timm would read as those of a linear layer
         raise ConfigError(
             "A model for a hub must end in a linear layer. Got a hyperbolic head: use --to safetensors or onnx."
         )

@@ -43,14 +43,10 @@ _ABSENT = object()
 
 
 class ScoredModel(nn.Module):
-    """A model whose outputs are scores and probabilities.
+    """A network, from inputs to the raw outputs (B, C) of a head, followed by the steps to probabilities.
 
-    Args:
-        network: From inputs to the raw outputs (B, C) of a head.
-        loss: What it was trained with, which defines the outputs; None: they are scores already.
-        hierarchy: The classes.
-        outputs: What the columns of the scores are: "leaves" or "nodes".
-        temperature: By which scores are divided before the softmax.
+    The loss defines the outputs; without one they are scores already. The scores are over "leaves" or "nodes", and divided
+    by the temperature before the softmax.
     """
 
     column: Tensor
@@ -89,14 +85,9 @@ class ScoredModel(nn.Module):
 
 
 class ProbeNetwork(nn.Module):
-    """A frozen model, the scaling of its features and a head; without the model it takes features.
+    """A frozen timm model, the scaling of its features and a head; without the model it takes features.
 
-    Args:
-        model: A timm model without classifier, or None.
-        pool: As of `hace features`.
-        scaling: How features are scaled before the head: "unit", "standard" or "none".
-        weights: "weight" (C, d), and "bias" (C,) if the head has one; with "standard" also "mean" and "std".
-        ball: Of a hyperbolic head.
+    The weights are "weight" (C, d), "bias" (C,) if the head has one, and "mean" and "std" for the scaling "standard".
     """
 
     def __init__(
@@ -234,7 +225,7 @@ def _problem(place: str, rule: Any, value: Any) -> str | None:
 
 
 def parse_document(text: str | None, path: str) -> dict[str, Any]:
-    """The document in a file's metadata."""
+    """The document in a file's metadata; an error lists every value that is wrong."""
     document = parse_json(text, path) if text else None
     if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
         raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
@@ -261,10 +252,10 @@ def _at(document: Mapping[str, Any], place: str) -> Any:
 
 
 def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
-    """The hierarchy of a document."""
+    """The hierarchy of a document, if its ids are those of the columns."""
     try:
         h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
-    except (HaceError, UnicodeEncodeError) as error:  # half a surrogate pair, which JSON may hold, is no text
+    except HaceError as error:
         raise FormatError(f"{path} is damaged: its hierarchy cannot be read. {error}") from error
     if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
         raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
@@ -272,7 +263,7 @@ def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
 
 
 def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
-    """The calibration of a document that has one."""
+    """The calibration of a document that has one, if it was made for this model."""
     found = parse_calibration(document["calibration"], path)
     made = (found.hierarchy, found.outputs, found.temperature)
     own = (hierarchy.fingerprint, document["outputs"]["scores"], document["temperature"])
@@ -289,12 +280,7 @@ def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: 
 
 
 class Program(NamedTuple):
-    """An opened file.
-
-    Attributes:
-        document: What it holds beside the model.
-        run: From inputs to scores, probabilities of the classes, and probabilities of the nodes.
-    """
+    """An opened file: its document, and a function from inputs to scores, probabilities of classes and of nodes."""
 
     document: dict[str, Any]
     run: Callable[[Tensor], tuple[Tensor, ...]]

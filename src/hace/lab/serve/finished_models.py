@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,14 +40,6 @@ def open_finished(folder: str | Path) -> Run:
     if run.status == "diverged":
         raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
     return run
-
-
-def own_path(run: Run, name: str) -> Path:
-    """A file or folder in a run directory, to read or to write."""
-    path = run.folder / name
-    if path.is_symlink():
-        raise FormatError(f"{path} must not be a link. It leads to {os.readlink(path)}: remove it.")
-    return path
 
 
 def loss_of(run: Run) -> HierarchicalLoss:
@@ -90,7 +81,7 @@ class ProbeHead:
     ball: PoincareBall | None = None
 
     def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
-        """Chunks (B, C) of raw outputs for features (M, d)."""
+        """Chunks (B, C) of raw outputs for features (M, d); `what` and `first` name them in messages, as in `Scaling`."""
         check_width(x.shape[1], self.weights)
         return head_outputs(self.scaling(x, what, first), self.weights, self.ball)
 
@@ -119,7 +110,7 @@ def load_probe(run: Run) -> ProbeHead:
 
 
 def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -> Backbone:
-    """The frozen model behind a probe's features, exactly as it was."""
+    """The frozen model behind a probe's features, exactly as it was, or an error that says what differs."""
     source = run.about["data"].get("source")
     if source is None:
         raise ConfigError(

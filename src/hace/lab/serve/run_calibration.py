@@ -29,7 +29,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
-from hace.lab.serve.finished_models import open_finished, own_path
+from hace.lab.serve.finished_models import open_finished
 from hace.lab.serve.rescoring import rescored
 
 FORMAT = "hace.calibration.1"
@@ -286,7 +286,6 @@ def calibrate_run(
             f"hace {run.config.kind} --config {run.folder / CONFIG} --validation 0.1; or calibrate scores of other samples: "
             "hace calibrate --hierarchy FILE --scores FILE --labels FILE. --split test spends the test samples."
         )
-    path = own_path(run, CALIBRATION)
     scored = rescored(folder, root=root, split=split, device=device)
     view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
     found = calibrate_scores(
@@ -307,7 +306,7 @@ def calibrate_run(
             "The epoch was chosen on the calibration samples (patience), so promises are slightly optimistic.",
         )
     found = replace(found, weights=_weights_hash(run), notes=notes)
-    found.write(path)
+    found.write(run.folder / CALIBRATION)
     return found
 
 
@@ -318,7 +317,7 @@ def _weights_hash(run: Run) -> str:
 
 def calibration_of(run: Run) -> Calibration:
     """The calibration in a run directory."""
-    path, again = own_path(run, CALIBRATION), f"hace calibrate {run.folder}"
+    path, again = run.folder / CALIBRATION, f"hace calibrate {run.folder}"
     if not path.is_file():
         raise ConfigError(
             f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
