@@ -64,7 +64,11 @@ def edited(document: Any, path: tuple[Any, ...], value: Any) -> Any:
     return document
 
 
-@pytest.mark.parametrize(("where", "value", "message"), EDITS, ids=[f"{w}={v!r}"[:40] for w, v, _ in EDITS])
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    EDITS,
+    ids=[f"{w}={'gone' if v is GONE else repr(v)}"[:40] for w, v, _ in EDITS],
+)
 def test_an_edited_study_is_refused_with_a_message(
     study: Path, where: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
