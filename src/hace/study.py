@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, catch_signals
+from hace.lab.runs.samples import has_siblings
 from hace.lab.runs.settings import setting
 from hace.lab.study.cells import Record, at_the_edge, coarse_searches
 from hace.lab.study.executors import Cluster, find_executor
@@ -248,6 +249,9 @@ class StudyResults:
     def table(self) -> pd.DataFrame:
         """One row per final run: its cell, status, chosen rate, all metrics of the result.
 
+        With made coarse or wrong labels also the share of training labels that really changed (to another class, or to a node
+        above several), and top-1 over the classes that have siblings: a class alone under its parent keeps its labels.
+
         Example:
             results.table().groupby("method")["top-1"].agg(["mean", "std"])
         """
@@ -264,6 +268,10 @@ class StudyResults:
                     "tried": record.candidates,
                 }
                 row["edge"] = record.edge
+                changed = self.study.data[record.key.dataset].get("changed", {})
+                if changed:
+                    row["labels changed"] = changed.get(record.key.labels, 0.0)
+                    row["top-1, classes with siblings"] = _over_siblings(record)
                 for heading, values in (metrics or {}).items():
                     at = "" if heading == "leaves" else f"{heading}: "
                     row |= {f"{at}{name}": value for name, value in values.items()}
@@ -310,6 +318,15 @@ class StudyResults:
     def failed(self) -> bool:
         """Whether some runs have no result because they failed."""
         return bool(count(self.records).failed)
+
+
+def _over_siblings(record: Record) -> float | None:
+    """Top-1 over the test samples whose class shares its parent with another."""
+    if record.status != "finished" or record.run is None:
+        return None
+    found = record.run.predictions()
+    kept = has_siblings(record.run.hierarchy)[found["truth"]]
+    return float((found["answer"] == found["truth"])[kept].mean()) if kept.any() else None
 
 
 def known_presets() -> dict[str, Preset]:

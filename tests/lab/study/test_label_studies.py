@@ -21,6 +21,7 @@ from hace.lab.study.methods import METHODS, NODE_METHODS
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
 from hace.losses.registry import LOSSES
+from hace.study import StudyResults
 from tests.report_studies import animals, config_of, make_run
 
 
@@ -40,7 +41,7 @@ def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
     found = cells("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
     assert {cell.key.labels for cell in found} == {"", "80 % top"}
-    assert {len(cell.candidates) for cell in found} == {6}
+    assert {len(cell.candidates) for cell in found} == {10}
     for cell in found:
         labels = cell.config.data.labels
         drops = METHODS[cell.key.method].drops
@@ -55,7 +56,7 @@ def test_few_and_wrong_labels() -> None:
     assert list(dict.fromkeys(cell.key.labels for cell in few)) == [
         "", "1 a class", "1 a class + parent", "5 a class", "5 a class + parent",
     ]  # fmt: skip
-    assert {len(cell.candidates) for cell in few} == {3}
+    assert {len(cell.candidates) for cell in few} == {5}
     assert {cell.widen for cell in few} == {(0, 0)}  # synthetic data show how it works, and quickly
     wrong = cells("noisy-labels", seeds=1, shares=(40,), methods=("sce",))
     assert [cell.config.data.labels for cell in wrong] == [
@@ -274,3 +275,56 @@ def test_other_studies_have_no_such_section(tmp_path: Path) -> None:
     found = records(tmp_path, {("sce", LabelsConfig()): 2.0, ("conditional", LabelsConfig()): 3.0})
     assert label_blocks(Results(found), draw=False) == []
     assert "use" not in results_text(Results(found)).split("\n")[0]
+
+
+def lonely(tmp_path: Path) -> list[str]:
+    """Features of four classes, two of them alone in their genus: half of what is made wrong or coarse stays."""
+    rng = np.random.default_rng(0)
+    names = ["lynx", "ocelot", "fox", "bear"]
+    y = np.tile(np.repeat(names, 20), 2)
+    x = rng.normal(size=(160, 4)) + 2 * (y[:, None] == np.array(names))
+    np.savez(tmp_path / "pets.npz", X=x, y=y, split=np.repeat(["train", "test"], 80))
+    (tmp_path / "pets.csv").write_text("parent,child\ncat,lynx\ncat,ocelot\ndog,fox\nursid,bear\n")
+    small = "--methods sce --seeds 2 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1".split()
+    given = ["--features", f"pets={tmp_path / 'pets.npz'}", "--hierarchy", f"pets={tmp_path / 'pets.csv'}"]
+    return [*given, *small, "--out", str(tmp_path / "S")]
+
+
+def test_a_study_says_how_many_labels_really_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = lonely(tmp_path)
+    assert main(["study", "noisy-labels", *words, "--shares", "0,40", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    alone = "; 2 of 4 classes have no sibling and keep theirs"
+    assert f"pets, 40 % wrong within parent: 20% of the training labels are wrong{alone}\n" in said
+    assert "pets, 40 % wrong anywhere: 40% of the training labels are wrong\n" in said
+    assert main(["study", "low-shot", *words, "--fine", "5", "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert f"pets, 5 a class + parent: 38% of the training labels leave the class open{alone}\n" in said
+
+
+def test_results_over_the_classes_that_have_siblings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "noisy-labels", *lonely(tmp_path), "--shares", "0,40"]) == 0
+    results = StudyResults.read(tmp_path / "S")
+    table = results.table().set_index(["labels", "seed"])
+    assert dict(table["labels changed"].groupby("labels").first()) == {
+        "": 0.0, "40 % wrong anywhere": 0.4, "40 % wrong within parent": 0.2,
+    }  # fmt: skip
+    for record in (r for r in results.records if r.stage == "final"):
+        assert record.run is not None
+        found, h = record.run.predictions(), record.run.hierarchy
+        cats = np.isin(found["truth"], [h.index("lynx"), h.index("ocelot")])
+        expected = (found["answer"] == found["truth"])[cats].mean()
+        column = "top-1, classes with siblings"
+        assert table.loc[(record.key.labels, record.key.seed), column] == pytest.approx(expected)
+    capsys.readouterr()
+    page = results.report(tmp_path / "page").read_text(encoding="utf-8")
+    said = " ".join(str(results).split())
+    mean = 100 * table.loc["40 % wrong within parent", "top-1, classes with siblings"].mean()
+    for text in (said, page):
+        assert "over the 2 of 4 classes that have siblings" in text
+        assert f"{mean:.2f}" in text
+    assert "40 % wrong within parent changes 20% of the labels" in page

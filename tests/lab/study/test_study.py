@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,13 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))
         assert {rates for found in by_model.values() for rates in found} == {grid}
         assert decays > 1 or name == "demo" or grid == FAIR_RATES  # the demo has less time
+
+
+@pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
+def test_rates_are_in_steps_of_two(name: str) -> None:
+    """Steps of four moved a headline by half a point: the best rate of one method fell between two of the grid."""
+    rates = ALL[name].rates
+    assert [b / a for a, b in pairwise(rates)] == [2.0] * (len(rates) - 1)
 
 
 def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:

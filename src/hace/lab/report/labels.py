@@ -10,12 +10,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from hace.lab.report.comparisons import HEADLINES, TOP1, Comparison, budget_of, may_be_used, method_title
+from hace.lab.report.comparisons import (
+    HEADLINES,
+    TOP1,
+    Comparison,
+    Metric,
+    budget_of,
+    may_be_used,
+    method_title,
+)
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.findings import Certainty, certainty_word, points
 from hace.lab.report.method_tables import MEANS, score_column
 from hace.lab.report.results import MethodScores, Results
+from hace.lab.report.sure_answers import DERIVED, SIBLINGS
 from hace.lab.runs.config import LabelsConfig
+from hace.lab.runs.samples import has_siblings
 from hace.lab.study.methods import METHODS
 from hace.metrics.intervals import Interval
 
@@ -236,7 +246,7 @@ def label_blocks(results: Results, draw: bool) -> list[Any]:
     """Table and figure of every question; none in other studies."""
     blocks: list[Any] = []
     for question in label_questions(results):
-        blocks.append(labels_table(question))
+        blocks += label_tables(question)
         if draw and (found := panels(question)):
             from hace.lab.report.figures import labels_picture
 
@@ -270,26 +280,41 @@ def in_words(labels: LabelsConfig) -> str:
     return " and ".join(parts) or AS_THEY_ARE
 
 
-def labels_table(question: LabelQuestion) -> ReportTable:
-    """Methods by states of the labels, in top-1 accuracy."""
+def label_tables(question: LabelQuestion) -> list[ReportTable]:
+    """The table of a question; and the same over the classes that have siblings, where some have none: made coarse or wrong,
+    the labels of these stay what they were.
+    """
+    h = next((a.hierarchy for c in question.comparisons if (a := question.results.arrays[c]).hierarchy), None)
+    kept = 0 if h is None else int(has_siblings(h)[h.leaf_nodes].sum())
+    tables = [labels_table(question)]
+    if h is not None and 0 < kept < h.num_leaves:
+        only = f"over the {kept:,} of {h.num_leaves:,} classes that have siblings"
+        tables.append(labels_table(question, Metric((DERIVED, SIBLINGS), "top-1"), only))
+    return tables
+
+
+def labels_table(question: LabelQuestion, metric: Metric = HEADLINES[0], only: str = "") -> ReportTable:
+    """Methods by states of the labels, in top-1 accuracy over all classes, or those that `only` names."""
     results = question.results
     methods = [m for m in results.methods if any(m in results.choices[a] for a in question.comparisons)]
-    columns = [
-        score_column(results.arrays[c], HEADLINES[0], methods, states=True) for c in question.comparisons
-    ]
+    columns = [score_column(results.arrays[c], metric, methods, states=True) for c in question.comparisons]
     rows = []
     for i, m in enumerate(methods):
         tried = budget_of(c[m] for place in question.comparisons if m in (c := results.choices[place]))
         rows.append((Entry(method_title(m)), *(column[i] for column in columns), Entry(tried)))
     heads = ("method", *map(question.state, question.comparisons), "tried")
     states = [f"{a.labels}: {in_words(known)}" for a, known in question.comparisons.items() if a.labels]
-    title = f"{question.title}: top-1 accuracy by what is known of the training labels, %"
+    title = (
+        f"{question.title}: top-1 accuracy {only and only + ' '}by what is known of the training labels, %"
+    )
     remarks = (
         *([f"{'; '.join(states)}."] if states else []),
         f"{MEANS} Tried: candidates of each method's search, rates and decays, per seed.",
         "Rows that drop coarse labels train on the samples known to a class alone.",
     )
-    return ReportTable(f"labels-{question.slug}", title, (heads,), tuple(rows), remarks=remarks)
+    return ReportTable(
+        f"labels-{question.slug}{only and '-siblings'}", title, (heads,), tuple(rows), remarks=remarks
+    )
 
 
 def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Comparison]]]]:

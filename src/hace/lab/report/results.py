@@ -23,8 +23,9 @@ from hace.lab.report.comparisons import (
     comparison_of,
     level_names,
 )
-from hace.lab.report.sure_answers import DERIVED, confidence_columns
+from hace.lab.report.sure_answers import DERIVED, SIBLINGS, confidence_columns
 from hace.lab.runs.run import Run
+from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import Record
 from hace.metrics import measures
 from hace.metrics.evaluation import MetricKey
@@ -148,6 +149,9 @@ class MethodScores:
         h = self.hierarchy
         if heading == "leaves":
             return headline_columns(run).get(name)
+        if heading == DERIVED and name == SIBLINGS and h is not None:
+            kept = has_siblings(h)[run["truth"]]
+            return (run["answer"] == run["truth"]) & kept, kept
         if heading == DERIVED:
             return (run[name], None) if name in run else None
         if heading == ANCESTORS and h is not None:

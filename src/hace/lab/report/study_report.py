@@ -315,7 +315,15 @@ def _data_words(name: str, known: Any) -> str:
     if not isinstance(known, dict) or "classes" not in known:
         return shown(name)
     samples = ", ".join(f"{count:,} {split}" for split, count in (known.get("samples") or {}).items())
-    return f"{shown(name)} ({known['classes']:,} classes, {known['nodes']:,} nodes{f'; samples: {samples}' if samples else ''})"
+    words = [
+        f"{known['classes']:,} classes, {known['nodes']:,} nodes",
+        *([f"samples: {samples}"] if samples else []),
+    ]
+    words += [
+        f"{state} changes {100 * share:.0f}% of the labels"
+        for state, share in known.get("changed", {}).items()
+    ]
+    return f"{shown(name)} ({'; '.join(words)})"
 
 
 def _is_synthetic(known: Any) -> bool:

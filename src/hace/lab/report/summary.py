@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hace.lab.report.comparisons import HEADLINES, Metric, method_title, shown
 from hace.lab.report.document import Entry, ReportTable, to_text
-from hace.lab.report.labels import label_questions, labels_table
+from hace.lab.report.labels import label_questions, label_tables
 from hace.lab.report.method_tables import gap_entry, score_column
 from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.verdict import Verdict, verdicts
@@ -28,7 +28,7 @@ def report_text(records: Iterable[Record], compare: Sequence[str] | None = None)
 
 def results_text(results: Results) -> str:
     """The numbers: one table per question about labels, or else one per comparison, and how to read them."""
-    found = [labels_table(question) for question in label_questions(results)] or [
+    found = [table for question in label_questions(results) for table in label_tables(question)] or [
         summary_table(comparison.title, arrays, results.second)
         for comparison, arrays in results.arrays.items()
     ]

@@ -18,6 +18,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import is_above, leaf_counts
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
+SIBLINGS = "siblings"  # top-1 over the classes that share their parent with another
 PROMISE = 0.95
 CONFIDENCE_ERROR = (DERIVED, "confidence_error")
 SURE_DETAIL = (DERIVED, "sure_detail")

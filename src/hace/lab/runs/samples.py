@@ -13,6 +13,7 @@ from hace.data import Dataset, load_dataset
 from hace.data.dataset import Features, Split, part_of_each, places_of_each
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import leaf_counts
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
 from hace.lab.runs.run import DataPrint
@@ -218,6 +219,11 @@ def known_labels(
         coarse = leaves[part_of_each(nodes[leaves], config.coarse, [seed, _COARSE])[1]]
     known[coarse] = coarse_nodes(hierarchy, config.to)[known[coarse]]
     return known
+
+
+def has_siblings(hierarchy: Hierarchy) -> np.ndarray:
+    """(N,) whether a class shares its parent with another one; where it does not, its parent's label names it too."""
+    return leaf_counts(hierarchy)[coarse_nodes(hierarchy, "parent")] > 1
 
 
 def coarse_nodes(hierarchy: Hierarchy, to: int | str) -> np.ndarray:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hace.data import DATASETS, Dataset, Features
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import leaf_counts
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
-from hace.lab.runs.samples import Source, coarse_nodes, load_source
+from hace.lab.runs.samples import Source, coarse_nodes, has_siblings, known_labels, load_source
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
 from hace.lab.study.methods import Method, behind, find_method
@@ -354,6 +357,9 @@ class Survey:
         self.sources: dict[str, Source[Any]] = {}
         self.trees: dict[str, Hierarchy] = {}
         self.problems: dict[str, str] = {}
+        self._truth: dict[
+            tuple[str, str], tuple[np.ndarray, int]
+        ] = {}  # labels to train on, and those of "train"
         for (name, kind), config in data.items():
             try:
                 self.usable[name, kind] = self._look(name, kind, config)
@@ -401,7 +407,22 @@ class Survey:
                 "A study must have at least one run. Got none: with all labels known there is nothing to drop, and labels "
                 "that are coarse already are not made coarser. Change methods, shares or only."
             )
+        self._count_changes(cells)
         return plan._replace(cells=cells)
+
+    def _count_changes(self, cells: Iterable[Cell]) -> None:
+        """Note in `usable`, by the state of the labels, the share of training labels that it really changes, at seed 0: to
+        another class, or to a node above several. A class alone under its parent keeps its labels.
+        """
+        for cell in cells:
+            place, labels = (cell.key.dataset, cell.config.kind), cell.config.data.labels
+            if place in self._truth and labels.text and not labels.drop:
+                shares = self.usable[place].setdefault("changed", {})
+                if labels.text not in shares:
+                    h, (true, first) = self.trees[cell.key.dataset], self._truth[place]
+                    known = known_labels(true, h, labels, 0, first)
+                    changed = known != true if labels.wrong else leaf_counts(h)[known] > 1
+                    shares[labels.text] = float(changed.mean())
 
     def _is_open(self, cell: Cell) -> bool:
         """Whether a cell asks something of its data."""
@@ -416,13 +437,22 @@ class Survey:
         return bool(self.usable.get((cell.key.dataset, cell.config.kind), {}).get("coarse"))
 
     def notes(self) -> Iterable[str]:
-        """The data sets whose validation split chooses, and those with labels at mixed levels."""
+        """The data sets whose validation split chooses, labels at mixed levels, and what made labels really change."""
         for (name, _), about in self.usable.items():
             samples = about["samples"]
             if samples.get("val"):
                 yield f"{name}: its validation split ({samples['val']:,} samples) chooses under the fair protocol"
             if about.get("coarse"):
                 yield f"{name}: {about['coarse']:,} of {samples['train']:,} training samples are labelled above the leaves"
+            for state, share in about.get("changed", {}).items():
+                what = "are wrong" if "wrong" in state else "leave the class open"
+                alone = about["classes"] - about["siblings"] if "parent" in state else 0
+                why = (
+                    f"; {alone:,} of {about['classes']:,} classes have no sibling and keep theirs"
+                    if alone
+                    else ""
+                )
+                yield f"{name}, {state}: {100 * share:.0f}% of the training labels {what}{why}"
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}
@@ -439,6 +469,8 @@ class Survey:
         data["test"]  # refused here rather than after the search
         h = self.trees[name] = data.hierarchy
         first = next(iter(data.splits.values()))
+        parts = [data[split].nodes for split in ("train", "val") if split in data.splits]
+        self._truth[name, kind] = np.concatenate(parts), len(parts[0])
         if kind == "probe":
             small = {split: samples.select([0]) for split, samples in data.splits.items()}
             self.sources[name] = replace(source, dataset=Dataset(data.name, h, small))
@@ -448,5 +480,6 @@ class Survey:
             **about,
             "samples": {split: len(samples) for split, samples in data.splits.items()},
             "coarse": len(data["train"]) - len(data["train"].leaf_only()),
+            "siblings": int(has_siblings(h)[h.leaf_nodes].sum()),
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }

@@ -132,7 +132,7 @@ _LABELS = Preset(
     (*NODE_METHODS, *DROPPING),
     ("synthetic",),
     seeds=5,
-    rates=(4.0, 16.0, 64.0),
+    rates=(4.0, 8.0, 16.0, 32.0, 64.0),
     decays=(0.0, 1e-4),
     data=_synthetic(24, 40, 40),
     brief=True,
@@ -155,7 +155,7 @@ PRESETS: Mapping[str, Preset] = {
         ("sce", "hace", "hxe_0.2", "sce_paths", "hace_shuffled", "sce_drop"),
         ("animals",),
         seeds=5,
-        rates=(8.0, 32.0, 128.0),
+        rates=(8.0, 16.0, 32.0, 64.0),
         labels=LabelGrid(coarse=(0.0, 0.8)),
         data={
             "animals": DataConfig(
