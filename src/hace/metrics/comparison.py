@@ -110,14 +110,7 @@ def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A second model beside the first.
-
-    Attributes:
-        second: the evaluation of the second model.
-        differences: of every metric, second minus first.
-        replicates: number of draws behind the intervals.
-        seed: seed of the draws.
-    """
+    """A second model beside the first, and how much it differs."""
 
     second: Evaluation
     differences: dict[MetricKey, Difference]
@@ -161,14 +154,6 @@ class Comparison:
                 *lines,
             ]
         )
-
-
-def compare_models(
-    first: Evaluation, second: Evaluation, *, replicates: int = 1000, seed: int = 0, **options: Any
-) -> Comparison:
-    """:func:`compare` with the second model's evaluation beside the differences."""
-    found = compare(first, second, replicates=replicates, seed=seed, **options)
-    return Comparison(second, found, replicates, seed)
 
 
 @dataclass(frozen=True)

@@ -137,13 +137,7 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
 
 
 class OperatingColumns(NamedTuple):
-    """(B, T) of the answer to each sample at each threshold: what an operating curve is the mean of.
-
-    Attributes:
-        specific: its information over log2 n.
-        true: whether it is the truth or above it.
-        answered: whether it is below the root.
-    """
+    """(B, T) of each answer at each threshold: its information over log2 n, its truth, whether it is below the root."""
 
     specific: np.ndarray
     true: np.ndarray
@@ -151,12 +145,7 @@ class OperatingColumns(NamedTuple):
 
 
 class Rungs(NamedTuple):
-    """(B, L) the answers of a rule with a threshold as the threshold falls, the root first.
-
-    Attributes:
-        reached: the greatest threshold of each answer, falling.
-        columns: what each answer is.
-    """
+    """(B, L) the answers of a rule as the threshold falls, the root first: the greatest threshold of each, and what it is."""
 
     reached: np.ndarray
     columns: OperatingColumns
@@ -281,13 +270,7 @@ class HierarchicalRiskCoverage:
 
 
 class LadderColumns(NamedTuple):
-    """(B, L) of the rungs of each sample's ladder, from the root down.
-
-    Attributes:
-        reached: the greatest threshold at which the answer is this rung or below it.
-        specific: its information over log2 n.
-        false: whether it is neither the truth nor above it.
-    """
+    """(B, L) of each sample's rungs from the root down: greatest threshold, information over log2 n, whether it is false."""
 
     reached: np.ndarray
     specific: np.ndarray

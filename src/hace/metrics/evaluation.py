@@ -54,40 +54,22 @@ _RANKS_ONLY = (LEAVES, CARRIED_UP, "ancestors and information")  # headings that
 
 @dataclass(frozen=True, eq=False)
 class SampleStatistics:
-    """One row per sample.
+    """One row per sample; H = 0 levels and L = 0 rungs from the root to the best leaf on a DAG."""
 
-    Attributes:
-        names: (M,) heading, name and value of 0 / 0 of each ratio.
-        numerator: (S, M) numerators of the ratios.
-        denominator: (S, M) denominators of the ratios.
-        truth: (S,) node indices.
-        answers: (S,) node indices of the best leaves.
-        confidence: (S,) probability of the answer; nan where only the metrics of the leaves were computed.
-        distance: (S,) distance from the answer to the truth.
-        level_confidence: (S, H) probability of the best node of each level; H = 0 on a DAG.
-        level_correct: (S, H) whether that node is right.
-        specific: (S, T) information of the answer at each threshold, over log2 n.
-        true: (S, T) whether that answer is the truth or above it.
-        answered: (S, T) whether that answer is below the root.
-        ladders: (S, L) of the rungs from the root to the best leaf, see :class:`hace.metrics.curves.LadderColumns`;
-            L = 0 on a DAG.
-        decided: by title, (S,) nodes and probabilities of each further rule.
-    """
-
-    names: tuple[tuple[str, str, float], ...]
-    numerator: np.ndarray
-    denominator: np.ndarray
+    names: tuple[tuple[str, str, float], ...]  # (M,) heading, name and value of 0 / 0 of each ratio
+    numerator: np.ndarray  # (S, M)
+    denominator: np.ndarray  # (S, M)
     truth: IntArray
-    answers: IntArray
-    confidence: np.ndarray
+    answers: IntArray  # the best leaves
+    confidence: np.ndarray  # of the answers; nan where only the metrics of the leaves were computed
     distance: IntArray
-    level_confidence: np.ndarray
-    level_correct: np.ndarray
-    specific: np.ndarray
-    true: np.ndarray
-    answered: np.ndarray
-    ladders: LadderColumns
-    decided: dict[str, tuple[IntArray, np.ndarray]]
+    level_confidence: np.ndarray  # (S, H) of the best node of each level
+    level_correct: np.ndarray  # (S, H)
+    specific: np.ndarray  # (S, T) information of the answer at each threshold, over log2 n
+    true: np.ndarray  # (S, T) whether that answer is the truth or above it
+    answered: np.ndarray  # (S, T) whether that answer is below the root
+    ladders: LadderColumns  # (S, L)
+    decided: dict[str, tuple[IntArray, np.ndarray]]  # nodes and probabilities of each further rule
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -246,33 +228,23 @@ class Evaluation:
     source: str = ""
 
     def over(self, hierarchy: Hierarchy) -> Evaluation:
-        """The same over a hierarchy that differs in names alone.
-
-        Args:
-            hierarchy: its nodes have the same ids, in the same order.
-        """
+        """The same over a hierarchy that differs in names alone."""
         calibrated = None if self.calibrated is None else self.calibrated.over(hierarchy)
         return replace(self, hierarchy=hierarchy, calibrated=calibrated)
 
     def of_samples(self, rows: np.ndarray) -> Evaluation:
-        """The metrics of some of the samples alone.
-
-        Args:
-            rows: a mask of the samples, or their numbers.
-        """
+        """The metrics of some of the samples alone: a mask of them, or their numbers."""
         calibrated = None if self.calibrated is None else self.calibrated.of_samples(rows)
         return replace(self, samples=self.samples.chosen(rows), calibrated=calibrated)
 
-    def compared_with(self, second: Evaluation, **options: Any) -> Evaluation:
-        """This evaluation with a second model's beside it.
+    def compared_with(
+        self, second: Evaluation, *, replicates: int = 1000, seed: int = 0, progress: Any = None
+    ) -> Evaluation:
+        """This evaluation with a second model's beside it; arguments as of :func:`hace.metrics.compare`."""
+        from hace.metrics.comparison import Comparison, compare
 
-        Args:
-            second: of the same samples, in the same order.
-            **options: ``replicates``, ``seed`` and ``progress`` of :func:`hace.metrics.compare`.
-        """
-        from hace.metrics.comparison import compare_models
-
-        return replace(self, comparison=compare_models(self, second, **options))
+        found = compare(self, second, replicates=replicates, seed=seed, progress=progress)
+        return replace(self, comparison=Comparison(second, found, replicates, seed))
 
     def write(self, folder: str | Path, *, raw_cells: bool = False) -> Path:
         """Write a page that opens from disk, report.json, tables and pictures into a folder: all of them, or none.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,18 +33,17 @@ from hace.metrics.evaluation import CARRIED_UP, LEAVES, Evaluation, SampleStatis
 from hace.metrics.measures import Measure, mean_of
 from hace.metrics.metric_batch import MetricBatch
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 RANKS = (1, 5, 20)
 METRICS = ("all", LEAVES)
 CHEAPEST = {"least cost": {"rule": "cost"}, "least cost, any rank": {"rule": "cost", "candidates": "nodes"}}
 
 
-class EvaluatorOptions(TypedDict, total=False):
-    """What to evaluate: keywords of :func:`evaluate` and :class:`Evaluator`.
+@dataclass
+class Evaluator:
+    """Takes scores chunk by chunk; :meth:`evaluation` gives all metrics of what it has seen.
 
     Attributes:
+        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
         kind: what the scores are; see :class:`hace.metrics.ScoreForms`.
         outputs: what their columns are; see :class:`hace.metrics.ScoreForms`.
         labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
@@ -61,67 +60,51 @@ class EvaluatorOptions(TypedDict, total=False):
             by the temperature if there is one.
     """
 
-    kind: str
-    outputs: str
-    labels: str
-    subset: Sequence[Any] | None
-    distance: str
-    rules: Mapping[str, Mapping[str, Any]]
-    bins: int
-    thresholds: Sequence[float]
-    metrics: str
-    temperature: float | None
-    promise: GuaranteedThreshold | None
+    hierarchy: Hierarchy
+    kind: str = "logits"
+    outputs: str = "auto"
+    labels: str = "leaves"
+    subset: Sequence[Any] | None = None
+    distance: str = "lca_height"
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bins: int = 15
+    thresholds: Sequence[float] = THRESHOLDS
+    metrics: str = "all"
+    temperature: float | None = None
+    promise: GuaranteedThreshold | None = None
 
-
-class Evaluator:
-    """Takes scores chunk by chunk; :meth:`evaluation` gives all metrics of what it has seen.
-
-    Args:
-        hierarchy: the hierarchy. On a DAG, metrics by level are omitted.
-        **options: see :class:`EvaluatorOptions`.
-    """
-
-    def __init__(self, hierarchy: Hierarchy, **options: Unpack[EvaluatorOptions]) -> None:
-        stray = [name for name in options if name not in EvaluatorOptions.__annotations__]
-        if stray:
-            raise TypeError(f"Evaluator() got an unexpected keyword argument {stray[0]!r}")
-        h = self.hierarchy = hierarchy
-        self.kind, self.outputs = options.get("kind", "logits"), options.get("outputs", "auto")
-        self.labels, self.distance = options.get("labels", "leaves"), options.get("distance", "lca_height")
-        self.bins, self.thresholds = options.get("bins", 15), tuple(options.get("thresholds", THRESHOLDS))
-        self.metrics, self.temperature = options.get("metrics", "all"), options.get("temperature")
-        self.promise = options.get("promise")
-        subset, rules = options.get("subset"), options.get("rules") or {}
+    def __post_init__(self) -> None:
+        h = self.hierarchy
         check_choice("metrics", self.metrics, METRICS)
         check_count("bins", self.bins, MOST_BINS)
-        for given in rules.values():
+        for given in self.rules.values():
             check_rule(given.get("rule"), (name for name in given if name != "rule"))
-        self._keep = None if subset is None else subset_mask(h, subset)
+        self._keep = None if self.subset is None else subset_mask(h, self.subset)
         choices = h.num_leaves if self._keep is None else int(self._keep[h.leaf_nodes].sum())
         self._measures = standard_measures(h, self.distance, choices)
         costs = {title: {**cost, "distance": self.distance} for title, cost in CHEAPEST.items()}
-        self._rules = {**costs, **rules}
+        self._rules = {**costs, **self.rules}
         if self.metrics == LEAVES:
-            self._only_leaves(rules)
+            self._only_leaves()
         self._calibrated: Evaluator | None = None
         if self.temperature is not None:
-            check_number("temperature", self.temperature, "a number above 0", _is_positive(self.temperature))
+            fits = is_number(self.temperature) and self.temperature > 0
+            check_number("temperature", self.temperature, "a number above 0", fits)
             if self.kind == "node_log_probs":
                 raise ConfigError(
                     "temperature needs logits or probabilities: log q* does not divide. Pass scores of kind='logits'."
                 )
-            self._calibrated = Evaluator(h, **{**options, "temperature": None})  # type: ignore[typeddict-item]
+            self._calibrated = replace(self, temperature=None)
             self.promise = None  # it is about the calibrated scores
         self._parts: list[SampleStatistics] = []
         self._seen = 0
 
-    def _only_leaves(self, rules: Mapping[str, object]) -> None:
-        asked = {"temperature": self.temperature, "promise": self.promise, "rules": ", ".join(rules) or None}
-        for name, value in asked.items():
-            if value is not None:
+    def _only_leaves(self) -> None:
+        for name in ("temperature", "promise", "rules"):
+            if value := getattr(self, name):
+                got = ", ".join(value) if name == "rules" else value
                 raise ConfigError(
-                    f"{name} must be left out with metrics='leaves'. Got {value}. Use metrics='all'."
+                    f"{name} must be left out with metrics='leaves'. Got {got}. Use metrics='all'."
                 )
         self._measures = [(group, measure) for group, measure in self._measures if group == LEAVES]
         self._rules = {}
@@ -167,57 +150,46 @@ class Evaluator:
             columns.append(measure.columns(batch))
             named += [(group, name, measure.empty) for name in measure.names]
         answers = {}
-        for title, decided in self._decided(batch.log_q):
+        for title, decided in self._decided(batch):
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
             measure = answer_measure(h, self.distance)
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
             named += [(title, name, measure.empty) for name in measure.names]
-        none = np.empty((len(batch), 0))
-        found = SampleStatistics(
+        return SampleStatistics(
             names=tuple(named),
             numerator=np.concatenate([c[0] for c in columns], axis=1),
             denominator=np.concatenate([c[1] for c in columns], axis=1),
             truth=batch.truth,
             answers=batch.answers,
-            confidence=np.full(len(batch), np.nan),
             distance=batch.distance(self.distance),
-            level_confidence=none,
-            level_correct=none.astype(bool),
-            specific=none,
-            true=none,
-            answered=none,
-            ladders=LadderColumns(none, none, none),
             decided=answers,
+            **self._of_confidence(batch),
         )
+
+    def _of_confidence(self, batch: MetricBatch) -> dict[str, Any]:
+        """The columns that need probabilities; empty ones with ``metrics="leaves"``, and those of levels on a DAG."""
+        none = np.empty((len(batch), 0))
+        found: dict[str, Any] = dict.fromkeys(("level_confidence", "specific", "true", "answered"), none)
+        found |= {"level_correct": none.astype(bool), "ladders": LadderColumns(none, none, none)}
+        found["confidence"] = np.full(len(batch), np.nan)
         if self.metrics == LEAVES:
             return found
         operating = operating_columns(batch, self.thresholds)
-        found = replace(
-            found,
-            confidence=batch.confidence,
-            specific=operating.specific.astype(np.float32),
-            true=operating.true.astype(np.float32),
-            answered=operating.answered,
-        )
-        if not h.is_tree:
-            return found
-        return replace(
-            found,
-            level_confidence=batch.levels.probabilities.float().cpu().numpy(),
-            level_correct=batch.correct_at_levels,
-            ladders=ladder_columns(batch),
-        )
+        found |= {"confidence": batch.confidence, "answered": operating.answered}
+        found |= {name: getattr(operating, name).astype(np.float32) for name in ("specific", "true")}
+        if self.hierarchy.is_tree:
+            found["level_confidence"] = batch.levels.probabilities.float().cpu().numpy()
+            found |= {"level_correct": batch.correct_at_levels, "ladders": ladder_columns(batch)}
+        return found
 
-    def _decided(self, log_q: Tensor) -> Iterator[tuple[str, Decisions]]:
+    def _decided(self, batch: MetricBatch) -> Iterator[tuple[str, Decisions]]:
         """The answers of every further rule, and those that keep the promise, by title."""
         for title, options in self._rules.items():
             given = dict(options)
-            yield title, RULES[given.pop("rule")][0](log_q, self.hierarchy, **given)
+            yield title, RULES[given.pop("rule")][0](batch.log_q, self.hierarchy, **given)
         if self.promise is not None:
-            yield (
-                promise_title(self.promise),
-                self.promise.predict(log_q, self.hierarchy, kind="node_log_probs"),
-            )
+            answers = self.promise.predict(batch.log_q, self.hierarchy, kind="node_log_probs")
+            yield promise_title(self.promise), answers
 
     def evaluation(self, **about: Any) -> Evaluation:
         """The metrics of all chunks so far.
@@ -235,7 +207,7 @@ class Evaluator:
             h,
             self._parts[0],
             bins=self.bins,
-            thresholds=self.thresholds,
+            thresholds=tuple(self.thresholds),
             distance=self.distance,
             calibrated=warm,
             temperature=self.temperature,
@@ -258,7 +230,7 @@ def evaluate(
     replicates: int = 1000,
     seed: int = 0,
     progress: Callable[[int], object] | None = None,
-    **options: Unpack[EvaluatorOptions],
+    **options: Any,
 ) -> Evaluation:
     """All metrics of a model: everything that `hace evaluate` does.
 
@@ -277,8 +249,8 @@ def evaluate(
         replicates: number of bootstrap draws of the comparison.
         seed: seed of these draws.
         progress: called with the number of samples scored since the last call.
-        **options: kind, outputs, labels, subset, distance, rules, bins, thresholds, metrics, temperature and promise; see
-            :class:`EvaluatorOptions`.
+        **options: kind, outputs, labels, subset, distance, rules, bins, thresholds, metrics, temperature and promise, as of
+            :class:`hace.metrics.Evaluator`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -292,7 +264,7 @@ def evaluate(
         **(options.get("rules") or {}),
     }
     inside = _inside(hierarchy, options.get("subset"), truth.numpy(), only_subset)
-    evaluator = Evaluator(hierarchy, **{**options, "labels": "nodes", "rules": rules})  # type: ignore[typeddict-item]
+    evaluator = Evaluator(hierarchy, **{**options, "labels": "nodes", "rules": rules})
     start = 0
     for chunk in _chunks(scores, hierarchy, evaluator):
         evaluator.add(chunk, truth[start : start + len(chunk)])
@@ -361,10 +333,6 @@ def _inside(h: Hierarchy, subset: Sequence[Any] | None, truth: np.ndarray, only:
             "only_subset must come with a subset that some samples belong to. No truth is inside it."
         )
     return inside
-
-
-def _is_positive(value: object) -> bool:
-    return is_number(value) and value > 0  # type: ignore[operator]
 
 
 def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:

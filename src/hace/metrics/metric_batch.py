@@ -148,16 +148,7 @@ class ScoreForms(TypedDict, total=False):
 
 
 class MetricBatch:
-    """Truths and answers as node indices, with log q* if the model gave scores. Made by :func:`as_metric_batch`.
-
-    Args:
-        hierarchy: the hierarchy.
-        truth: (B,) node indices.
-        scores: the scores, if the model gave them.
-        answers: (B,) or (B, k) node indices, if it gave answers; -1 means no answer.
-        confidence: the probability of each answer.
-        labels: (B, k) the best leaves, best first, if they are known already.
-    """
+    """Truths (B,) as node indices, and scores or answers (B,) or (B, k); ``labels`` are the best leaves, if known already."""
 
     def __init__(
         self,
@@ -317,7 +308,7 @@ def as_metric_batch(
     kind: str = "logits",
     outputs: str = "auto",
 ) -> MetricBatch:
-    """Check predictions and truths in the forms that every metric takes."""
+    """Check predictions and truths in the forms of :class:`ScoreForms`."""
     truth = as_nodes(target, hierarchy, "target", of=labels)
     if truth.dim() != 1:
         raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)}.")

@@ -34,7 +34,7 @@ def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
 
 
 def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
-    """All plots of an evaluation, with a second model's curves if there is one."""
+    """All plots of one or two models, by name; of one, reliability is shown before and after calibration."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -71,11 +71,7 @@ class MetricOptions(ScoreForms, total=False):
 
 
 class HierarchicalMetric(Metric):
-    """Checks a batch and adds it up.
-
-    Args:
-        *options: what else distinguishes this metric from others of its class.
-    """
+    """Checks a batch and adds it up. ``options``: what else distinguishes this metric from others of its class."""
 
     full_state_update = False
     is_differentiable = False
@@ -98,12 +94,7 @@ class HierarchicalMetric(Metric):
         self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """A figure and its axes, as torchmetrics draws them: the value so far, or given values over steps.
-
-        Args:
-            val: values of ``compute`` or ``forward``, one or several; by default the value so far.
-            ax: matplotlib's axes to draw on.
-        """
+        """A figure and its axes, as torchmetrics draws them: the value so far, or given values over steps."""
         return self._plot(val, ax)
 
     @abstractmethod
@@ -144,13 +135,7 @@ class HierarchicalMetric(Metric):
 
 
 class RatioMetric(HierarchicalMetric):
-    """A measure, added up. ``compute`` gives a scalar, or a dict of scalars for a measure with several values and no choice.
-
-    Args:
-        hierarchy: the hierarchy.
-        *arguments: those of :attr:`measure_of`, then the choice of one value.
-        **options: the same by name, and :class:`MetricOptions`.
-    """
+    """A measure, added up: it takes the hierarchy, the arguments of its measure, then the choice of one value."""
 
     measure_of: ClassVar[Callable[..., Measure]]  # from the hierarchy and the metric's own arguments
     choice: ClassVar[str | None] = (
@@ -202,12 +187,7 @@ class RatioMetric(HierarchicalMetric):
 
 
 def level_key(hierarchy: Hierarchy, level: int | str | None) -> str | None:
-    """The title of a level, by which measures of levels name their values.
-
-    Args:
-        hierarchy: a tree or forest.
-        level: a depth from 1, or a level's name; None: none.
-    """
+    """The title of a level, by which measures of levels name their values."""
     if level is None:
         return None
     depth = hierarchy.level_index(level)
