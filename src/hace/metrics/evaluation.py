@@ -515,7 +515,7 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
     return found if evaluation.samples.only_leaves else (*found, _confidence(evaluation))
 
 
-def wilson(right: int, samples: int) -> tuple[float, float]:
+def wilson(right: float, samples: float) -> tuple[float, float]:
     """The 95% interval of a share, after Wilson.
 
     Example:
