@@ -94,11 +94,9 @@ class PaperTable:
             >>> [cell.printed for cell in paper_tables()["probe"].select(dataset="aircraft", method="hace")]
             ['58.97']
         """
-        for name in key:
-            if name not in CELL_KEYS:
-                raise ConfigError(
-                    f"a key must be one of {', '.join(CELL_KEYS)}. Got {name!r}.{nearest(name, CELL_KEYS)}"
-                )
+        for name in key.keys() - CELL_KEYS:
+            known = ", ".join(CELL_KEYS)
+            raise ConfigError(f"a key must be one of {known}. Got {name!r}.{nearest(name, CELL_KEYS)}")
         return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
 
     def cell(self, **key: str | float | None) -> PrintedCell:
@@ -137,9 +135,8 @@ class PaperTable:
         groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
         for cell in self.cells:
             if cell.method is not None and cell.value is not None:
-                groups.setdefault(tuple(getattr(cell, n) for n in CELL_KEYS if n != "method"), []).append(
-                    cell
-                )
+                key = tuple(getattr(cell, n) for n in CELL_KEYS if n != "method")
+                groups.setdefault(key, []).append(cell)
         yield from (tuple(group) for group in groups.values())
 
     def marks(self, cell: PrintedCell) -> tuple[str, ...]:
@@ -224,17 +221,10 @@ def data_text(data: Dataset[Any], name: str) -> str:
     kind, table = DATASETS[name], paper_tables()["datasets"]
     printed = {str(cell.metric): cell for cell in table.select(dataset=name)}
     marks = {metric: ",".join(table.marks(cell)) for metric, cell in printed.items()}
-    rows = [
-        (
-            HEADINGS.get(key, f"{key} samples"),
-            value,
-            printed[key].printed if key in printed else "",
-            marks.get(key, ""),
-        )
-        for key, value in _figures(data, kind.size).items()
-    ]
-    if printed:
-        rows.insert(0, ("", "files", "paper", ""))
+    rows = [("", "files", "paper", "")] if printed else []
+    for key, value in _figures(data, kind.size).items():
+        there = printed[key].printed if key in printed else ""
+        rows.append((HEADINGS.get(key, f"{key} samples"), value, there, marks.get(key, "")))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [kind.title if printed else f"{data.name} ({kind.title})", ""]
     for heading, here, paper, mark in rows:

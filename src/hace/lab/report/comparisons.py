@@ -224,3 +224,15 @@ def budget_of(choices: Iterable[Choice]) -> str:
 
 def _range(values: Sequence[float]) -> str:
     return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"
+
+
+def unseen_classes(records: Iterable[Record]) -> str:
+    """Which classes had no training sample in some runs: "2 classes have no training sample: lynx, owl"; "" if none."""
+    trained = [(r.run.result.get("train") or {}) for r in records if r.run is not None and r.run.result]
+    names = sorted({name for train in trained for name in train.get("unseen_classes", ())})
+    words = "1 class has" if len(names) == 1 else f"{len(names):,} classes have"
+    return (
+        f"{words} no training sample: {', '.join(names[:4])}{' ...' if len(names) > 4 else ''}"
+        if names
+        else ""
+    )

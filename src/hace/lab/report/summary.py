@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from hace.lab.report.comparisons import HEADLINES, Metric, method_title, shown
+from hace.lab.report.comparisons import HEADLINES, Metric, method_title, shown, unseen_classes
 from hace.lab.report.document import Entry, ReportTable, to_text
 from hace.lab.report.labels import label_questions, label_tables
 from hace.lab.report.method_tables import gap_entry, score_column
@@ -17,7 +17,6 @@ from hace.lab.study.cells import NO_RESULT, Record, chosen_on, coarse_searches, 
 
 MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
 _WIDTH = 100  # of lines
-_NAMES = 5  # of classes, in a note
 
 
 def report_text(records: Iterable[Record], compare: Sequence[str] | None = None) -> str:
@@ -113,11 +112,8 @@ def selection_text(records: Sequence[Record]) -> str:
 def notes(records: Sequence[Record]) -> Iterator[str]:
     """What a reader of the table should know: classes without samples, L-BFGS that stopped early, rates at the edge."""
     trained = [r.run.result["train"] for r in records if r.stage == "final" and r.run and r.run.result]
-    unseen = {name for train in trained for name in train.get("unseen_classes", ())}
-    if unseen:
-        names = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
-        words = "1 class has" if len(unseen) == 1 else f"{len(unseen)} classes have"
-        yield f"{words} no training sample: {names}"
+    if unseen := unseen_classes(r for r in records if r.stage == "final"):
+        yield unseen
     short = sum(train.get("converged") is False for train in trained)
     if short:
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."

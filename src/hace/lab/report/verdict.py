@@ -14,11 +14,20 @@ from typing import Literal
 
 import numpy as np
 
-from hace.lab.report.comparisons import PROTOCOLS, TOP1, Comparison, comparison_of, may_be_used, method_title
+from hace.lab.report.comparisons import (
+    PROTOCOLS,
+    TOP1,
+    Choice,
+    Comparison,
+    comparison_of,
+    may_be_used,
+    method_title,
+    unseen_classes,
+)
 from hace.lab.report.findings import Finding, certainties, findings, points
 from hace.lab.report.labels import Answer, LabelQuestion, label_questions
 from hace.lab.report.results import Results
-from hace.lab.study.cells import coarse_searches, searched_at
+from hace.lab.study.cells import Record, coarse_searches, searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 
@@ -27,7 +36,6 @@ QUESTION = "does the hierarchy help?"
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
 WEAK_SEARCH = 0.05  # half the interval of an accuracy on held-out samples
-_NAMES = 4  # of classes, in a caveat
 LEGEND = (
     (
         "Differences",
@@ -199,11 +207,8 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     results, where = question.results, question.title.replace(", ", " · ")
     poor = [answer for answer in question.answers if answer.comparison != question.whole]
     gains = {a.comparison: a.dropping[1] for a in poor if a.dropping is not None}
-    seeds = {
-        c: min(len(choice.finished) for choice in results.choices[c].values() if choice.finished)
-        for c in gains
-    }
-    sure = certainties({comparison: (gain, seeds[comparison]) for comparison, gain in gains.items()})
+    seeds = {c: [len(x.finished) for x in results.choices[c].values() if x.finished] for c in gains}
+    sure = certainties({comparison: (gain, min(seeds[comparison])) for comparison, gain in gains.items()})
     steps = tuple(answer._replace(certainty=sure.get(answer.comparison)) for answer in poor)
     best = [f"{method_title(a.best)}{f' ({a.settings})' if a.settings else ''}" for a in poor]
     if gains:
@@ -235,10 +240,7 @@ def _best_methods(poor: Sequence[Answer]) -> str:
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
     shown = [gain for gain in gains if gain.excludes_zero]
     if not shown:
-        return (
-            "No difference shown. These runs cannot tell using the coarse labels from dropping them.",
-            "open",
-        )
+        return "No difference shown. These runs cannot tell using coarse labels from dropping them.", "open"
     if len(shown) < len(gains) or len({gain.value > 0 for gain in shown}) > 1:
         return "In part. Whether to use the coarse labels depends on how many there are.", "part"
     if shown[0].value < 0:
@@ -270,14 +272,12 @@ def caveats(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> lis
     """Notes on the methods that a verdict speaks of, by comparison, in short sentences."""
     found = [*_edges(results, spoken), *_coarse(results, spoken)]
     for comparison, methods in spoken.items():
+        records = [r for r in results.records if comparison_of(r.key) == comparison]
         found += [
-            *_budgets(results, comparison, methods),
-            *_once(results, comparison),
-            *_held_out(results, comparison, methods),
+            *_searches(results.choices[comparison], records, methods),
             *_seeds(results, comparison, methods),
-            *_samples(results, comparison),
-            *_missing(results, comparison),
         ]
+        found += [*_samples(results, comparison), *_missing(records)]
     return list(dict.fromkeys(found))
 
 
@@ -309,32 +309,21 @@ def _coarse(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Ite
         )
 
 
-def _budgets(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:
-    tried = {m: results.choices[comparison][m].budget for m in methods if m in results.choices[comparison]}
+def _searches(
+    choices: Mapping[str, Choice], records: Sequence[Record], methods: Sequence[str]
+) -> Iterator[str]:
+    """Unequal budgets, one choice for all seeds, and searches on few samples, which rank their candidates partly by chance."""
+    tried = {m: choices[m].budget for m in methods if m in choices}
     if len(set(tried.values())) > 1:
         words = ", ".join(f"{method_title(m)} {count}" for m, count in tried.items())
         yield f"Unequal search: candidates per seed are {words}."
-
-
-def _once(results: Results, comparison: Comparison) -> Iterator[str]:
-    seed = searched_at(r for r in results.records if comparison_of(r.key) == comparison)
-    if seed is not None:
+    if (seed := searched_at(records)) is not None:
         yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
-
-
-def _held_out(results: Results, comparison: Comparison, methods: Sequence[str]) -> Iterator[str]:
-    """A search on few samples ranks its candidates partly by chance."""
-    searched = [
-        (record.run.result["samples"], record.top1)
-        for record in results.records
-        if record.stage == "search" and record.run is not None and record.run.result
-        if record.top1 is not None
-        and record.key.method in methods
-        and comparison_of(record.key) == comparison
-    ]
+    found = [r for r in records if r.stage == "search" and r.key.method in methods and r.top1 is not None]
+    searched = [(r.run.result["samples"], r.top1) for r in found if r.run is not None and r.run.result]
     if not searched:
         return
-    samples, accuracy = min(searched, key=lambda found: (found[0], -found[1]))
+    samples, accuracy = min(searched, key=lambda one: (one[0], -one[1]))
     low, high = wilson(round(accuracy * samples), samples)
     if high - low > 2 * WEAK_SEARCH:
         yield (
@@ -352,31 +341,23 @@ def _seeds(results: Results, comparison: Comparison, methods: Sequence[str]) -> 
 
 
 def _samples(results: Results, comparison: Comparison) -> Iterator[str]:
+    """Classes without training samples or with few test samples, by the first method that knows."""
     arrays = results.arrays[comparison]
     for method, choice in results.choices[comparison].items():
-        unseen = {
-            name
-            for record in choice.finished
-            if record.run is not None and record.run.result
-            for name in (record.run.result.get("train") or {}).get("unseen_classes", ())
-        }
-        if unseen:
-            names = ", ".join(sorted(unseen)[:_NAMES]) + (" ..." if len(unseen) > _NAMES else "")
-            yield f"{len(unseen):,} {'class has' if len(unseen) == 1 else 'classes have'} no training sample: {names}."
-            break
+        if unseen := unseen_classes(choice.finished):
+            yield f"{unseen}."
+            return
         read = arrays.predictions(method)
-        if read and arrays.hierarchy is not None:
-            truth = next(iter(read.values()))["truth"]
-            count = np.bincount(truth, minlength=arrays.hierarchy.num_nodes)[arrays.hierarchy.leaf_nodes]
-            few = int((count < FEW_SAMPLES).sum())
-            if few:
-                total = arrays.hierarchy.num_leaves
-                yield f"{few:,} of {total:,} classes have fewer than {FEW_SAMPLES} test samples: single classes say little."
-            break
+        if read and (h := arrays.hierarchy) is not None:
+            count = np.bincount(next(iter(read.values()))["truth"], minlength=h.num_nodes)[h.leaf_nodes]
+            if few := int((count < FEW_SAMPLES).sum()):
+                small = f"{few:,} of {h.num_leaves:,} classes have fewer than {FEW_SAMPLES} test samples"
+                yield f"{small}: single classes say little."
+            return
 
 
-def _missing(results: Results, comparison: Comparison) -> Iterator[str]:
-    final = [r for r in results.records if r.stage == "final" and comparison_of(r.key) == comparison]
+def _missing(records: Sequence[Record]) -> Iterator[str]:
+    final = [r for r in records if r.stage == "final"]
     lost = [r for r in final if r.status != "finished"]
     if lost:
         names = ", ".join(dict.fromkeys(method_title(r.key.method) for r in lost))
