@@ -27,6 +27,7 @@ from hace.lab.serve.run_calibration import (
     read_calibration,
 )
 from hace.lab.train.train import run_train
+from tests.fuzz.driver import time_limit
 from tests.run_files import edit_json
 from tests.train_cases import tiny
 
@@ -351,3 +352,35 @@ def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     (run.folder / "calibration.json").symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(FormatError, match="Got a link"):
         Predictor.from_run(run.folder).calibration  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("largest", "options"),
+    [
+        (9e307, []),
+        (1.7e308, ["--temperature", "1"]),
+        (-1.7e308, []),
+        (1.0, ["--accuracy", "0.999999999", "--of", "answers"]),
+        (1.0, ["--accuracy", "1e-320"]),
+        (1.0, ["--accuracy", "1e-320", "--of", "answers"]),
+        (1.0, ["--accuracy", "0.9", "--confidence", "1e-300"]),
+        (1.0, ["--accuracy", "0.9999999999999999", "--confidence", "0.9999999999999999"]),
+        (1.0, ["--temperature", "1e-300"]),
+        (1.0, ["--temperature", "1e300"]),
+    ],
+)
+def test_extreme_scores_and_promises_end_in_an_answer_or_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], largest: float, options: list[str]
+) -> None:
+    z, y = scored(90)
+    row = int(np.random.default_rng([0, 0xCA11]).permutation(90)[0])  # which fits the temperature
+    z[row, (y[row] + 1) % 3] = largest
+    given = files(tmp_path, z * 0, y)
+    np.save(tmp_path / "z.npy", z)  # in float64
+    words = ["calibrate", *given, *options, "--out", str(tmp_path / "c.json"), "--json"]
+    with time_limit(20):  # of the processor
+        code = cli.main(words)
+    out, err = capsys.readouterr()
+    assert code in (0, 2), err
+    if code == 0:
+        assert json.loads(out)["thresholds"]
