@@ -288,6 +288,7 @@ def test_constant_scores_and_certain_mistakes() -> None:
         sure = guaranteed_threshold(scores, truth, h, 0.9, 0.9, of)
         assert (sure.threshold, sure.answered) == (NOTHING, 0)
         assert "It answers nothing" in sure.cost
+        assert sure.promise.endswith("It answers nothing.")
         assert set(sure.predict(scores, h).ids) == {"animal"}
 
 

@@ -85,7 +85,8 @@ class GuaranteedThreshold:
             if self.confidence is None
             else f"with probability {self.confidence:g} over the calibration samples"
         )
-        return f"{what}{each}, {how} ({self.samples:,} samples)."
+        silent = "" if isinstance(self.threshold, dict) or self.threshold <= 1 else " It answers nothing."
+        return f"{what}{each}, {how} ({self.samples:,} samples).{silent}"
 
     @property
     def cost(self) -> str:

@@ -73,7 +73,7 @@ class Scores:
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, rows: slice) -> Scores:
+    def __getitem__(self, rows: slice | np.ndarray) -> Scores:
         return replace(self, data=self.data[rows])
 
     def blocks(self) -> Iterator[tuple[slice, Scores]]:

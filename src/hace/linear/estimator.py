@@ -260,7 +260,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return X, y
 
     def _validated(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        return validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
+        X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
+        return X, y
 
     def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
         """Decide once what labels mean."""

@@ -338,7 +338,8 @@ def _lines(export: Export, name: str) -> Iterator[str]:
         found = parse_calibration(document["calibration"], name)
         yield f"Promises, from {found.samples:,} samples of the split {found.split}:"
         yield ""
-        yield from (f"- threshold {t.threshold:.4g}: {t.promise}" for t in found.thresholds)
+        for t in found.thresholds:
+            yield f"- {f'threshold {t.threshold:.4g}: ' if t.threshold <= 1 else ''}{t.promise}"
     source = "photos" if images else "features.npy"
     yield from ("", "## Use", "", f"    hace predict {name} {source} --threshold 0.9", "", "```python")
     yield from ("from hace import Predictor", "", f'predictor = Predictor.from_run("{name}")')
