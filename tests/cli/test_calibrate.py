@@ -243,6 +243,8 @@ BAD: dict[str, tuple[Any, Any, list[str], str]] = {
     "labels outside": (HEALTHY, LABELS + 7, [], "y.npy"),
     "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "must hold at least 99 samples"),
     "too few for both": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "Of the 20 calibration samples 6 fit"),
+    "accuracy of nearly 1": (
+        HEALTHY, LABELS, ["--accuracy", "0.999999999", "--of", "answers"], "at least 2,878,231,364 samples"),
     "no samples": (HEALTHY[:0], LABELS[:0], [], "at least one sample"),
     "accuracy 0": (HEALTHY, LABELS, ["--accuracy", "0"], "above 0 and below 1. Got 0.0"),
     "accuracy 1": (HEALTHY, LABELS, ["--accuracy", "1"], "above 0 and below 1. Got 1.0"),

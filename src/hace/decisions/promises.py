@@ -81,8 +81,8 @@ class Promise:
 
     def __str__(self) -> str:
         if self.most > 1:
-            return f"a mean distance of at most {float(self.alpha * self.most):g}"
-        return f"{float(1 - self.alpha):g} of the {self.of}"
+            return f"a mean distance of at most {float(self.alpha * self.most):.15g}"
+        return f"{float(1 - self.alpha):.15g} of the {self.of}"
 
     def needed(self) -> int:
         """The least number of samples that allows a promise at all: with no loss in any of them."""
@@ -115,7 +115,7 @@ class Promise:
         if number < needed:
             how = "" if self.delta is None else f" with confidence {float(1 - self.delta):g}"
             raise DataError(
-                f"scores must hold at least {needed} samples to promise {self}{how}. Got {number}. Calibrate on more "
+                f"scores must hold at least {needed:,} samples to promise {self}{how}. Got {number}. Calibrate on more "
                 "samples, or ask for less."
             )
         return self._of_samples(outcomes) if self.of == "samples" else self._of_answers(outcomes)
