@@ -183,9 +183,10 @@ def _end(error: Exception) -> str:
     return words if words.endswith(".") else f"{words}."
 
 
-def csv_rows(text: str, name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """(line where it starts, cells) of each row that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def csv_rows(text: str | Iterable[str], name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """(line where it starts, cells) of each row of a text, or of its lines with their ends, that is not blank."""
+    lines = io.StringIO(text, newline="") if isinstance(text, str) else text
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     start = 1
     try:
         for cells in reader:

@@ -76,21 +76,6 @@ def parse_csv(
     raise _unknown_columns(source, names, wanted)
 
 
-def parse_tsv(
-    source: SourceText,
-    *,
-    columns: Mapping[str, str] | Sequence[str] | None = None,
-    label: str | None = None,
-    ids: str = "name",
-    header: bool | None = None,
-    order: str | None = None,
-) -> Draft:
-    """As `parse_csv`, with tabs between the columns."""
-    return parse_csv(
-        source, columns=columns, label=label, ids=ids, header=header, order=order, delimiter="\t"
-    )
-
-
 def _header(source: SourceText, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     repeated = [cell for cell, count in Counter(names).items() if count > 1 and cell]
@@ -379,8 +364,3 @@ def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
         return '"' + text.replace('"', '""') + '"' if special.search(text) else text
 
     return "".join(delimiter.join(map(cell, row)) + "\n" for row in rows)
-
-
-def render_tsv(hierarchy: Hierarchy) -> str:
-    """As `render_csv`, with tabs between the columns."""
-    return render_csv(hierarchy, delimiter="\t")

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from hace.errors import ConfigError, FormatError, HierarchyError, nearest, shorten
 from hace.files.reading import reason
 from hace.files.writing import atomic_path
-from hace.formats.csv_tables import parse_csv, parse_tsv, render_csv, render_tsv
+from hace.formats.csv_tables import parse_csv, render_csv
 from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, render_json
 from hace.formats.ontology import parse_obo
@@ -46,7 +47,8 @@ FORMATS: dict[str, Format] = {
     "json": Format("everything a hierarchy is; a nested tree; or nodes that name each other", (".json",), parse_json_graph,
                    render=render_json),
     "csv": Format("id, parent, name, label; edges; or label paths", (".csv",), parse_csv, render=render_csv),
-    "tsv": Format("as csv, with tabs", (".tsv", ".tab"), parse_tsv, render=render_tsv),
+    "tsv": Format("as csv, with tabs", (".tsv", ".tab"), partial(parse_csv, delimiter="\t"),
+                  render=partial(render_csv, delimiter="\t")),
     "edges": Format("two ids per line", (".edges",), parse_edges),
     "indented": Format("one name per line, children indented", (".indented",), parse_indented),
     "newick": Format("brackets, as in phylogenetics", (".nwk", ".newick", ".tre", ".tree"), parse_newick,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, Parquet, native
-from hace.files.documents import is_numeric, ragged
+from hace.files.documents import csv_rows, is_numeric, ragged
 from hace.files.reading import open_regular, text_lines
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import column_places, score_columns
@@ -130,24 +129,30 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
 
 
 def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
-    first, rows = _first_row_and_count(path)
-    named = {c.strip() for c in first} >= set(h.leaves) or not all(map(is_numeric, first))
+    lines = _csv_rows(path)
+    _, first = next(lines, (0, []))
+    if not first:
+        raise FormatError(
+            f"{path}: the file is empty. Write a header of class ids, then one row of scores per sample."
+        )
+    rows = 1 + sum(1 for _ in lines)
+    header = [cell.strip().replace("\n", " ") for cell in first]
+    named = set(header) >= set(h.leaves) or not all(map(is_numeric, first))
     if named:
-        places, over = column_places([c.strip() for c in first], h, outputs, ignored, str(path))
+        places, over = column_places(header, h, outputs, ignored, str(path))
     else:
-        places, over = None, _width(path, (rows, len(first)), h, outputs)
+        places, over = list(range(len(first))), _width(path, (rows, len(first)), h, outputs)
 
     def chunks() -> Iterator[np.ndarray]:
-        lines = islice(_csv_lines(path), int(named), None)
-        step, done = max(1, CHUNK // len(first)), 0
+        lines = islice(_csv_rows(path), int(named), None)
+        step, done = max(1, (CHUNK >> 3) // len(first)), 0  # cells take more memory than numbers
         while block := list(islice(lines, step)):
-            wrong = next(((line, cells) for line, cells, _ in block if cells != len(first)), None)
+            wrong = next(((line, len(cells)) for line, cells in block if len(cells) != len(first)), None)
             if wrong:
                 raise ragged(str(path), *wrong, len(first))
-            texts = [text for _, _, text in block]
             try:
-                yield np.loadtxt(texts, delimiter=",", ndmin=2, usecols=places, comments=None, quotechar='"')
-            except (ValueError, IndexError, OverflowError) as error:
+                yield np.array([[cells[i] for i in places] for _, cells in block], dtype=np.float64)
+            except (ValueError, OverflowError) as error:
                 words = shorten(str(error).rstrip(". "), 200)
                 raise FormatError(
                     f"{path}: after data row {done}: every cell must be a number. Got an error: {words}."
@@ -157,43 +162,8 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) ->
     return ScoreFile(path, rows - named, over, chunks)
 
 
-def _first_row_and_count(path: Path) -> tuple[list[str], int]:
-    """The cells of the first row, and the number of rows."""
-    lines = _csv_lines(path)
-    _, _, first = next(lines, (0, 0, None))
-    if first is None:
-        raise FormatError(
-            f"{path}: the file is empty. Write a header of class ids, then one row of scores per sample."
-        )
-    return _cells(first, str(path), 1), 1 + sum(1 for _ in lines)
-
-
-def _csv_lines(path: Path) -> Iterator[tuple[int, int, str]]:
-    """(line where it starts, number of cells, text) of each row that is not blank. Rows may hold quoted line ends."""
-    held, start = "", 0
-    for number, line in enumerate(text_lines(path), 1):
-        if not held and not line.strip():
-            continue
-        if '"' not in line and not held:
-            yield number, line.count(",") + 1, line
-            continue
-        start, held = start if held else number, f"{held} {line}" if held else line
-        if held.count('"') % 2 == 0:
-            yield start, len(_cells(held, str(path), start)), held
-            held = ""
-        elif len(held) > 10 * csv.field_size_limit():
-            break
-    if held:
-        raise FormatError(f"{path}, line {start}: a quoted cell must end. Got a quote that never closes.")
-
-
-def _cells(text: str, name: str, line: int) -> list[str]:
-    try:
-        return next(csv.reader([text], strict=True))
-    except csv.Error as error:
-        raise FormatError(
-            f"{name}, line {line}: every row must be valid CSV. Got an error: {error}."
-        ) from error
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    return csv_rows((f"{line}\n" for line in text_lines(path)), str(path))
 
 
 def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
