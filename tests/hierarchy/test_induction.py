@@ -165,3 +165,10 @@ def test_many_classes_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn.cophenetic == exact.cophenetic
     assert not isnan(drawn.triplets)
     assert abs(drawn.resolved - exact.resolved) < 0.4
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-170, 1e160, 1e200])
+def test_unit_vectors_of_any_size(size: float) -> None:
+    x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    names = Hierarchy.from_features(x, range(4), ["cat", "lynx", "car", "bus"], levels=1).names
+    assert Hierarchy.from_features(size * x, range(4), ["cat", "lynx", "car", "bus"], levels=1).names == names

@@ -161,8 +161,9 @@ def _class_means(x: np.ndarray, y: np.ndarray, classes: Sequence[str] | None, *,
         if not np.isfinite(rows).all():
             raise HierarchyError("x must be finite. Got infinite or missing values.")
         if unit:
-            length = np.linalg.norm(rows, axis=1, keepdims=True)
-            rows /= np.where(length > 0, length, 1.0)
+            for order in (np.inf, 2):  # by the largest entry first: squares overflow, or vanish
+                length = np.linalg.norm(rows, order, axis=1, keepdims=True)
+                rows /= np.where(length > 0, length, 1.0)
         np.add.at(means, y[start : start + _ROWS], rows)
     return means / samples[:, None]
 
