@@ -201,9 +201,8 @@ class Head(TableModule):
         if served is not None:
             return served
         full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
-        return full.scatter(
-            1, self.leaf_nodes.expand(x.shape[0], -1), x
-        )  # index_copy takes three times as long
+        # index_copy takes three times as long.
+        return full.scatter(1, self.leaf_nodes.expand(x.shape[0], -1), x)
 
     def aggregate(self, z: Tensor) -> Tensor:
         """(B, C) logits -> (B, N) log q*."""
@@ -306,9 +305,8 @@ def head_for(
     """The head that fits these scores, kept for the next call."""
     if outputs == "auto":
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
-        outputs = (
-            "leaves" if width == hierarchy.num_leaves else "nodes"
-        )  # where n = N the two orders are the same
+        # Where n = N the two orders are the same.
+        outputs = "leaves" if width == hierarchy.num_leaves else "nodes"
         if width not in (hierarchy.num_leaves, hierarchy.num_nodes):
             raise DataError(
                 f"scores must have {hierarchy.num_leaves} columns (leaves, in label order) or "

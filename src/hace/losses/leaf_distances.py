@@ -92,11 +92,10 @@ class LeafDistances(TableModule):
         edges = torch.cat(
             [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
         )
-        # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1).
+        # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1). Then in preorder: the left
+        # parts from the outside in, and the right parts.
         groups = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)
-        groups = torch.cat(
-            [groups.flip(1), groups[:, 1:]], dim=1
-        )  # left parts from outside in, then right parts
+        groups = torch.cat([groups.flip(1), groups[:, 1:]], dim=1)
         distance = groups.flatten()[numerics.segment_members(edges, classes).long()].view(batch, classes)
         distance = self.own[rows][:, None] + distance + self.leaf
         distance = distance.index_select(1, self.place)

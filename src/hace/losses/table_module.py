@@ -25,9 +25,8 @@ class TableModule(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[str, Any] = {}
-        self._exact: dict[
-            str, np.ndarray
-        ] = {}  # arrays, not tensors: torch would take those for part of the model
+        # Arrays, not tensors: torch would take those for part of the model.
+        self._exact: dict[str, np.ndarray] = {}
 
     def constant(self, name: str, value: Any) -> None:
         """Registers an array (or None) as a buffer."""
