@@ -27,7 +27,7 @@ def read(name: str, line: str) -> Any:
         ("--data.labels.to genus --no-keep", {"data": {"labels": {"to": "genus"}}, "keep": False}),
         ("--tensorboard --channels-last no --lr -1", {"tensorboard": True, "channels_last": False, "lr": -1}),
         ("--no-root-node --validation split", {"data": {"root_node": False}, "validation": "split"}),
-        ("--workers null --seed 010", {"workers": None, "seed": 10}),
+        ("--workers null --seed 10", {"workers": None, "seed": 10}),
         ("--epochs two --model 1e3", {"epochs": "two", "model": "1e3"}),  # the configuration refuses the text
     ],
 )
@@ -53,11 +53,14 @@ def test_options_of_the_command_are_not_the_configurations() -> None:
         ("--epochs", "--epochs must have a value."),
         ("--keep perhaps", "keep must be true or false. Got 'perhaps'."),
         ("--epochs 1.5", "epochs must be an integer. Got '1.5'."),
+        ("--seed 010", "seed must be an integer. Got '010'."),
+        ("--epochs 1:30", "epochs must be an integer. Got '1:30'."),
+        ("--lr=1_000", "lr must be"),
         ("--data.options 3", "data.options must be a mapping. Got '3'."),
     ],
 )
 def test_wrong_options(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", *line.split(), "--out", "x"]) == 2
+    assert main(["train", *line.split(), "--print-config"]) == 2
     assert message in capsys.readouterr().err
 
 

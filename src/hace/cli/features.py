@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> None:
     """Load data and model, extract, and print what is stored."""
     from hace.data import load_dataset
     from hace.lab.features.backbones import load_backbone
-    from hace.lab.features.extraction import extract, processes
+    from hace.lab.features.extraction import extract
     from hace.lab.features.store import FeatureStore, stored
-    from hace.lab.runs.process import progress
+    from hace.lab.runs.process import processes, progress
 
     rank, world, local_rank = processes()
     device = pick_device(args.device, local_rank)

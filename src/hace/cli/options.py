@@ -29,6 +29,9 @@ SHORT = {
     "shuffle": "data.shuffle",
     "induce": "data.induce",
 }
+_ODD = re.compile(
+    r"[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(\.\d*)?)", re.IGNORECASE
+)  # as a number
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
@@ -203,6 +206,13 @@ class ConfigParser:
         return self.parser.format_help()
 
     def _read(self, words: Sequence[str]) -> dict[str, Any]:
+        for option in _options(words):
+            name, _, value = option[0].partition("=")
+            action = self.parser._option_string_actions.get(name)
+            hint = getattr(action, "_typehint", None)
+            # YAML 1.1, which jsonargparse speaks, takes 1:30 for 90, 010 for 8 and 1_000 for 1000.
+            if {int, float} & {hint, *get_args(hint)} and any(map(_ODD.fullmatch, [value, *option[1:]])):
+                raise argparse.ArgumentError(None, f"{name} must be a plain number")
         return self.parser.parse_args(words, defaults=False).as_dict()
 
     def _read_one(self, words: Sequence[str], problems: list[str]) -> dict[str, Any]:

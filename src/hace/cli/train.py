@@ -78,16 +78,18 @@ def run(args: argparse.Namespace) -> None:
 def build_config(args: argparse.Namespace) -> TrainConfig:
     """The configuration: preset, file and options, each over the one before."""
     from hace.lab.runs.config import TrainConfig
-    from hace.paper.recipes import train_preset
 
     # The default data set is named, so that a file or an option with other settings of the data keeps it.
-    named = {"data": {"name": TrainConfig().data.name}}
-    preset = train_preset(args.preset).to_dict() if args.preset else named
+    preset: Mapping[str, Any] = {"data": {"name": TrainConfig().data.name}}
+    if args.preset:
+        from hace.paper.recipes import train_preset
+
+        preset = train_preset(args.preset).to_dict()
     return resolved(TrainConfig, args, preset, *config_layers(args))
 
 
 def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
-    from hace.lab.features.extraction import processes
+    from hace.lab.runs.process import processes
 
     main = processes()[0] == 0
     if main:  # at once: libraries and data take their time

@@ -9,7 +9,6 @@ border of a shard, so a shard does not depend on where a run began.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -194,13 +193,3 @@ def _check_finite(rows: np.ndarray, shard: Shard, dataset: Dataset[Samples], bac
             f"Features must be finite. {backbone.name} gives others for {len(broken)} images; the first is {name!r} of "
             f"{shard.split!r}. Try --dtype float32, and check the weights."
         )
-
-
-def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
-    """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it."""
-    values = os.environ if environment is None else environment
-    try:
-        rank, world = int(values.get("RANK", "0")), int(values.get("WORLD_SIZE", "1"))
-        return rank, world, int(values.get("LOCAL_RANK", "0"))
-    except ValueError:
-        raise ConfigError("RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them.") from None

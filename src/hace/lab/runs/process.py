@@ -57,6 +57,16 @@ def choose_workers(asked: int | None, device: torch.device) -> int:
     return 0 if device.type == "cpu" else min(MOST_WORKERS, processors())
 
 
+def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
+    """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it."""
+    values = os.environ if environment is None else environment
+    try:
+        rank, world = int(values.get("RANK", "0")), int(values.get("WORLD_SIZE", "1"))
+        return rank, world, int(values.get("LOCAL_RANK", "0"))
+    except ValueError:
+        raise ConfigError("RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them.") from None
+
+
 def processors() -> int:
     """The processors that this process may use: of its job, not of the machine."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -168,7 +168,7 @@ def _tidy(value: Any, hint: Any) -> Any:
     if isinstance(value, list) and any(_parts(choice)[0] is tuple for choice in choices):
         return tuple(value)
     number = isinstance(value, int) and not isinstance(value, bool)
-    if float in choices and (number or (isinstance(value, str) and str not in choices)):
+    if float in choices and (number or (isinstance(value, str) and str not in choices and "_" not in value)):
         try:
             return float(value)
         except (ValueError, OverflowError):

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from hace.data.batches import share_of
 from hace.errors import HaceError
-from hace.lab.features.extraction import processes
-from hace.lab.runs.process import choose_device
+from hace.lab.runs.process import choose_device, processes
 
 LOST = (
     "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command resumes from "
