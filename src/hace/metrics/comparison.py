@@ -10,7 +10,7 @@ import numpy as np
 
 from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
-from hace.metrics.curves import ladder_curves
+from hace.metrics.curves import ladder_curves, risk_curves
 from hace.metrics.evaluation import CALIBRATED, Evaluation, MetricKey, SampleStatistics
 from hace.metrics.intervals import LEVEL, draw_counts, interval_ends
 
@@ -228,12 +228,7 @@ def _operating(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _risk(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    order = np.argsort(-s.confidence, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(s.confidence[order]) != 0, True))
-    covered = np.cumsum(w[:, order], axis=1)[:, last]
-    lost = np.cumsum(w[:, order] * (s.answers != s.truth)[order], axis=1)[:, last]
-    risk = np.divide(lost, covered, out=np.zeros_like(lost), where=covered > 0)
-    return covered / covered[:, -1:], risk
+    return risk_curves(s.confidence, s.answers != s.truth, w)[1:]
 
 
 def _hierarchical(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

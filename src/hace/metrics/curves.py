@@ -62,15 +62,22 @@ def risk_coverage(confidence: Any, risk: Any) -> RiskCoverage:
         raise DataError(
             f"confidence and risk must be one-dimensional and equally long. Got {confidence.shape} and {risk.shape}."
         )
+    if not len(confidence):
+        return RiskCoverage(*(np.empty(0) for _ in range(3)))
+    at, coverage, mean = risk_curves(confidence, risk, np.ones((1, len(confidence))))
+    return RiskCoverage(at, coverage[0], mean[0])
+
+
+def risk_curves(
+    confidence: np.ndarray, risk: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(P,) confidences, falling, and (R, P) coverage and mean risk under R weightings (R, S) of some samples."""
     order = np.argsort(-confidence, kind="stable")
-    confidence, total = confidence[order], np.cumsum(risk[order])
-    last = (
-        np.flatnonzero(np.append(np.diff(confidence) != 0, True))
-        if len(confidence)
-        else np.empty(0, dtype=int)
-    )
-    count = last + 1
-    return RiskCoverage(confidence[last], count / max(len(confidence), 1), total[last] / count)
+    last = np.flatnonzero(np.append(np.diff(confidence[order]) != 0, True))
+    covered = np.cumsum(weights[:, order], axis=1)[:, last]
+    lost = np.cumsum(weights[:, order] * risk[order], axis=1)[:, last]
+    mean = np.divide(lost, covered, out=np.zeros_like(lost), where=covered > 0)
+    return confidence[order][last], covered / covered[:, -1:], mean
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from hace.metrics.curves import (
     operating_area,
     reliability,
     risk_coverage,
+    risk_curves,
 )
 from hace.metrics.measures import level_titles, node_of_level
 from hace.metrics.metric_batch import MetricBatch
@@ -164,13 +165,8 @@ class SampleStatistics:
         """(R, 1) areas under risk-coverage curves; equal confidences enter together."""
         if not len(self):
             return np.full((len(w), 1), np.nan)
-        order = np.argsort(-self.confidence, kind="stable")
-        last = np.flatnonzero(np.append(np.diff(self.confidence[order]) != 0, True))
-        covered = np.cumsum(w[:, order], axis=1)[:, last]
-        lost = np.cumsum(w[:, order] * risk[order], axis=1)[:, last]
-        step = np.diff(covered, axis=1, prepend=0.0)
-        area = np.where(covered > 0, step * lost / covered, 0.0).sum(axis=1, keepdims=True)
-        return area / covered[:, -1:]
+        _, coverage, mean = risk_curves(self.confidence, risk, w)
+        return (np.diff(coverage, axis=1, prepend=0.0) * mean).sum(axis=1, keepdims=True)
 
 
 def _sums_by_mass(confidence: np.ndarray, gap: np.ndarray, w: np.ndarray, bins: int) -> np.ndarray:
