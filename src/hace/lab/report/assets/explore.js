@@ -81,7 +81,7 @@ function haceExplore(data) {
   function details(v) {
     const methods = [...new Set([first(), second()].filter(Boolean))];
     if (v < 0 || (v === 0 && tree.rooted)) { // everything lies below it: the accuracy of classes says more
-      return methods.filter((m) => place.methods[m]).map((m) => [title(m), `top-1 ${percent(place.methods[m].top1)} %`]);
+      return methods.filter((m) => place.methods[m]).map((m) => [title(m), `top-1 ${percent(place.methods[m].top1)}%`]);
     }
     const lines = [["test samples", place.samples[v].toLocaleString("en")]];
     for (const method of methods) {
@@ -89,7 +89,7 @@ function haceExplore(data) {
       if (share === null) continue;
       const seeds = place.methods[method].seeds;
       const [low, high] = around(method, v);
-      lines.push([title(method), `${percent(share)} % right [${percent(low)}, ${percent(high)}]${seeds > 1 ? `, ${seeds} seeds` : ""}`]);
+      lines.push([title(method), `${percent(share)}% right [${percent(low)}, ${percent(high)}]${seeds > 1 ? `, ${seeds} seeds` : ""}`]);
     }
     if (second() && value(v) !== null) {
       lines.push(["difference", `${percent(value(v), true)} points ${bracket(v)}${unsure(v) ? ": includes 0" : ""}`]);
@@ -100,7 +100,7 @@ function haceExplore(data) {
       const missed = m ? place.samples[v] * m.seeds - m.right[v] : 0;
       if (!went.length) continue;
       const parts = [];
-      for (let i = 0; i < went.length; i += 2) parts.push(`${tree.names[went[i]]} ${Math.round((100 * went[i + 1]) / missed)} %`);
+      for (let i = 0; i < went.length; i += 2) parts.push(`${tree.names[went[i]]} ${Math.round((100 * went[i + 1]) / missed)}%`);
       lines.push([`mistakes of ${title(method)} go to`, parts.join(", ")]);
     }
     return lines;
@@ -112,8 +112,8 @@ function haceExplore(data) {
     bar.style.printColorAdjust = "exact";
     const named = second()
       ? [`${title(second())} better by ${percent(scale.most)} points or more`, `${title(first())} better by as much`]
-      : [`${percent(scale.low)} % right or less`, `${percent(scale.high)} %`];
-    const more = second() ? "pale: the 95 % interval includes 0; grey: no test samples" : "grey: no test samples";
+      : [`${percent(scale.low)}% right or less`, `${percent(scale.high)}%`];
+    const more = second() ? "pale: the 95% interval includes 0; grey: no test samples" : "grey: no test samples";
     const stopping = controls.stops.checked;
     if (stopping) bar.style.background = `linear-gradient(to right, ${PALE}, ${BLUE})`;
     const words = stopping ? ["answers go on below", "answers stop here", "grey: no answers"] : [...named, more];
@@ -127,7 +127,7 @@ function haceExplore(data) {
     const entry = ([x, v]) => {
       const button = make("button");
       button.type = "button";
-      button.append(make("span", tree.names[v]), make("small", `${percent(x, Boolean(second()))}${second() ? "" : " %"} ${bracket(v)}, n = ${place.samples[v]}`));
+      button.append(make("span", tree.names[v]), make("small", `${percent(x, Boolean(second()))}${second() ? "" : "%"} ${bracket(v)}, n = ${place.samples[v]}`));
       if (unsure(v)) button.className = "faint";
       button.addEventListener("click", () => { drawing.visit(v); holder.scrollIntoView({ block: "nearest" }); });
       const item = make("li");

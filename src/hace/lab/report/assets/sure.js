@@ -48,24 +48,24 @@ function haceSure(title, changed) {
   }
 
   function draw() {
-    find("promise-value").textContent = `${promised()} %`;
+    find("promise-value").textContent = `${promised()}%`;
     slider.setAttribute("aria-valuetext", `${promised()} percent`);
     bars.replaceChildren(...known().map((method) => {
       const found = place.sure[method][Number(slider.value)], row = make("div", undefined, "sure-row");
       const right = (100 * (1 - found.wrong / found.total)).toFixed(1), told = (100 * found.detail).toFixed(0);
-      row.append(make("p", `${title(method)}: ${right} % not wrong, ${told} % of the detail left`));
+      row.append(make("p", `${title(method)}: ${right}% not wrong, ${told}% of the detail left`));
       const bar = make("div", undefined, "sure-bar");
       levels(found).forEach(([words, share, key], i) => {
         if (share <= 0) return;
-        const part = make("span", share > 0.09 ? `${words} ${Math.round(100 * share)} %` : "", key === "silent" ? "silent" : `step${Math.min(i, 3)}`);
+        const part = make("span", share > 0.09 ? `${words} ${Math.round(100 * share)}%` : "", key === "silent" ? "silent" : `step${Math.min(i, 3)}`);
         part.style.flexGrow = String(share);
-        part.title = `${words}: ${(100 * share).toFixed(1)} %`;
+        part.title = `${words}: ${(100 * share).toFixed(1)}%`;
         bar.append(part);
       });
-      const all = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${(100 * share).toFixed(1)} %`).join(", ");
+      const all = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${(100 * share).toFixed(1)}%`).join(", ");
       bar.setAttribute("role", "img");
       bar.setAttribute("aria-label", `Answers stop at: ${all}`);
-      const short = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${Math.round(100 * share)} %`).join(", ");
+      const short = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${Math.round(100 * share)}%`).join(", ");
       row.append(bar, make("p", short, "sure-words")); // on a phone, where names do not fit the bar
       return row;
     }));
