@@ -257,7 +257,7 @@ class Forest:
         return (
             f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95% "
             f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
-            f"it remains after Holm's correction for the number of methods ({len(self.rows)}). Candidates: settings tried per seed."
+            f"it remains after Holm's correction for {len(self.rows)} methods. Candidates: settings tried per seed."
             + "".join(
                 f" {method_title(r.method)} is a control: {c}."
                 for r in self.rows
