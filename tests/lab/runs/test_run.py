@@ -259,3 +259,31 @@ def test_of_three_leaves_all_are_among_the_five_best() -> None:
     found = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
     assert (found["answer"] == found["truth"]).tolist() == [False, False, True, False]
     assert found["top5"].tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "name", ["calibration.json", "log.jsonl", "weights.safetensors", "result.json", ".lock", "checkpoints"]
+)
+def test_nothing_inside_a_run_follows_links(name: str, tmp_path: Path) -> None:
+    """`ln -s victim RUN/calibration.json; hace calibrate RUN` used to overwrite the victim."""
+    folder, victim = finished(tmp_path / "run"), tmp_path / "victim"
+    (victim.mkdir if name == "checkpoints" else victim.touch)()
+    before = sorted(tmp_path.rglob("*"))
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(victim)
+    with pytest.raises(FormatError, match=f"{name} must be a file of the run. Got a link"):
+        read_run(folder)
+    with pytest.raises(FormatError, match="Got a link"), start_run(folder, CONFIG, DATA, H):
+        pass
+    assert (folder / name).is_symlink()
+    assert not victim.is_file() or not victim.read_bytes()
+    assert len(sorted(tmp_path.rglob("*"))) in (len(before), len(before) + 1)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HaceError, match="file"), start_run(tmp_path / "file" / "run", CONFIG, DATA, H):
+        pass
+    (tmp_path / "run" / ".lock").mkdir(parents=True)
+    with pytest.raises(HaceError, match=r"\.lock"), start_run(tmp_path / "run", CONFIG, DATA, H):
+        pass

@@ -364,8 +364,8 @@ def start_run(
     folder = Path(folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    refuse_links(folder)
     with only_process(folder):
-        refuse_links(folder)
         for place in (folder, folder / CHECKPOINTS):
             for half in place.glob(f"{TEMPORARY}*"):  # of a process that was killed while it wrote
                 shutil.rmtree(half, ignore_errors=True)
