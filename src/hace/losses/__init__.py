@@ -1,8 +1,8 @@
 """Losses: a table of targets against the log-probabilities of nodes, and the usual baselines.
 
-`numerics` and `kernels` compute on tensors alone, `head` maps columns to nodes (`path_sums` where they add up), `tables`
-builds targets, `base` keeps the torch contract, `table_loss` is the one equation; each family of losses has one file, and
-`registry` lists them. Imports `errors` and `hierarchy`.
+`numerics` and `kernels` compute on tensors alone, `head` maps columns to nodes, `tables` builds targets, `base` keeps the torch
+contract and chooses the form that computes, `table_loss` is the one equation; each family of losses has one file, and
+`registry` lists them. Imports `errors`, `checks` and `hierarchy`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import leaf_ranges, preorder_labels
 from hace.losses import numerics
+from hace.losses.head import TableModule
 from hace.losses.kernels.losses import Call, make_call
-from hace.losses.table_module import TableModule
 from hace.losses.tables import distance_parts, path_entries
 
 DENSE_LIMIT = 1 << 26  # entries of a dense distance table on a DAG (512 MiB)
