@@ -313,6 +313,10 @@ def test_columns_of_parquet_that_are_not_numbers(tmp_path: Path) -> None:
         for read in readers():
             with pytest.raises(HaceError, match=r"f.parquet: features must be (floating-point )?numbers"):
                 read(tmp_path / "f.parquet")
+    pq.write_table(pa.table({"X": list(X), "x": list(X + 1), "y": Y}), tmp_path / "f.parquet")
+    for read in readers():
+        with pytest.raises(FormatError, match=r"names must differ by more than case\. Got 'X' and 'x'"):
+            read(tmp_path / "f.parquet")
     twice = pa.Table.from_arrays([pa.array(X[:, 0]), pa.array(X[:, 1]), pa.array(Y)], names=["a", "a", "y"])
     pq.write_table(twice, tmp_path / "f.parquet")
     for read in readers():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hace
-from hace.data import fine_grained, listings
+from hace.data import dataset, fine_grained
 from hace.errors import DataError, FormatError
 from tests.data_layouts import copied, small_aircraft, small_nabirds, touch, write_image
 
@@ -62,7 +62,7 @@ def test_nabirds_on_the_real_lists(
     for _, path in rows:
         there.setdefault((folder / "images" / path).parent, set()).add(Path(path).name)
     monkeypatch.setattr(
-        listings, "_names_in", there.__getitem__
+        dataset, "_names_in", there.__getitem__
     )  # making 48,562 files would take longer than all else
     write_image(folder / "images" / rows[0][1], (400, 300))
     data = hace.load_dataset("nabirds", tmp_path, crop=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hace.data.cifar100 import load_cifar100
-from hace.data.dataset import Dataset
+from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
 from hace.data.fine_grained import load_aircraft, load_nabirds
-from hace.data.listings import HierarchyLike
 from hace.data.own_images import load_folders, load_manifest
 from hace.data.synthetic import synthetic_features, synthetic_images
 from hace.errors import ConfigError, DataError, nearest

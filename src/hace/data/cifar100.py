@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hace.data.dataset import Dataset, Samples
-from hace.data.listings import HierarchyLike, chosen_hierarchy, nodes_of
+from hace.data.dataset import Dataset, HierarchyLike, Samples, chosen_hierarchy, nodes_of
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, fetch, read_members, unpack
 from hace.files.reading import read_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,18 @@ import torch
 
 from hace.errors import ConfigError, DataError, listed, nearest
 from hace.files.reading import optional, read_bytes, read_image
+from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import label_nodes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from typing_extensions import Self
 
 _S = TypeVar("_S", bound="Split")
+HierarchyLike = Hierarchy | str | os.PathLike[str] | None
+LABEL_OPTION = "-o label_kind={}"  # how to say what labels are, for messages
+IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -461,3 +466,68 @@ def _file_size(path: Path) -> int:
         return os.stat(path).st_size
     except OSError as error:
         raise DataError(f"{path}: cannot be reached: {error.strerror}.") from error
+
+
+def chosen_hierarchy(
+    given: HierarchyLike,
+    root_node: bool | None,
+    own: Callable[[], Hierarchy] | None = None,
+    default: bool | None = None,
+) -> Hierarchy:
+    """The hierarchy to use."""
+    if given is None and own is None:
+        raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
+    if given is None:
+        assert own is not None
+        hierarchy, root = own(), default if root_node is None else root_node
+    else:
+        hierarchy = given if isinstance(given, Hierarchy) else read_hierarchy(given)
+        root = root_node
+    return hierarchy if root is None else hierarchy.with_root() if root else hierarchy.without_root()
+
+
+def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.ndarray:
+    """Labels given by id or unique name, as node indices; messages call them `source`."""
+    return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
+
+
+def check_exist(folder: Path, images: Sequence[str]) -> None:
+    """Refuse a list of images below a folder if some are missing. Lists folders and opens no image."""
+    there: dict[str, set[str]] = {}
+    missing: list[str] = []
+    for image in images:
+        place, name = os.path.split(image)
+        if place not in there:
+            there[place] = _names_in(folder / place)
+        if name not in there[place]:
+            missing.append(image)
+    if missing:
+        raise DataError(
+            f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "
+            f"{missing[0]}. Unpack the data set again."
+        )
+
+
+def image_files(folder: Path) -> list[str]:
+    """The images below a folder at any depth, as sorted relative paths, without hidden files and folders."""
+
+    def fail(error: OSError) -> None:
+        raise DataError(f"{error.filename}: the folder cannot be read: {error.strerror}.") from error
+
+    found: list[str] = []
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if name[0] != "."]
+        inside = os.path.relpath(place, folder).replace(os.sep, "/")
+        for name in files:
+            if name[0] != "." and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+                found.append(name if inside == "." else f"{inside}/{name}")
+    return sorted(found)
+
+
+def _names_in(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise DataError(f"{folder}: the folder cannot be read: {error.strerror}.") from error

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hace.data.dataset import Dataset, Features, check_classes, ordered_splits, split_name
-from hace.data.listings import LABEL_OPTION, HierarchyLike, chosen_hierarchy
+from hace.data.dataset import (
+    LABEL_OPTION,
+    Dataset,
+    Features,
+    HierarchyLike,
+    check_classes,
+    chosen_hierarchy,
+    ordered_splits,
+    split_name,
+)
 from hace.errors import DataError, FormatError, listed
 from hace.files.arrays import Arrays, Parquet, native, read_array
 from hace.files.reading import check_memory, optional
@@ -203,15 +211,19 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 def read_feature_arrays(path: Path) -> Mapping[str, np.ndarray]:
     """The arrays of a file by name, as the file has them."""
     arrays = _formats(path)[0](path)
-    found: dict[str, str] = {}
-    for key in arrays:
-        if found.setdefault(key.lower(), key) != key:
-            raise FormatError(
-                f"{path}: names must differ by more than case. Got {found[key.lower()]!r} and {key!r}. Rename one."
-            )
-    if "x" in found and any(key.startswith("x_") for key in found):
-        raise FormatError(f"{path}: must hold X or x_train and so on. Got both. {_LAYOUT}")
+    _check_names(arrays, path)
     return arrays
+
+
+def _check_names(names: Iterable[str], path: Path) -> None:
+    found: dict[str, str] = {}
+    for name in names:
+        if (other := found.setdefault(name.lower(), name)) != name:
+            raise FormatError(
+                f"{path}: names must differ by more than case. Got {other!r} and {name!r}. Rename one."
+            )
+    if "x" in found and any(name.startswith("x_") for name in found):
+        raise FormatError(f"{path}: must hold X or x_train and so on. Got both. {_LAYOUT}")
 
 
 def feature_model(path: Path) -> str | None:
@@ -258,6 +270,7 @@ def _npz_model(path: Path) -> str | None:
 
 def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
     table = Parquet(path)
+    _check_names(table.names, path)
     special = [name for name in table.names if name.lower() in (*LABEL_KEYS, "split")]
     ignored = [name for name in table.names if name.lower() in ("name", "path")]
     lists = [name for name in table.names if name.lower() == "x"]

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from hace.data.dataset import Dataset, Samples, check_classes, check_disjoint
-from hace.data.listings import (
+from hace.data.dataset import (
+    Dataset,
     HierarchyLike,
+    Samples,
+    check_classes,
+    check_disjoint,
     check_exist,
     chosen_hierarchy,
-    find_folder,
     nodes_of,
-    read_lines,
-    read_table,
-    same_images,
 )
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, fetch, unpack
+from hace.files.reading import read_text
 from hace.formats import fgvc_hierarchy, nabirds_hierarchy
 
 AIRCRAFT_ARCHIVE = Archive(
@@ -59,9 +60,9 @@ def load_aircraft(
     """
     if download and not any((root / place / "variants.txt").is_file() for place in _AIRCRAFT_PLACES):
         unpack(fetch(AIRCRAFT_ARCHIVE, root), root)
-    folder = find_folder(root, _AIRCRAFT_PLACES, "variants.txt", _AIRCRAFT_REMEDY)
+    folder = _find_folder(root, _AIRCRAFT_PLACES, "variants.txt", _AIRCRAFT_REMEDY)
     h = chosen_hierarchy(hierarchy, root_node, lambda: fgvc_hierarchy(folder), default=True)
-    variants = {line for _, line in read_lines(folder / "variants.txt")}
+    variants = {line for _, line in _read_lines(folder / "variants.txt")}
     splits = {}
     for split, parts in (("train", ("train", "val")), ("test", ("test",))):
         labels: dict[str, str] = {}
@@ -88,7 +89,7 @@ def load_aircraft(
 def _part(folder: Path, part: str, variants: set[str]) -> dict[str, str]:
     """Image to variant; images_{part}.txt, if present, must list the same images."""
     path = folder / f"images_variant_{part}.txt"
-    table = read_table(path, "variant")
+    table = _read_table(path, "variant")
     unknown = [(image, variant) for image, variant in table.items() if variant not in variants]
     if unknown:
         image, variant = unknown[0]
@@ -97,7 +98,7 @@ def _part(folder: Path, part: str, variants: set[str]) -> dict[str, str]:
         )
     listed = folder / f"images_{part}.txt"
     if listed.is_file():
-        same_images(path, table, listed, (line for _, line in read_lines(listed)))
+        _same_images(path, table, listed, (line for _, line in _read_lines(listed)))
     return table
 
 
@@ -123,13 +124,13 @@ def load_nabirds(
         FormatError: A file is damaged.
     """
     try:
-        folder = find_folder(root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY)
+        folder = _find_folder(root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY)
     except DataError:
         if download:
             raise DataError(f"{root}: must hold NABirds. {_NABIRDS_REMEDY}") from None
         raise
     h = chosen_hierarchy(hierarchy, root_node, lambda: nabirds_hierarchy(folder), default=True)
-    files = read_table(folder / "images.txt", "file")
+    files = _read_table(folder / "images.txt", "file")
     labels = _beside(folder, "image_class_labels.txt", "class", files)
     split_of = _beside(folder, "train_test_split.txt", "split (1 train, 0 test)", files)
     boxes = _boxes(folder, files) if crop else None
@@ -158,8 +159,8 @@ def load_nabirds(
 
 def _beside(folder: Path, file: str, what: str, images: dict[str, str]) -> dict[str, str]:
     """A table of the data set; it must list the same images as images.txt."""
-    table = read_table(folder / file, what)
-    same_images(folder / "images.txt", images, folder / file, table)
+    table = _read_table(folder / file, what)
+    _same_images(folder / "images.txt", images, folder / file, table)
     return table
 
 
@@ -173,3 +174,49 @@ def _boxes(folder: Path, images: dict[str, str]) -> np.ndarray:
     except ValueError:
         pass
     raise FormatError(f"{folder / 'bounding_boxes.txt'}: every line must be an image and four integers.")
+
+
+def _find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) -> Path:
+    """The first of some places below a folder that holds a needed file; without one, an error with the remedy."""
+    for place in places:
+        if (root / place / needed).is_file():
+            return root / place
+    if not root.exists():
+        raise DataError(f"{root}: the folder does not exist. {remedy}")
+    if not root.is_dir():
+        raise DataError(f"{root}: must be a folder. Got a file. {remedy}")
+    raise DataError(f"{root}: must hold {needed}. {remedy}")
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of every non-blank line of a text file that has any."""
+    text = read_text(path)
+    if not text.strip():
+        raise FormatError(f"{path}: must not be empty. Is the data set complete?")
+    lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
+    return ((number, line.strip()) for number, line in lines if line.strip())
+
+
+def _read_table(path: Path, what: str) -> dict[str, str]:
+    """Lines "image value" as a mapping, each image once; `what` is what messages call the values."""
+    table: dict[str, str] = {}
+    for number, line in _read_lines(path):
+        image, _, value = line.partition(" ")
+        if not value.strip():
+            raise FormatError(f"{path}, line {number}: must be an image and its {what}. Got {line!r}.")
+        if image in table:
+            raise FormatError(f"{path}, line {number}: every image must occur once. Got {image!r} again.")
+        table[image] = value.strip()
+    return table
+
+
+def _same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable[str]) -> None:
+    """Refuse two files that do not list the same images."""
+    a, b = dict.fromkeys(ours), dict.fromkeys(theirs)
+    for here, there, left, right in ((first, second, a, b), (second, first, b, a)):
+        missing = [image for image in left if image not in right]
+        if missing:
+            raise DataError(
+                f"{here} has {len(left):,} images and {there.name} {len(right):,}: {len(missing):,} are in {here.name} only; "
+                f"the first is {missing[0]!r}. One of the files is cut off or from another version."
+            )

@@ -8,21 +8,19 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from hace.data.dataset import (
+    LABEL_OPTION,
     Dataset,
+    HierarchyLike,
     Samples,
     check_classes,
     check_disjoint,
-    ordered_splits,
-    split_name,
-    with_test,
-)
-from hace.data.listings import (
-    LABEL_OPTION,
-    HierarchyLike,
     check_exist,
     chosen_hierarchy,
     image_files,
     nodes_of,
+    ordered_splits,
+    split_name,
+    with_test,
 )
 from hace.errors import DataError, FormatError, HaceError, listed, nearest
 from hace.files.documents import csv_rows, ragged

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hace.data.dataset import Dataset, Features, Samples
-from hace.data.listings import HierarchyLike, chosen_hierarchy
+from hace.data.dataset import Dataset, Features, HierarchyLike, Samples, chosen_hierarchy
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 

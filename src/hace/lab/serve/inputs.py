@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
+from hace.data.dataset import image_files
 from hace.data.feature_files import feature_parts
-from hace.data.listings import image_files
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
 from hace.files.reading import optional, read_image, read_text
