@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -114,32 +114,44 @@ def test_stopped_after_any_batch_it_goes_on_to_the_same_bytes(
     assert counts == [(42, max((images for batch, images in ends.items() if batch <= batches), default=0))]
 
 
-KILLER = """
-import os, signal, sys
-from hace import cli
-real, left = os.fsync, int(sys.argv[1])
-def fsync(descriptor):
-    global left
-    left -= 1
-    if left < 0:  # a file is written, and has not taken its place
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(descriptor)
-os.fsync = fsync
-sys.exit(cli.main(sys.argv[2:]))
-"""
+# A forked child has torch loaded already, so a real process costs milliseconds.
+FORK = multiprocessing.get_context("fork")
+forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
-@pytest.mark.slow
+def killed_after(files: int, command: list[str]) -> None:
+    """`hace` in a process that is killed when it has written so many files, and one more that has not taken its place."""
+    real, left = os.fsync, [files]
+
+    def fsync(descriptor: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(descriptor)
+
+    os.fsync = fsync
+    sys.exit(cli.main(command))
+
+
+def as_rank(rank: int, command: list[str], said: Path) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2"}
+    with said.open("w") as sys.stdout:
+        code = cli.main(command)
+    sys.stdout = sys.__stdout__
+    sys.exit(code)
+
+
+@forks
 def test_killed_again_and_again_it_ends_with_the_same_bytes(
     whole: Path, weights: Path, tmp_path: Path
 ) -> None:
     """A real SIGKILL, in the middle of writing the manifest, a shard, a later shard and the final manifest."""
     command = [*COMMAND.split(), "--checkpoint", str(weights), "--out", str(tmp_path / "out")]
     for files in (0, 7, 2, 2):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLER, str(files), *command], capture_output=True, text=True
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        child = FORK.Process(target=killed_after, args=(files, command))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
     assert any(name.startswith(".hace-") for name in content(tmp_path / "out"))  # what the last kill left
     assert cli.main(command) == 0
     assert content(tmp_path / "out") == content(whole)
@@ -181,23 +193,19 @@ def test_a_second_extraction_leaves_the_files_of_the_first_alone(
     assert content(out) == content(whole)
 
 
-@pytest.mark.slow
+@forks
 def test_two_processes_at_once_equal_one(whole: Path, weights: Path, tmp_path: Path) -> None:
     """RANK and WORLD_SIZE as torchrun sets them."""
-    command = [sys.executable, "-m", "hace", *COMMAND.split(), "--checkpoint", str(weights)]
-    started = [
-        subprocess.Popen(
-            [*command, "--out", str(tmp_path / "out")],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    printed = [process.communicate()[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0]
+    command = [*COMMAND.split(), "--checkpoint", str(weights), "--out", str(tmp_path / "out")]
+    said = [tmp_path / f"{rank}.txt" for rank in range(2)]
+    started = [FORK.Process(target=as_rank, args=(rank, command, said[rank])) for rank in range(2)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    assert [process.exitcode for process in started] == [0, 0]
     assert content(tmp_path / "out") == content(whole)
-    assert any("test_vit, 64 features, train 30, test 12" in text for text in printed)
+    assert any("test_vit, 64 features, train 30, test 12" in path.read_text() for path in said)
 
 
 def test_another_plan_is_refused_with_the_difference(
