@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import hace
 from hace import HACELoss, Hierarchy, build_loss
 from hace.losses import kernels
+from tests.forked import forks, run_ranks
 from tests.hierarchies import NAMED
 from tests.loss_cases import (
     CASES,
@@ -313,10 +314,10 @@ def train_in_two_processes(rank: int, folder: str) -> None:
         dist.destroy_process_group()
 
 
-@pytest.mark.slow
+@forks
 def test_two_processes_have_the_gradient_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    torch.multiprocessing.spawn(train_in_two_processes, (str(tmp_path),), nprocs=2)
+    run_ranks(train_in_two_processes, str(tmp_path))
     for case in ONE_OF_EACH:
         loss = CASES[case].build(NAMED["ragged"].build())
         model = Model(loss, loss.num_outputs)

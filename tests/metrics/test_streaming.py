@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from hace import Hierarchy, guaranteed_threshold, metrics
 from hace.decisions import GuaranteedThreshold
 from hace.errors import ConfigError, HierarchyError
 from hace.metrics.curves import THRESHOLDS
 from hace.metrics.measures import level_titles
+from tests.forked import FORK, forks, run_ranks
 from tests.hierarchies import ANIMALS, DAG_FOREST, RAGGED
 
 torchmetrics = pytest.importorskip("torchmetrics")
@@ -285,15 +285,15 @@ def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
         dist.destroy_process_group()
 
 
-@pytest.mark.slow
+@forks
 def test_two_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     shape = "ragged"
     h = SHAPES[shape].build()
     z, y = sample(h)
-    with mp.Manager() as manager:
+    with FORK.Manager() as manager:
         results = manager.dict()
-        mp.spawn(_one_of_two, (str(tmp_path / "meeting"), shape, results), nprocs=2)  # type: ignore[attr-defined]
+        run_ranks(_one_of_two, str(tmp_path / "meeting"), shape, results)
         for rank in (0, 1):
             for name, (_, function) in pairs_for(h).items():
                 expected = numbers(function(z, y, h))

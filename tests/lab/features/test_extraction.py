@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -23,6 +22,7 @@ from hace.lab.features.backbones import Backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, manifest_differences
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
+from tests.forked import FORK, forks
 
 DATA = toy_images()
 
@@ -112,11 +112,6 @@ def test_stopped_after_any_batch_it_goes_on_to_the_same_bytes(
         14: 38,
     }  # after so many batches a shard is whole, and so many images stored
     assert counts == [(42, max((images for batch, images in ends.items() if batch <= batches), default=0))]
-
-
-# A forked child has torch loaded already, so a real process costs milliseconds.
-FORK = multiprocessing.get_context("fork")
-forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 
 
 def killed_after(files: int, command: list[str]) -> None:

@@ -24,6 +24,7 @@ from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
 from hace.lab.study.ray_cluster import RayCluster
 from tests.data_layouts import write_image
+from tests.forked import free_port
 from tests.lab.study.fake_slurm import FakeSlurm
 from tests.study_files import outcomes, plants_study, study_options
 from tests.train_cases import tiny
@@ -262,12 +263,6 @@ def guarded_cluster(short: Path) -> Iterator[tuple[str, dict[str, str]]]:
     finally:
         os.killpg(head.pid, signal.SIGKILL)
         head.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def is_open(port: int) -> bool:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import load_source
 from hace.lab.train.distributed import ProcessGroup, counted
 from hace.lab.train.train import training_task
+from tests.forked import forks, free_port, run_ranks
 from tests.train_cases import arguments, end_state, log_of, tiny
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -82,14 +85,22 @@ def job(folder: Path, settings: list[str]) -> list[str]:
     return [sys.executable, *run, *settings, "--out", str(folder)]
 
 
-@pytest.mark.slow
+def train_as(rank: int, words: list[str], port: int, said: Path) -> None:
+    """One of two processes, as torchrun starts them."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ |= {**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    warnings.simplefilter("ignore")  # torch's, about strides of gradients
+    with said.with_suffix(f".{rank}").open("w") as file, redirect_stdout(file):
+        assert main(words) == 0
+
+
+@forks
 def test_two_processes_train_the_same_model_as_one(tmp_path: Path) -> None:
-    settings = [*ODD, "accumulate=2", "clip_norm=1.0"]
-    assert main(["train", *settings, "--out", str(tmp_path / "one")]) == 0
-    done = subprocess.run(
-        job(tmp_path / "two", settings), check=True, env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.stdout.count("epoch 1, loss") == 1  # the first process alone speaks
+    settings = ["train", *ODD, "--accumulate=2", "--clip_norm=1.0", "--out"]
+    assert main([*settings, str(tmp_path / "one")]) == 0
+    run_ranks(train_as, [*settings, str(tmp_path / "two")], free_port(), tmp_path / "said")
+    said = [(tmp_path / f"said.{rank}").read_text() for rank in range(2)]
+    assert [text.count("epoch 1, loss") for text in said] == [1, 0]  # the first process alone speaks
     one_log, two_log = log_of(tmp_path / "one"), log_of(tmp_path / "two")
     assert [line["step"] for line in two_log] == [3, 6, 9, 12]
     np.testing.assert_allclose([e["loss"] for e in two_log], [e["loss"] for e in one_log], rtol=1e-5)
