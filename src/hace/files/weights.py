@@ -489,8 +489,8 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
                 f"{path} does not hold weights of a {type(model).__name__}: {first_line(error)}"
             ) from error
     problems = [f"{key!r} is missing" for key in own if key not in state]
-    for key, value in own.items():
-        found = state.get(key, value)
+    for key in (key for key in own if key in state):
+        value, found = own[key], state[key]
         if found.shape != value.shape:
             problems.append(f"{key!r} has shape {tuple(found.shape)}, the model {tuple(value.shape)}")
         elif found.is_floating_point() != value.is_floating_point():
