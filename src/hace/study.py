@@ -268,7 +268,7 @@ class StudyResults:
                     "tried": record.candidates,
                 }
                 row["edge"] = record.edge
-                changed = self.study.data[record.key.dataset].get("changed", {})
+                changed = self.study.data[record.key.dataset].get("changed")
                 if changed:
                     row["labels changed"] = changed.get(record.key.labels, 0.0)
                     row["top-1, classes with siblings"] = _over_siblings(record)

@@ -34,6 +34,8 @@ EDITS = [
     ("cells.0.widen", GONE, "KeyError('widen')"),
     ("cells.1.key.labels", "\ud800", "half a surrogate pair"),
     ("data.pets.samples.train", " x", "data.pets: samples must be counts"),
+    ("data.pets.changed", [], "data.pets: changed must be a mapping or nothing. Got []"),
+    ("data.pets.changed", {"a": "nope"}, "data.pets: changed must be shares"),
     ("data.pets.nodes", None, "data.pets: nodes must be an integer. Got None"),
     ("data.pets.config", "features", "data.pets: config must be a mapping"),
     ("data.pets", GONE, "cells must be about its data. Got 'pets'"),

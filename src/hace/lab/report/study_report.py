@@ -321,7 +321,7 @@ def _data_words(name: str, known: Any) -> str:
     ]
     words += [
         f"{state} changes {100 * share:.0f}% of the labels"
-        for state, share in known.get("changed", {}).items()
+        for state, share in (known.get("changed") or {}).items()
     ]
     return f"{shown(name)} ({'; '.join(words)})"
 

@@ -31,7 +31,8 @@ STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
 _STUDY: dict[str, Any] = {"preset": str, "command": str, "choices": Mapping[str, Any], "runs": str, "data": Mapping[str, Any],
                           "cells": list, "made_with": Mapping[str, Any]}  # fmt: skip
 _DATA: dict[str, Any] = {"kind": Literal["probe", "train"], "fingerprint": str, "hierarchy": str, "classes": int,
-                         "nodes": int, "samples": Mapping[str, Any], "config": Mapping[str, Any]}  # fmt: skip
+                         "nodes": int, "samples": Mapping[str, Any], "config": Mapping[str, Any],
+                         "changed": Mapping[str, Any] | None}  # fmt: skip
 _SHOWN = 8  # differences
 
 
@@ -163,6 +164,8 @@ def _problems(study: StudyFolder) -> Iterator[str]:
         wrong += [f"data.{name}: {problem}" for problem in _mistyped(part, _DATA)]
         if not wrong and not all(fits(count, int) for count in part["samples"].values()):
             wrong.append(f"data.{name}: samples must be counts. Got {part['samples']!r}.")
+        if not wrong and not all(fits(share, float) for share in (part.get("changed") or {}).values()):
+            wrong.append(f"data.{name}: changed must be shares. Got {part['changed']!r}.")
     yield from wrong
     if wrong:
         return
