@@ -132,7 +132,7 @@ class Study(Choices):
                     with entry.make(workers, cluster, folder.folder / "jobs") as running:
                         scheduler.run(running)
                 except KeyboardInterrupt as stop:
-                    say(f"\nStopped: {scheduler.tally}. The same call resumes from there.")
+                    say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
                     if caught.signal and not isinstance(
                         stop, Stopped
                     ):  # Ray turns it into a plain KeyboardInterrupt
@@ -311,7 +311,7 @@ class StudyResults:
             )
         if failures:
             lines += [f"  {failure['error']}" for failure in failures[:ERRORS_SHOWN]]
-            lines.append(f"{folder / FAILURES} has the errors; the same call tries again.")
+            lines.append(f"{folder / FAILURES} has the errors; the same command tries again.")
         return lines
 
     @property

@@ -681,7 +681,7 @@ def test_end_to_end_on_images_without_a_test_split(
     assert main([*options, "-o", "test=0.3"]) == 2
     assert "data.options.test: 0.2 -> 0.3" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "study"), "--out", str(tmp_path / "page")]) == 0
-    assert "-o pets.test=0.2" in (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
+    assert "-o test=0.2" in (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
