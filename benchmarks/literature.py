@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hace.decisions import Decisions
-from hace.decisions.ladders import children_of, informations, last_passing, walk_down
+from hace.decisions.ladders import children_of, information_of, last_passing, walk_down
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import layout
@@ -25,7 +25,7 @@ def most_probable_informative(log_q: Tensor, hierarchy: Hierarchy, information: 
     """The most probable of the nodes with a floor of information, from 0 (any node below the root) to 1 (leaves)."""
     if not 0 <= information <= 1:
         raise ConfigError(f"information must be a number from 0 to 1. Got {information!r}.")
-    enough = informations(hierarchy, log_q.device) >= information - 1e-12
+    enough = information_of(hierarchy, log_q.device) >= information - 1e-12
     below = layout(hierarchy, log_q.device).depths[:-1] > 0
     allowed = (enough & below) if bool((enough & below).any()) else enough
     choices = allowed.nonzero().squeeze(1)

@@ -196,9 +196,7 @@ def calibration_text(found: Calibration) -> str:
         lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
         for t in same:
             how = (
-                "answers nothing"
-                if t.threshold > 1
-                else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+                "answers nothing" if t.is_silent else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
             )
             lines.append(f"    --accuracy {t.accuracy:<5g} {how}")
     lines += [f"  not possible: {reason}" for reason in found.missing]

@@ -71,6 +71,12 @@ class GuaranteedThreshold:
     hierarchy: str
 
     @property
+    def is_silent(self) -> bool:
+        """Whether it answers nothing, in any group."""
+        found = self.threshold.values() if isinstance(self.threshold, dict) else (self.threshold,)
+        return all(t > 1 for t in found)
+
+    @property
     def promise(self) -> str:
         """The promise in one sentence."""
         if self.distance is not None:
@@ -85,22 +91,21 @@ class GuaranteedThreshold:
             if self.confidence is None
             else f"with probability {self.confidence:g} over the calibration samples"
         )
-        silent = "" if isinstance(self.threshold, dict) or self.threshold <= 1 else " It answers nothing."
+        silent = " It answers nothing." if self.is_silent else ""
         return f"{what}{each}, {how} ({self.samples:,} samples).{silent}"
 
     @property
     def cost(self) -> str:
         """What the promise costs, in one sentence."""
+        if self.is_silent:
+            return (
+                "It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or "
+                "calibrate on more samples."
+            )
         share = f"It answers {100 * self.answered:.3g}% of the calibration samples below the root"
-        if isinstance(self.threshold, dict):
-            silent = [str(name) for name, t in self.threshold.items() if t > 1]
-            return f"{share}; nothing in {', '.join(silent)}." if silent else f"{share}."
-        if self.threshold <= 1:
-            return f"{share}."
-        return (
-            "It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or calibrate "
-            "on more samples."
-        )
+        groups = self.threshold.items() if isinstance(self.threshold, dict) else ()
+        silent = ", ".join(str(name) for name, t in groups if t > 1)
+        return f"{share}; nothing in {silent}." if silent else f"{share}."
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -194,7 +194,7 @@ def climb(log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float
 
 
 @derived
-def informations(h: Hierarchy, device: torch.device) -> Tensor:
+def information_of(h: Hierarchy, device: torch.device) -> Tensor:
     """(N,) i(v), from 0 to 1; 1 where there is only one leaf."""
     counts = leaf_counts(h)
     most = np.log2(h.num_leaves)
@@ -209,7 +209,7 @@ def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
     """
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be one number from 0 to 1 for rule='hedge'. Got {threshold!r}.")
-    weight = (1 - threshold) * informations(hierarchy, log_q.device) + threshold
+    weight = (1 - threshold) * information_of(hierarchy, log_q.device) + threshold
     best = log_q.double().exp_().mul_(weight).max(dim=1)
     nodes, masses = best.indices, log_q.gather(1, best.indices[:, None]).squeeze(1).exp()
     if not hierarchy.rooted:
@@ -225,7 +225,7 @@ def hedge_ladder(log_q: Tensor, hierarchy: Hierarchy) -> tuple[np.ndarray, np.nd
     rounding, so that above them the node is not the answer.
     """
     q = torch.nn.functional.pad(log_q.double().exp(), (0, 1), value=1.0)
-    info = torch.nn.functional.pad(informations(hierarchy, log_q.device), (0, 1))
+    info = torch.nn.functional.pad(information_of(hierarchy, log_q.device), (0, 1))
     start = layout(hierarchy).walk_start
     gain = q * info  # the value at t = 0
     rows = torch.arange(len(q), device=q.device)

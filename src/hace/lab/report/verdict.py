@@ -319,8 +319,12 @@ def _searches(
         yield f"Unequal search: candidates per seed are {words}."
     if (seed := searched_at(records)) is not None:
         yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
-    found = [r for r in records if r.stage == "search" and r.key.method in methods and r.top1 is not None]
-    searched = [(r.run.result["samples"], r.top1) for r in found if r.run is not None and r.run.result]
+    found = [r for r in records if r.stage == "search" and r.key.method in methods]
+    searched = [
+        (r.run.result["samples"], r.top1)
+        for r in found
+        if r.run is not None and r.run.result and r.top1 is not None
+    ]
     if not searched:
         return
     samples, accuracy = min(searched, key=lambda one: (one[0], -one[1]))

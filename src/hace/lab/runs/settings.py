@@ -170,7 +170,7 @@ def _tidy(value: Any, hint: Any) -> Any:
     number = isinstance(value, int) and not isinstance(value, bool)
     if float in choices and (number or (isinstance(value, str) and str not in choices and "_" not in value)):
         try:
-            return float(value)
+            return float(value)  # pyright: ignore[reportArgumentType]
         except (ValueError, OverflowError):
             return value
     return value

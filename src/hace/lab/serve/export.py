@@ -339,7 +339,7 @@ def _lines(export: Export, name: str) -> Iterator[str]:
         yield f"Promises, from {found.samples:,} samples of the split {found.split}:"
         yield ""
         for t in found.thresholds:
-            yield f"- {f'threshold {t.threshold:.4g}: ' if t.threshold <= 1 else ''}{t.promise}"
+            yield f"- {f'threshold {t.threshold:.4g}: ' if not t.is_silent else ''}{t.promise}"
     source = "photos" if images else "features.npy"
     yield from ("", "## Use", "", f"    hace predict {name} {source} --threshold 0.9", "", "```python")
     yield from ("from hace import Predictor", "", f'predictor = Predictor.from_run("{name}")')

@@ -98,7 +98,7 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
         line = str(tally)
         if tally.fresh and missing:
             line += f", about {duration(missing * (clock() - begun) / tally.fresh)} left"
-        if bar is not None:
+        if bar is not None and task is not None:
             bar.update(task, description=line, completed=tally.done + tally.failed, total=tally.total)
         elif clock() - shown >= SECONDS_BETWEEN_LINES:
             shown = clock()

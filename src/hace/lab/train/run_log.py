@@ -181,8 +181,8 @@ class RunLog:
         self._close()
         result = outcome.result(self.config.evaluate, training.about(), training.seconds)
         weights = {name: value.detach().cpu() for name, value in training.result.state_dict().items()}
-        kept = (weights, outcome.predictions()) if self.config.keep else ()
-        self.writer.finish(result, *kept)
+        kept = {"weights": weights, "predictions": outcome.predictions()} if self.config.keep else {}
+        self.writer.finish(result, **kept)
         self.clear()
 
     def diverged(self, training: Training, error: DivergedError) -> None:
