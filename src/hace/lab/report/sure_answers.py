@@ -56,11 +56,12 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
 def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
     theta, halves = _theta(ladder), _halves(len(ladder.mass))
+    known = [np.sort(theta[others]) for others in reversed(halves)]
     found = []
     for promise in promises:
         limit = np.full(len(theta), np.inf, dtype=ladder.mass.dtype)
-        for rows, others in zip(halves, reversed(halves), strict=True):
-            limit[rows] = threshold(np.sort(theta[others]), promise)
+        for rows, others in zip(halves, known, strict=True):
+            limit[rows] = threshold(others, promise)
         found.append(_places(ladder.mass, limit))
     return found
 
@@ -88,18 +89,20 @@ def threshold_part(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> n
     """
     theta, halves = _theta(ladder), _halves(len(ladder.mass))
     found = np.zeros(len(theta))
+    # Masses fall along a ladder, so every rung above the limit adds its step of worth.
+    steps = [(worth[:, k] - worth[:, k - 1], ladder.mass[:, k]) for k in range(1, worth.shape[1])]
     for rows, others in zip(halves, reversed(halves), strict=True):
         known = np.sort(theta[others])
         rank, step = (len(known) + 1) * promise, math.sqrt(len(known) * promise * (1 - promise))
         low, high = max(math.floor(rank - step), 1), min(math.ceil(rank + step), len(known))
         if high <= low or math.ceil(rank) > len(known):
             continue
-        sums = [
-            np.take_along_axis(worth[rows], _places(ladder.mass[rows], known[end - 1])[:, None], axis=1).sum()
-            for end in (low, high)
-        ]
+        inside = np.zeros(len(theta), dtype=bool)
+        inside[rows] = True
+        between = [(mass > known[low - 1]) & (mass <= known[high - 1]) & inside for _, mass in steps]
+        change = -sum(float(added[there].sum()) for (added, _), there in zip(steps, between, strict=True))
         part = promise - (theta[others] <= threshold(known, promise))
-        found[others] = (sums[1] - sums[0]) / (high - low) * (part - part.mean())
+        found[others] = change / (high - low) * (part - part.mean())
     return found
 
 
