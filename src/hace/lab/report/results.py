@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from hace.metrics.intervals import (
 )
 from hace.metrics.metric_batch import MetricBatch
 
+_MOST_PAIRS = 1 << 20  # of classes, looked up
 DEFAULT_PAIR = ("hace", "sce")
 ANCESTORS = "ancestors and information"  # heading of what follows from the ancestors of answer and truth
 
@@ -110,6 +111,10 @@ class MethodScores:
         self.store = store or Store()
         self._scores: dict[tuple[str, MetricKey], Score] = {}
         self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
+        self._pairs: dict[
+            str, tuple[np.ndarray, np.ndarray]
+        ] = {}  # what all pairs of classes give, by metric
+        self._columns: dict[Any, tuple[np.ndarray, np.ndarray | None] | None] = {}  # the last few
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
@@ -132,6 +137,16 @@ class MethodScores:
         self, method: str, key: MetricKey, seeds: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray | None] | None:
         """(K, S) numerator and denominator of a metric; None if the runs kept too little."""
+        place = (method, key, tuple(seeds))
+        if place not in self._columns:
+            while len(self._columns) > 1:  # one method is the reference of many differences
+                del self._columns[next(iter(self._columns))]
+            self._columns[place] = self._stacked(method, key, seeds)
+        return self._columns[place]
+
+    def _stacked(
+        self, method: str, key: MetricKey, seeds: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray | None] | None:
         read = self.predictions(method)
         if not seeds or any(seed not in read for seed in seeds):
             return None
@@ -155,7 +170,7 @@ class MethodScores:
         if heading == DERIVED:
             return (run[name], None) if name in run else None
         if heading == ANCESTORS and h is not None:
-            return _ancestor_columns(run, h, name)
+            return self._ancestor_columns(run["truth"], run["answer"], name)
         if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
             return None
         level = level_names(h).index(name)
@@ -163,6 +178,22 @@ class MethodScores:
             return run["level_correct"][:, level], None
         carried = h.level_nodes(level + 1)
         return carried[run["answer"]] == carried[run["truth"]], None
+
+    def _ancestor_columns(
+        self, truth: np.ndarray, answer: np.ndarray, name: str
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """The columns of a metric of ancestors; of few classes, all pairs are computed once and looked up."""
+        h = self.hierarchy
+        if h is None:
+            return None
+        n, first, second = h.num_leaves, h.labels[truth], h.labels[answer]
+        if n * n > _MOST_PAIRS or min(first.min(initial=0), second.min(initial=0)) < 0:
+            return _ancestor_columns(h, name, truth, answer)
+        if name not in self._pairs:
+            pairs = np.divmod(np.arange(n * n), n)
+            self._pairs[name] = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
+        at = first.astype(np.int64) * n + second
+        return self._pairs[name][0][at], self._pairs[name][1][at]
 
     def score(self, method: str, key: MetricKey) -> Score:
         """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
@@ -222,13 +253,12 @@ class MethodScores:
 
 
 def _ancestor_columns(
-    run: Mapping[str, np.ndarray], h: Hierarchy, name: str
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """(S,) numerator and denominator of hierarchical or information precision, recall or F1 of a run's answers."""
+    h: Hierarchy, name: str, truth: np.ndarray, answer: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(S,) numerator and denominator of hierarchical or information precision, recall or F1 of answers."""
     builders = {"h": measures.hierarchical_prf_measure, "i": measures.information_prf_measure}
     measure = builders[name[0]](h, "micro" if "micro" in name else "macro")
-    batch = MetricBatch(h, run["truth"].astype(np.int64), answers=run["answer"].astype(np.int64))
-    above, below = measure.columns(batch)
+    above, below = measure.columns(MetricBatch(h, truth.astype(np.int64), answers=answer.astype(np.int64)))
     place = measure.names.index(name)
     return above[:, place], below[:, place]
 
