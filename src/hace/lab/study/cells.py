@@ -36,28 +36,18 @@ NO_RESULT = ("diverged", "failed", *PENDING)  # statuses without a number
 
 @dataclass(frozen=True)
 class CellKey:
-    """What a number in a table is about.
+    """What a number in a table is about."""
 
-    Attributes:
-        protocol: "paper" (fixed rates, the best of them on the test set), "fair" (the same candidates for all, chosen on
-            held-out samples, then trained again on all) or "single" (as given).
-        dataset: Its name in the study: "cifar100", "aircraft", "nabirds", or another.
-        model: The architecture, or the backbone behind the features.
-        method: A key of `hace.lab.study.methods.METHODS`, or the spelling of another loss.
-        dilution: d, where the method has one.
-        pairing: Of the paper's protocol: "standard" or "adjusted"; None otherwise.
-        seed: Of the run.
-        labels: What is known of the training labels: "80 % parent"; "" for labels as they are.
-    """
-
+    # "paper" (fixed rates, the best of them on the test set), "fair" (the same candidates for all, chosen on held-out
+    # samples, then trained again on all) or "single" (as given)
     protocol: Literal["paper", "fair", "single"]
-    dataset: str
-    model: str
-    method: str
-    dilution: float | None
-    pairing: str | None
-    seed: int
-    labels: str = ""
+    dataset: str  # its name in the study: "cifar100", "aircraft", "nabirds", or another
+    model: str  # the architecture, or the backbone behind the features
+    method: str  # a key of `hace.lab.study.methods.METHODS`, or the spelling of another loss
+    dilution: float | None  # d, where the method has one
+    pairing: str | None  # of the paper's protocol: "standard" or "adjusted"; None otherwise
+    seed: int  # of the run
+    labels: str = ""  # what is known of the training labels: "80 % parent"; "" for labels as they are
 
     def __str__(self) -> str:
         """In words, without the seed.
@@ -78,23 +68,18 @@ KEYS = tuple(field.name for field in fields(CellKey))
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell and the runs that fill it.
+    """A cell and the runs that fill it."""
 
-    Attributes:
-        key: What it is about.
-        config: The final run, without what the candidates set.
-        candidates: One: the final run has it. Several: the best on held-out samples is searched first.
-        validation: What the search holds out: a share of the training samples, or "split", the data's own validation split.
-            None leaves it to the data: their split if they have one, else 10%.
-        widen: How many rates the search may add below its smallest and above its largest.
-        search_seed: The seed whose search chooses, for all seeds of a study; None: this cell's own.
-    """
-
-    key: CellKey
-    config: RunConfig
+    key: CellKey  # what it is about
+    config: RunConfig  # the final run, without what the candidates set
+    # one: the final run has it. Several: the best on held-out samples is searched first
     candidates: tuple[Candidate, ...]
+    # what the search holds out: a share of the training samples, or "split", the data's own validation split. None leaves it
+    # to the data: their split if they have one, else 10%
     validation: Validation | None = None
+    # how many rates the search may add below its smallest and above its largest
     widen: tuple[int, int] = (0, 0)
+    # the seed whose search chooses, for all seeds of a study; None: this cell's own
     search_seed: int | None = None
 
     @property
@@ -245,31 +230,20 @@ def dealt_candidates(candidates: Sequence[Candidate], dilutions: Sequence[float]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """A run of a study.
+    """A run of a study."""
 
-    Attributes:
-        key: The cell it belongs to.
-        stage: "search": one candidate among several, judged on held-out samples; "final": the run that tables show.
-        lr: Its learning rate; NaN while it is not chosen.
-        run: The run; None while there is none.
-        error: Why there is none: the last error of a run that failed, or "" if it was not tried.
-        again: Whether the study tries it again by itself.
-        candidates: How many candidates its cell has searched, of a final run; 1 without a search.
-        edge: Where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside.
-        id: Of the run, which several cells may share; "" while it is not chosen.
-        config: Of the run, where a study wants it made.
-    """
-
-    key: CellKey
+    key: CellKey  # the cell it belongs to
+    # "search": one candidate among several, judged on held-out samples; "final": the run that tables show
     stage: Stage
-    lr: float
-    run: Run | None
-    error: str = ""
-    again: bool = False
-    candidates: int = 1
+    lr: float  # its learning rate; NaN while it is not chosen
+    run: Run | None  # the run; None while there is none
+    error: str = ""  # why there is none: the last error of a run that failed, or "" if it was not tried
+    again: bool = False  # whether the study tries it again by itself
+    candidates: int = 1  # how many candidates its cell has searched, of a final run; 1 without a search
+    # where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside
     edge: str = ""
-    id: str = ""
-    config: RunConfig | None = None
+    id: str = ""  # of the run, which several cells may share; "" while it is not chosen
+    config: RunConfig | None = None  # of the run, where a study wants it made
 
     @property
     def status(self) -> str:

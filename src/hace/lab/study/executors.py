@@ -37,21 +37,13 @@ STOP_SECONDS = 30.0  # for a process to save and end: a step of a large model ta
 
 @dataclass(frozen=True)
 class Job:
-    """Runs for one process to make.
+    """Runs for one process to make."""
 
-    Attributes:
-        runs: Their ids.
-        configs: Their configurations, of one kind; several share a pass.
-        out: The folder of run directories.
-        threads: Threads of each process; bits are promised to repeat at 1.
-        name: For people: in the queue of a cluster, and in the names of logs.
-    """
-
-    runs: tuple[str, ...]
-    configs: tuple[RunConfig, ...]
-    out: str
-    threads: int = 1
-    name: str = "hace"
+    runs: tuple[str, ...]  # their ids
+    configs: tuple[RunConfig, ...]  # their configurations, of one kind; several share a pass
+    out: str  # the folder of run directories
+    threads: int = 1  # threads of each process; bits are promised to repeat at 1
+    name: str = "hace"  # for people: in the queue of a cluster, and in the names of logs
 
     def saved_steps(self) -> dict[str, int]:
         """How far its trainings have come, by run: the step of the newest checkpoint."""
@@ -64,19 +56,12 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended. What it made is on the disk.
+    """How a job ended. What it made is on the disk."""
 
-    Attributes:
-        job: The job.
-        errors: Why runs failed, by their ids.
-        busy: Runs among these that another process is working on.
-        lost: Why the job ended before its runs did, such as a process that was killed; "" otherwise.
-    """
-
-    job: Job
-    errors: Mapping[str, str] = field(default_factory=dict)
-    busy: frozenset[str] = frozenset()
-    lost: str = ""
+    job: Job  # the job
+    errors: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
+    busy: frozenset[str] = frozenset()  # runs among these that another process is working on
+    lost: str = ""  # why the job ended before its runs did, such as a process that was killed; "" otherwise
 
 
 class Executor(ABC):

@@ -38,15 +38,10 @@ _SHOWN = 8  # differences
 
 @dataclass(frozen=True, eq=False)
 class StudyFolder:
-    """A study on disk, open for reading.
+    """A study on disk, open for reading."""
 
-    Attributes:
-        folder: Its folder.
-        document: The content of study.json.
-    """
-
-    folder: Path
-    document: Mapping[str, Any]
+    folder: Path  # its folder
+    document: Mapping[str, Any]  # the content of study.json
 
     @property
     def preset(self) -> str:

@@ -19,33 +19,22 @@ DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
 
 @dataclass(frozen=True)
 class Method:
-    """A loss with its parameters, as tables name it.
+    """A loss with its parameters, as tables name it."""
 
-    Attributes:
-        key: Short and stable; results, and the paper's printed numbers, are joined by it.
-        title: For people.
-        loss: The loss; a diluted method takes its d from the cell.
-        diluted: Whether it has a dilution d.
-        tuned: Dilutions that its search deals out to the rates in turn, so that it has as many candidates as any other.
-        shuffled: Whether it trains on the shuffled tree.
-        induced: How many levels of groups the tree has that it makes from its training samples; None: the given tree.
-        drops: Whether it trains only on samples known to a leaf.
-        head: Its last layer; None: that of the study.
-        rate_factor: What the rates of a search are multiplied by, for a loss on another scale; their number stays the same.
-        control: What comparing with it shows; empty for a method that is not a control.
-    """
-
-    key: str
-    title: str
-    loss: LossConfig
-    diluted: bool = False
+    key: str  # short and stable; results, and the paper's printed numbers, are joined by it
+    title: str  # for people
+    loss: LossConfig  # the loss; a diluted method takes its d from the cell
+    diluted: bool = False  # whether it has a dilution d
+    # dilutions that its search deals out to the rates in turn, so that it has as many candidates as any other
     tuned: tuple[float, ...] = ()
-    shuffled: bool = False
+    shuffled: bool = False  # whether it trains on the shuffled tree
+    # how many levels of groups the tree has that it makes from its training samples; None: the given tree
     induced: int | None = None
-    drops: bool = False
-    head: HeadConfig | None = None
+    drops: bool = False  # whether it trains only on samples known to a leaf
+    head: HeadConfig | None = None  # its last layer; None: that of the study
+    # what the rates of a search are multiplied by, for a loss on another scale; their number stays the same
     rate_factor: float = 1.0
-    control: str = ""
+    control: str = ""  # what comparing with it shows; empty for a method that is not a control
 
     def loss_at(self, dilution: float | None) -> LossConfig:
         """The loss with a dilution; None keeps the default of 0.5."""

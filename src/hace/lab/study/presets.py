@@ -20,18 +20,13 @@ WIDEN = 2  # rates that a search may add on each side
 
 @dataclass(frozen=True)
 class LabelGrid:
-    """What is known of the training labels, in each part of a study; what is not known is coarse, missing or wrong.
+    """What is known of the training labels, in each part of a study; what is not known is coarse, missing or wrong."""
 
-    Attributes:
-        coarse: Shares of labels known only to an ancestor; 0 is all labels as they are.
-        fine: Known labels per class: once with a coarse label for every other sample, once without the others.
-        wrong: Shares of wrong labels: once within the parent, once anywhere.
-        to: What coarse labels are known to; see :class:`hace.lab.runs.config.LabelsConfig`.
-    """
-
-    coarse: tuple[float, ...] = ()
+    coarse: tuple[float, ...] = ()  # shares of labels known only to an ancestor; 0 is all labels as they are
+    # known labels per class: once with a coarse label for every other sample, once without the others
     fine: tuple[int, ...] = ()
-    wrong: tuple[float, ...] = ()
+    wrong: tuple[float, ...] = ()  # shares of wrong labels: once within the parent, once anywhere
+    # what coarse labels are known to; see :class:`hace.lab.runs.config.LabelsConfig`
     to: int | str = "parent"
 
     def situations(self) -> tuple[LabelsConfig, ...]:
@@ -61,50 +56,36 @@ class FixedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Preset:
-    """A study.
+    """A study."""
 
-    Attributes:
-        title: What it is about, for `hace study --list`.
-        kind: "probe" on frozen features, or "train" end to end.
-        methods: Keys of METHODS.
-        datasets: Data sets it is about; users add others with `--features` and `--data-root`.
-        reserved: Data sets of related studies, which are never taken as the user's own.
-        models: Architectures of end-to-end training.
-        seeds: How many: 0, 1, ...
-        dilutions: Of methods that have one.
-        rates: Searched by the fair protocol; times the recipe's rate in end-to-end training.
-        decays: Weight decays searched with every rate; by default that of the base configuration.
-        search_once: Whether the search of seed 0 chooses for all seeds; by default every seed searches.
-        labels: What is known of the training labels, in each part of the study.
-        data: Data sets that need no path because they are synthetic; a user's data replace them.
-        brief: Whether a study of those, which only show how it works, has one seed and a grid that does not widen.
-        epochs: Of probes.
-        lr: The base rate of probes.
-        start: Initial weights of probes, as in `ProbeConfig`.
-        recipe: From data set and model to the configuration of a training run; required for "train".
-        fixed: The runs of a method, from whether it has a dilution and the base rate. Without it every method searches
-            `rates` on held-out samples: the fair protocol. With it nothing is searched, and the best run on the test set
-            counts: the paper's protocol.
-    """
-
-    title: str
-    kind: Literal["probe", "train"]
-    methods: tuple[str, ...]
+    title: str  # what it is about, for `hace study --list`
+    kind: Literal["probe", "train"]  # "probe" on frozen features, or "train" end to end
+    methods: tuple[str, ...]  # keys of METHODS
+    # data sets it is about; users add others with `--features` and `--data-root`
     datasets: tuple[str, ...] = ()
-    reserved: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    seeds: int = 1
-    dilutions: tuple[float, ...] = (0.5,)
+    reserved: tuple[str, ...] = ()  # data sets of related studies, which are never taken as the user's own
+    models: tuple[str, ...] = ()  # architectures of end-to-end training
+    seeds: int = 1  # how many: 0, 1, ...
+    dilutions: tuple[float, ...] = (0.5,)  # of methods that have one
+    # searched by the fair protocol; times the recipe's rate in end-to-end training
     rates: tuple[float, ...] = FAIR_RATES
+    # weight decays searched with every rate; by default that of the base configuration
     decays: tuple[float, ...] = ()
+    # whether the search of seed 0 chooses for all seeds; by default every seed searches
     search_once: bool = False
-    labels: LabelGrid = LabelGrid()
+    labels: LabelGrid = LabelGrid()  # what is known of the training labels, in each part of the study
+    # data sets that need no path because they are synthetic; a user's data replace them
     data: Mapping[str, DataConfig] = field(default_factory=dict)
+    # whether a study of those, which only show how it works, has one seed and a grid that does not widen
     brief: bool = False
-    epochs: int = 30
-    lr: float = 1.0
-    start: Literal["auto", "random", "zeros"] = "auto"
+    epochs: int = 30  # of probes
+    lr: float = 1.0  # the base rate of probes
+    start: Literal["auto", "random", "zeros"] = "auto"  # initial weights of probes, as in `ProbeConfig`
+    # from data set and model to the configuration of a training run; required for "train"
     recipe: Callable[[str, str], TrainConfig] | None = None
+    # the runs of a method, from whether it has a dilution and the base rate. Without it every method searches `rates` on
+    # held-out samples: the fair protocol. With it nothing is searched, and the best run on the test set counts: the paper's
+    # protocol
     fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
 
     def seeds_on(self, dataset: str) -> int:
