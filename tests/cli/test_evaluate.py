@@ -625,6 +625,7 @@ def test_a_temperature_and_a_promise_from_python(folder: Path) -> None:
             hace.evaluate(z, y, h, **wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_page_from_python(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")

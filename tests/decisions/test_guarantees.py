@@ -100,6 +100,7 @@ def at(found: Outcomes, t: float) -> tuple[int, int]:
     return int(found.loss_at(np.array([t]))[0]), int(found.answers_at(np.array([t]))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ragged", "forest", "unary", "dag"])
 @pytest.mark.parametrize("distance", [None, *DISTANCES])
 def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> None:
@@ -386,6 +387,7 @@ def saturated(number: int, seed: int) -> tuple[torch.Tensor, np.ndarray]:
     return 40 * torch.nn.functional.one_hot(torch.from_numpy(said), 10).float(), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accuracy", "confidence", "of", "number"), [(0.99, None, "samples", 99), (0.95, 0.9, "answers", 60)]
 )
@@ -412,6 +414,7 @@ def test_a_promise_is_issued_by_every_calibration(
         assert np.mean(np.array(risks) > 1 - accuracy) <= 1 - confidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["threshold", "climb", "hedge"])
 def test_tied_scores_keep_the_promise_in_another_precision(rule: str) -> None:
     """Calibrated in double precision, used in single precision, and the reverse: rounding moves no tied sample across."""

@@ -244,6 +244,7 @@ def test_walk_takes_the_first_of_equal_children() -> None:
     assert [h.nodes[v] for v in nodes[0, 1:3].tolist()] == [start, h.children(start)[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_expected_costs(name: str) -> None:
     plain, h = EVERY[name], EVERY[name].build()

@@ -330,6 +330,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)  # each takes about a second; without a bound they would take hours
 @pytest.mark.parametrize(("name", "text", "parses"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_sizes(name: str, text: str, parses: bool) -> None:

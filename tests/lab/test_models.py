@@ -305,6 +305,7 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
         load_weights(model, large, head="dorp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

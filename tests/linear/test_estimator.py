@@ -165,6 +165,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
 # ---------------------------------------------------------------------- with one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", list(hace.LOSSES))
 def test_every_loss_fits_and_answers(loss: str) -> None:
     clf = HACEClassifier(TREE, loss=loss, weight_decay=1e-3).fit(SCALED, NAMES)
@@ -341,6 +342,7 @@ def quick(hierarchy: Hierarchy | None, labels: Any = "auto") -> HACEClassifier:
     return HACEClassifier(hierarchy, labels=labels, weight_decay=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("meta", "case"), [*((meta, "numbers") for meta in META), *(("stacking", c) for c in ENCODED)]
 )

@@ -81,6 +81,7 @@ def mixed(losses: Sequence[HierarchicalLoss]) -> list[Trial]:
     return trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("h", [TREE, DAG], ids=["tree", "DAG"])
 @pytest.mark.parametrize("losses", [node_losses, leaf_losses])

@@ -43,6 +43,7 @@ CASES: dict[str, tuple[HACEClassifier, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_saved_comes_back(case: str, tmp_path: Path) -> None:
     clf, y = CASES[case]

@@ -192,6 +192,7 @@ def test_training_step_under_autocast(dtype: torch.dtype, form: Form) -> None:
 # ------------------------------------------------------------------ nan in, nan out
 
 
+@pytest.mark.slow
 @each_loss
 @in_each_form
 def test_nan_shows(case: str, form: Form) -> None:

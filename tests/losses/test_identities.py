@@ -353,6 +353,7 @@ def test_a_parent_is_at_least_as_likely_as_its_child(form: Form, plain: Plain, s
             assert log_q[:, 0].abs().max() <= form.tolerance["atol"]
 
 
+@pytest.mark.slow
 @every_case
 @in_each_form
 def test_shift_invariance_balanced_gradients_and_order(case: str, form: Form) -> None:

@@ -217,6 +217,7 @@ def test_without_a_built_kernel_everything_works() -> None:
 # ------------------------------------------------------------------ what must not reach C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bad", [4, -1, 2**40, -(2**40)])
 def test_a_bad_label_is_an_error_and_not_a_crash(smoothing: float, bad: int) -> None:

@@ -180,6 +180,7 @@ def usual_chunks(tiny_chunks: None) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_no_memory_of_the_size_of_the_logits(usual_chunks: None, smoothing: float) -> None:
     h = Hierarchy.from_paths([(f"g{i // 64}", str(i)) for i in range(4096)])

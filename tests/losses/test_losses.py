@@ -127,6 +127,7 @@ def test_gradcheck(case: str) -> None:
 # ------------------------------------------------------------------ reductions, weights, ignored samples
 
 
+@pytest.mark.slow
 @every_case
 @in_each_form
 def test_reduction_with_weights_and_ignored_samples(case: str, form: Form) -> None:
@@ -232,6 +233,7 @@ def test_one_sample_without_a_batch(case: str, form: Form) -> None:
         )
 
 
+@pytest.mark.slow
 @in_each_form
 def test_an_empty_batch(form: Form) -> None:
     shapes = [(0,), (0, 3), (2, 0)]
@@ -277,6 +279,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "params", "smoothing"), FLAT_CASES)
 @in_each_form
 def test_on_a_flat_hierarchy_it_is_torch_s(name: str, params: dict, smoothing: float, form: Form) -> None:
@@ -346,6 +349,7 @@ def test_repr_shows_the_parameters() -> None:
 # ------------------------------------------------------------------ what a head says about nodes and classes
 
 
+@pytest.mark.slow
 @each_loss
 @in_each_form
 def test_log_probs_of_nodes_and_logits_of_leaves(case: str, form: Form) -> None:

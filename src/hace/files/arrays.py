@@ -76,7 +76,9 @@ class Arrays(Mapping[str, np.ndarray]):
             else:
                 check_memory(self.path, info.file_size, shown, stored=info.compress_size)
                 with zipfile.ZipFile(file) as packed, packed.open(info) as member:
-                    _header(member, self.path)
+                    shape, _, dtype = _header(member, self.path)
+                    if member.tell() + math.prod(shape) * dtype.itemsize > info.file_size:
+                        raise ValueError("it is cut off")
                     member.seek(0)
                     array = native(np.lib.format.read_array(member, allow_pickle=False))
                     member.read()  # at its end, zipfile compares the checksum

@@ -304,6 +304,7 @@ def test_a_study_says_how_many_labels_really_changed(
     assert f"pets, 5 a class + parent: 38% of the training labels leave the class open{alone}\n" in said
 
 
+@pytest.mark.slow
 def test_results_over_the_classes_that_have_siblings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

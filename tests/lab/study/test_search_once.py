@@ -57,6 +57,7 @@ def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: StudyFolde
     assert {config.data.shuffle for cell in shuffled for config in cell.search()} == {0}
 
 
+@pytest.mark.slow
 def test_the_rate_is_one_for_all_seeds(done: StudyFolder) -> None:
     final = [record for record in done.records() if record.stage == "final"]
     assert len(final) == 9

@@ -96,6 +96,7 @@ def test_studies_share_their_runs() -> None:
         assert {c.final(c.candidates[0]).identity("data") for c in plan(part).cells} <= whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
 def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> None:
     cells = make_plan(
