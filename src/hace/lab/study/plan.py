@@ -174,7 +174,7 @@ def make_plan(
         >>> from hace.lab.study.presets import find_presets
         >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
         >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
-        (8, 'sce', 3)
+        (8, 'sce', 4)
     """
     choices = choices or Choices()
     _refuse_idle(choices, presets)
