@@ -534,6 +534,12 @@ def _accuracy(e: Evaluation, name: str) -> str:
     text = f"{name}: right class in {share:.1f}% of {samples:,} samples [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
+    classes = e.hierarchy.num_leaves
+    if (
+        samples >= 3 * classes and right * classes < samples
+    ):  # chance alone would have been right three times or more
+        text += ". That is below chance: are the columns in label order, and do labels count from 0"
+        return f"{text}?"
     return f"{text}."
 
 

@@ -53,6 +53,17 @@ def test_the_three_lines_are_counts() -> None:
     )
 
 
+def test_an_accuracy_below_chance_asks_about_the_order_of_columns() -> None:
+    h = animals()
+    z, y = scored(5.0)
+    asked = "below chance: are the columns in label order, and do labels count from 0?"
+    assert asked not in summary_lines(evaluate(z, y, h))[0]
+    assert asked in summary_lines(evaluate(np.roll(z, 1, axis=1), y, h))[0]
+    assert (
+        asked not in summary_lines(evaluate(z[:3], (y[:3] + 1) % len(ANIMALS), h))[0]
+    )  # three samples show nothing
+
+
 def test_the_interval_of_a_share() -> None:
     """Wilson's interval holds the shares whose test at 5% does not reject what was seen."""
     for right, samples in ((0, 10), (7, 10), (500, 600)):
