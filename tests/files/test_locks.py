@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def test_a_lock_dies_with_its_owner_while_the_owners_children_live(tmp_path: Pat
             raise AssertionError
         owner.kill()  # as a crash would: nobody cleans up
         owner.wait()
+        patience = time.monotonic() + 30  # the child may not have run yet; it lives for twice as long
+        while is_held(tmp_path) and time.monotonic() < patience:
+            time.sleep(0.05)
         assert not is_held(tmp_path)
     finally:
         os.killpg(owner.pid, 9)
