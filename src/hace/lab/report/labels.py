@@ -83,8 +83,9 @@ class Answer(NamedTuple):
     @property
     def word(self) -> str:
         """How certain the gain is, and which way: "clear gain"."""
-        known = self.certainty is not None and self.dropping is not None
-        return certainty_word(self.certainty, self.dropping[1].value > 0) if known else ""  # type: ignore
+        if self.certainty is None or self.dropping is None:
+            return ""
+        return certainty_word(self.certainty, self.dropping[1].value > 0)
 
     @property
     def line(self) -> str:
