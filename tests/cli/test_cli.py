@@ -41,7 +41,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namesp
 
     def register(run: Callable[[argparse.Namespace], None]) -> None:
         module = ModuleType("fake_command")
-        module.__dict__.update(DESCRIPTION="", EXAMPLES="", add_arguments=lambda parser: None, run=run)
+        module.__dict__.update(add_arguments=lambda parser: None, run=run)
         monkeypatch.setitem(sys.modules, "fake_command", module)
         monkeypatch.setattr(
             cli,

@@ -1,39 +1,7 @@
-"""`hace calibrate`: make a model's confidence mean something, and its answers keep a promise."""
+"""Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a
+probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its promise on new samples.
 
-from __future__ import annotations
-
-import argparse
-import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hace.cli.options import pick_device
-from hace.cli.options_scores import (
-    add_score_files,
-    like_probabilities,
-    path_sharing,
-    read_truth,
-    scores_of,
-    warn_of_probabilities,
-)
-from hace.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from hace.lab.serve.run_calibration import Calibration, Promises
-
-DESCRIPTION = """\
-Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a probability
-means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its promise on new samples.
-"""
-
-PROMISED = {
-    "samples": "of all samples, at most 1 - accuracy get a false answer",
-    "answers": "of the answers below the root, at least the share accuracy is true",
-}
-
-EXAMPLES = """\
-examples:
+Examples:
   hace calibrate runs/4cd033b43672ca23                         then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
   hace calibrate runs/4cd033b43672ca23 --accuracy 0.9 0.97 --of samples
   hace calibrate runs/4cd033b43672ca23 --confidence 0.95       promises that hold with probability 0.95
@@ -51,57 +19,52 @@ A run is calibrated on the samples it held out (hace probe --validation 0.1), an
 of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.options import Parser, pick_device
+from hace.cli.options_scores import (
+    add_run_data,
+    add_score_files,
+    like_probabilities,
+    path_sharing,
+    read_truth,
+    scores_of,
+    warn_of_probabilities,
+)
+from hace.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from hace.lab.serve.run_calibration import Calibration, Promises
+
+PROMISED = {
+    "samples": "of all samples, at most 1 - accuracy get a false answer",
+    "answers": "of the answers below the root, at least the share accuracy is true",
+}
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add(
-        "run_folder",
-        metavar="RUN",
-        nargs="?",
-        help="a finished run; or give --hierarchy, --scores and --labels",
-    )
-    add(
-        "--accuracy",
-        metavar="A",
-        type=float,
-        nargs="+",
-        help="shares to promise (default: 0.8 0.9 0.95 0.99, if there are enough samples)",
-    )
-    add(
-        "--of",
-        choices=("samples", "answers"),
-        nargs="+",
-        help="what a promise is about (default: both, where possible)",
-    )
-    add(
-        "--confidence",
-        metavar="C",
-        type=float,
-        help="the probability with which promises hold (default: on average; 0.9 for answers)",
-    )
-    add(
-        "--rule",
-        choices=("threshold", "climb"),
-        default="threshold",
-        help="answers walk down from the root (default), or climb from the best class",
-    )
-    add(
-        "--temperature",
-        metavar="T",
-        type=float,
-        help="a temperature fitted on other samples; 1 leaves scores unchanged",
-    )
-    add("--seed", type=int, default=0, help="chooses the samples that fit the temperature (default: 0)")
-    add("--split", choices=("val", "test"), default="val", help="the run's samples to use (default: val)")
-    add("--data-root", "--features", metavar="PATH", dest="data_root", help="where the run's data are now")
-    add("--device", metavar="DEVICE", default="auto", help="device for a run of `hace train` (default: auto)")
-    add(
-        "--out",
-        metavar="FILE",
-        help="with --scores: where to write the calibration (for a run it goes into the run)",
-    )
-    add("--json", action="store_true", help="print the calibration as JSON instead of a table")
+    add = parser.option
+    add("run_folder", "RUN", "a finished run; or give --hierarchy, --scores and --labels", nargs="?")
+    about = "shares to promise (default: 0.8 0.9 0.95 0.99, if there are enough samples)"
+    add("--accuracy", "A", about, type=float, nargs="+")
+    add("--of", ("samples", "answers"), "what a promise is about (default: both, where possible)", nargs="+")
+    about = "the probability with which promises hold (default: on average; 0.9 for answers)"
+    add("--confidence", "C", about, type=float)
+    about = "answers walk down from the root (default), or climb from the best class"
+    add("--rule", ("threshold", "climb"), about, default="threshold")
+    add("--temperature", "T", "a temperature fitted on other samples; 1 leaves scores unchanged", type=float)
+    add("--seed", None, "chooses the samples that fit the temperature (default: 0)", type=int, default=0)
+    add("--split", ("val", "test"), "the run's samples to use (default: val)", default="val")
+    add_run_data(parser)
+    add("--out", "FILE", "with --scores: where to write the calibration (for a run it goes into the run)")
+    parser.flag("--json", "print the calibration as JSON instead of a table")
     add_score_files(parser)
 
 

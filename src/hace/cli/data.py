@@ -1,23 +1,7 @@
-"""`hace data`: look at a data set, fetch it, check it."""
-
-from __future__ import annotations
-
-import argparse
-from typing import TYPE_CHECKING, Any
-
-from hace.cli.options import numbers, reader_options
-from hace.errors import DataError
-
-if TYPE_CHECKING:
-    from hace.data import Dataset
-
-DESCRIPTION = """\
-Read a data set and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
+"""Read a data set and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
 two differ. Lists and counts are compared with the files; --check also opens every image.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace data synthetic                                       synthetic, needs no files
   hace data cifar100 --root data --download                 fetch it into data/, then print its table
   hace data aircraft --root data --check                    open every image, look for images in two splits
@@ -28,51 +12,31 @@ examples:
   hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from hace.cli.options import Parser, add_dataset, dataset_of
+from hace.errors import DataError
+
+if TYPE_CHECKING:
+    from hace.data import Dataset
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add(
-        "name",
-        metavar="NAME",
-        help="cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...",
-    )
-    add("--root", metavar="R", help="folder of the data set; for manifest and features, the file")
-    add("--download", action="store_true", help="fetch it into R first if it is missing")
-    add(
-        "--hierarchy",
-        metavar="H",
-        help="a hierarchy in place of the data set's own: any file that `hace hierarchy` reads",
-    )
-    add(
-        "--root-node",
-        action=argparse.BooleanOptionalAction,
-        help="with or without a root (default: as in the paper, or as the hierarchy has it)",
-    )
-    add(
-        "-o",
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help='an option of the data set ("-o" may repeat)',
-    )
-    add("--check", action="store_true", help="open every image, look for the same image in two splits")
+    parser.option("name", "NAME", "cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...")
+    add_dataset(parser)
+    parser.flag("--check", "open every image, look for the same image in two splits")
 
 
 def run(args: argparse.Namespace) -> None:
     """Load, print, and check if asked."""
-    from hace.data import DATASETS, load_dataset
+    from hace.data import DATASETS
     from hace.paper.printed import data_text
 
-    data = load_dataset(
-        args.name,
-        args.root,
-        hierarchy=args.hierarchy,
-        root_node=args.root_node,
-        download=args.download,
-        **numbers(reader_options(args.option)),
-    )
+    data = dataset_of(args.name, args)
     print(data_text(data, args.name))
     if "test" not in data.splits and "test" in DATASETS[args.name].options:
         print(

@@ -1,4 +1,15 @@
-"""`hace demo`: two questions about labels, answered by a fair study on synthetic features, in two minutes."""
+"""Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training
+labels are known, and when 80% are known only to their family: use or drop those, and with which method? Every method
+searches the same learning rates on held-out samples, over five seeds, beside a shuffled tree as a control. It ends with a
+page to open.
+
+Examples:
+  hace demo                    into ./hace-demo
+  hace demo --out elsewhere    run it again to resume
+  hace demo --dry-run          show what it would do
+
+The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +17,8 @@ import argparse
 import os
 import sys
 
-from hace.cli.options_report import show_report
+from hace.cli.options import show_report
 from hace.cli.options_study import add_run_arguments, given, run_study
-
-DESCRIPTION = """\
-Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training labels
-are known, and when 80 % are known only to their family: use or drop those, and with which method? Every method searches the
-same learning rates on held-out samples, over five seeds, beside a shuffled tree as a control. It ends with a page to open.
-"""
-
-EXAMPLES = """\
-examples:
-  hace demo                    into ./hace-demo
-  hace demo --out elsewhere    run it again to resume
-  hace demo --dry-run          show what it would do
-
-The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains.
-"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,7 +45,7 @@ class Command(NamedTuple):
         name: Its name.
         help: One line about it.
         memory: What to lower when memory runs out.
-        module: The module with DESCRIPTION, EXAMPLES, add_arguments and run; PARSER where its options are a configuration's.
+        module: The module with add_arguments and run, whose docstring is the help; PARSER for options of a configuration.
     """
 
     name: str
@@ -61,7 +61,8 @@ class Command(NamedTuple):
         """The parser of its options."""
         module = self.load()
         make = getattr(module, "PARSER", Parser)
-        parser = make(prog=f"hace {self.name}", description=module.DESCRIPTION, epilog=module.EXAMPLES)
+        description, _, examples = (module.__doc__ or "").partition("\nExamples:")
+        parser = make(prog=f"hace {self.name}", description=description, epilog=f"examples:{examples}")
         module.add_arguments(parser)
         return parser
 

@@ -1,50 +1,8 @@
-"""`hace evaluate`: all metrics of any model's scores."""
-
-from __future__ import annotations
-
-import argparse
-import json
-import os
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from hace.cli.options import add_raw_cells, pick_device
-from hace.cli.options_scores import (
-    add_promise,
-    add_score_files,
-    level_of,
-    like_probabilities,
-    nan_report,
-    path_sharing,
-    promise_of,
-    read_truth,
-    scores_of,
-    subset_of,
-    threshold_of,
-    warn_of_probabilities,
-)
-from hace.errors import ConfigError, DataError
-from hace.files.writing import without_nan
-
-if TYPE_CHECKING:
-    from hace.hierarchy import Hierarchy
-    from hace.lab.serve.rescoring import Rescored
-    from hace.metrics import Evaluation
-
-DESCRIPTION = """\
-Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
+"""Evaluate the scores of any model, from any framework, or a finished run: accuracy by level, severity of mistakes,
 hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder with a page that
 opens from disk, JSON, CSV and pictures as well.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace evaluate --hierarchy tree.csv --scores logits.npy --labels y.npy
   hace evaluate --hierarchy tree.csv --scores probs.parquet --kind probs --labels y.csv --out results
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --threshold 0.9 --level family
@@ -64,102 +22,84 @@ Accuracy by level is that of the best class carried up; the best node of each le
 are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
 """
 
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.cli.options import Parser, pick_device
+from hace.cli.options_scores import (
+    add_promise,
+    add_run_data,
+    add_score_files,
+    add_subset,
+    level_of,
+    like_probabilities,
+    nan_report,
+    path_sharing,
+    promise_of,
+    read_truth,
+    scores_of,
+    subset_of,
+    threshold_of,
+    warn_of_probabilities,
+)
+from hace.errors import ConfigError, DataError
+from hace.files.writing import without_nan
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+    from hace.lab.serve.rescoring import Rescored
+    from hace.metrics import Evaluation
+
 
 BOUNDS = {"bins": (1, 10_000), "replicates": (1, 1_000_000), "seed": (0, 2**63 - 1)}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add(
-        "--run",
-        metavar="RUN",
-        dest="run_folder",
-        help="a finished run, instead of --hierarchy, --scores and --labels",
-    )
-    add(
-        "--split",
-        choices=("test", "val", "train"),
-        help="which of the run's splits to score (default: that of its result)",
-    )
-    add(
-        "--data-root",
-        "--features",
-        metavar="PATH",
-        dest="data_root",
-        help="where the run's data or features are now, if they were moved",
-    )
-    add(
-        "--device",
-        metavar="DEVICE",
-        default="auto",
-        help="device for a run of `hace train` (default: auto)",
-    )
+    add = parser.option
+    add("--run", "RUN", "a finished run, instead of --hierarchy, --scores and --labels", dest="run_folder")
+    add("--split", ("test", "val", "train"), "the run's samples to score (default: those of its result)")
+    add_run_data(parser)
     add_score_files(parser)
-    add(
-        "--names",
-        metavar="FILE",
-        help='names of nodes, one line "id name" each, for a hierarchy with only ids',
-    )
-    add(
-        "--distance",
-        choices=("lca_height", "lca_depth", "edges"),
-        default="lca_height",
-        help="distance for severity and costs",
-    )
-    add(
-        "--threshold",
-        metavar="T",
-        help="evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8",
-    )
-    add(
-        "--level",
-        metavar="LEVEL",
-        help="evaluate the best node of a level, by depth or name, and its classes",
-    )
+    add("--names", "FILE", 'names of nodes, one line "id name" each, for a hierarchy with only ids')
+    distances = ("lca_height", "lca_depth", "edges")
+    add("--distance", distances, "distance for severity and costs", default="lca_height")
+    add("--threshold", "T", "evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
+    add("--level", "LEVEL", "evaluate the best node of a level, by depth or name, and its classes")
     add_promise(parser)
-    add("--calibration", metavar="FILE", help="with --scores: written by `hace calibrate --scores`")
-    add(
-        "--price",
-        metavar="P",
-        type=float,
-        help="cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)",
+    add("--calibration", "FILE", "with --scores: written by `hace calibrate --scores`")
+    about = "cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)"
+    add("--price", "P", about, type=float)
+    add_subset(parser)
+    parser.flag("--only-subset", "skip samples whose truth is outside --subset")
+    add("--compare", "FILE", "scores of a second model on the same samples; with --run also a second run")
+    add("--replicates", "N", "bootstrap replicates for --compare (default: 1000)", type=int, default=1000)
+    add("--seed", None, "seed of the bootstrap (default: 0)", type=int, default=0)
+    about = (
+        "leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes "
+        "(with --scores; default: all)"
     )
-    add(
-        "--subset",
-        metavar="CLASSES",
-        help="restrict to these classes: a file, one per line, or a,b,c; an inner node means all classes below it",
+    add("--metrics", ("all", "leaves"), about, default="all")
+    add("--bins", None, "bins of the calibration error (default: 15)", type=int, default=15)
+    about = (
+        "write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures there; with "
+        "--metrics leaves neither page nor pictures"
     )
-    add("--only-subset", action="store_true", help="skip samples whose truth is outside --subset")
-    add(
-        "--compare",
-        metavar="FILE",
-        help="scores of a second model on the same samples; with --run also a second run",
-    )
-    add(
-        "--replicates",
-        metavar="N",
-        type=int,
-        default=1000,
-        help="bootstrap replicates for --compare (default: 1000)",
-    )
-    add("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
-    add(
-        "--metrics",
-        choices=("all", "leaves"),
-        default="all",
-        help="leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes "
-        "(with --scores; default: all)",
-    )
-    add("--bins", type=int, default=15, help="bins of the calibration error (default: 15)")
-    add(
-        "--out",
-        metavar="FOLDER",
-        help="write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures there; with "
-        "--metrics leaves neither page nor pictures",
-    )
-    add_raw_cells(parser)
-    add("--json", action="store_true", help="print the report as JSON instead of a table")
+    add("--out", "FOLDER", about)
+    about = "write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)"
+    parser.flag("--raw-cells", about)
+    parser.flag("--json", "print the report as JSON instead of a table")
 
 
 # Options that a run makes superfluous, with the value of each when it is not given.

@@ -1,16 +1,7 @@
-"""`hace export`: a finished run as one file for deployment."""
+"""Write the model of a finished run as one file, ONNX or safetensors, or as a folder for a model hub. It holds the
+preprocessing, ids of classes and nodes, the hierarchy, the temperature, the thresholds of `hace calibrate`, and a checksum.
 
-from __future__ import annotations
-
-import argparse
-
-DESCRIPTION = """\
-Write the model of a finished run as one file, ONNX or safetensors, or as a folder for a model hub. It holds the preprocessing,
-ids of classes and nodes, the hierarchy, the temperature, the thresholds of `hace calibrate`, and a checksum.
-"""
-
-EXAMPLES = """\
-examples:
+Examples:
   hace export runs/4cd033b43672ca23 --to onnx --out birds.onnx
   hace predict birds.onnx photos --threshold 0.9               needs onnxruntime, and neither timm nor the run
   hace export runs/4cd033b43672ca23 --to safetensors           writes runs/4cd033b43672ca23/model.safetensors
@@ -25,22 +16,20 @@ before it is kept. Run `hace calibrate RUN` first if its thresholds are to be pa
   huggingface  a folder with config.json, model.safetensors and a model card (README.md) with results and limits
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+
+from hace.cli.options import Parser, add_checkpoint
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add("run_folder", metavar="RUN", help="a finished run of `hace probe` or `hace train`")
-    add("--to", choices=("onnx", "safetensors", "huggingface"), required=True, help="the format")
-    add(
-        "--out",
-        metavar="PATH",
-        help="the output (default: model.onnx, model.safetensors or huggingface in the run)",
-    )
-    add(
-        "--checkpoint",
-        metavar="FILE",
-        help="for a probe: weights of the model behind its features (default: the ones `hace features` used)",
-    )
+    add = parser.option
+    add("run_folder", "RUN", "a finished run of `hace probe` or `hace train`")
+    add("--to", ("onnx", "safetensors", "huggingface"), "the format", required=True)
+    add("--out", "PATH", "the output (default: model.onnx, model.safetensors or huggingface in the run)")
+    add_checkpoint(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,25 +1,7 @@
-"""`hace features`: one pass of a frozen model over a data set, stored for probes."""
-
-from __future__ import annotations
-
-import argparse
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from hace.cli.options import add_device, numbers, pick_device, pick_workers, reader_options
-from hace.errors import ConfigError
-
-if TYPE_CHECKING:
-    from hace.data import Dataset
-
-DESCRIPTION = """\
-Compute the features of all images of a data set with a frozen timm model, once, and store them for linear probes. Stopped
+"""Compute the features of all images of a data set with a frozen timm model, once, and store them for linear probes. Stopped
 at any point, the same command resumes and ends with the same bytes.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace features --data cifar100 --root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
   hace features --data cifar100 --root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
   hace features --data folders --root photos --hierarchy tree.csv --model resnet50 --out F
@@ -31,61 +13,41 @@ come from the model hub. F/manifest.json records what F was made from; another m
 are refused, with the difference. Images are preprocessed as the model's authors do.
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device, pick_workers
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.data import Dataset
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add(
-        "--data",
-        metavar="NAME",
-        required=True,
-        help="what `hace data` reads: cifar100, synthetic, a folder, ...",
-    )
-    add("--root", metavar="R", help="folder of the data set; for a manifest, the file")
-    add("--hierarchy", metavar="H", help="a hierarchy in place of the data set's own")
-    add("--root-node", action=argparse.BooleanOptionalAction, help="with or without a root")
-    add("--download", action="store_true", help="fetch the data set into R first if it is missing")
-    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set")
-    add("--model", metavar="NAME", required=True, help="a timm model, with or without the tag of its weights")
-    add(
-        "--out",
-        metavar="FOLDER",
-        required=True,
-        help="where to store the features: a new folder, or one to resume",
-    )
-    add(
-        "--checkpoint",
-        metavar="FILE",
-        help="weights: .safetensors, or a torch file of tensors (default: the hub)",
-    )
-    add(
-        "--pool",
-        choices=("auto", "token", "avg"),
-        default="auto",
-        help="class token, mean over positions, or what the model's classifier sees (default: auto)",
-    )
-    add("--image-size", metavar="PIXELS", type=int, help="input size (default: the model's own; DINOv2: 224)")
-    add(
-        "--crop-pct",
-        metavar="P",
-        type=float,
-        help="share of the image that the centre crop keeps (default: the model's own)",
-    )
-    add("--dtype", choices=("float32", "bf16"), default="float32", help="bf16 computes under autocast")
-    add("--batch-size", metavar="N", type=int, default=64, help="images per batch (default: 64)")
-    add(
-        "--shard-size",
-        metavar="N",
-        type=int,
-        default=1024,
-        help="images per file, the most to compute again after a kill (default: 1024)",
-    )
+    add = parser.option
+    add("--data", "NAME", "what `hace data` reads: cifar100, synthetic, a folder, ...", required=True)
+    add_dataset(parser)
+    add("--model", "NAME", "a timm model, with or without the tag of its weights", required=True)
+    add("--out", "FOLDER", "where to store the features: a new folder, or one to resume", required=True)
+    add("--checkpoint", "FILE", "weights: .safetensors, or a torch file of tensors (default: the hub)")
+    about = "class token, mean over positions, or what the model's classifier sees (default: auto)"
+    add("--pool", ("auto", "token", "avg"), about, default="auto")
+    add("--image-size", "PIXELS", "input size (default: the model's own; DINOv2: 224)", type=int)
+    add("--crop-pct", "P", "share that the centre crop keeps (default: the model's own)", type=float)
+    add("--dtype", ("float32", "bf16"), "bf16 computes under autocast", default="float32")
+    add("--batch-size", "N", "images per batch (default: 64)", type=int, default=64)
+    about = "images per file, the most to compute again after a kill (default: 1024)"
+    add("--shard-size", "N", about, type=int, default=1024)
     add_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Load data and model, extract, and print what is stored."""
-    from hace.data import load_dataset
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract
     from hace.lab.features.store import FeatureStore, stored
@@ -94,14 +56,7 @@ def run(args: argparse.Namespace) -> None:
     rank, world, local_rank = processes()
     device = pick_device(args.device, local_rank)
     workers = pick_workers(args.workers, device)
-    dataset = load_dataset(
-        args.data,
-        args.root,
-        hierarchy=args.hierarchy,
-        root_node=args.root_node,
-        download=args.download,
-        **numbers(reader_options(args.option)),
-    )
+    dataset = dataset_of(args.data, args)
     refuse_features(dataset)
     backbone = load_backbone(
         args.model,

@@ -1,27 +1,10 @@
-"""`hace hierarchy`: summarise, convert or draw a hierarchy, or make one from features."""
-
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hace.cli.options import reader_options
-from hace.errors import ConfigError
-
-if TYPE_CHECKING:
-    from hace.hierarchy import Hierarchy
-
-DESCRIPTION = """\
-Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in another
+"""Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in another
 format or draw it. An existing output file is replaced in one step, at the end.
 
 With --induce, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
 are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
   hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
   hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
@@ -34,42 +17,36 @@ examples:
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.cli.options import Parser, add_option, reader_options
+from hace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="a file, a folder, or the built-in name cifar100"
+    add = parser.option
+    add("file", "FILE", "a file, a folder, or the built-in name cifar100", nargs="?")
+    add("--format", "FORMAT", "the format of FILE, if its name does not say")
+    add_option(parser, "the reader; VALUE is text, true, false, or a list as a,b,c or JSON")
+    about = "add a root above the tops, or remove it (default: as in the file or the data set)"
+    parser.flag("--root", about, either=True)
+    about = 'write it as FORMAT to OUT ("-": print it)'
+    parser.add_argument("--to", nargs=2, metavar=("FORMAT", "OUT"), help=about)
+    add("--out", "OUT", "write it to OUT, in the format of its suffix")
+    add("--plot", "OUT", "draw it to OUT: .png, .svg or .html")
+    about = (
+        "make the hierarchy from the training samples of a file of features (.npz, .safetensors or .parquet)"
     )
-    parser.add_argument("--format", metavar="FORMAT", help="the format of FILE, if its name does not say")
-    parser.add_argument(
-        "-o",
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help='an option of the reader; VALUE is text, true, false, or a list as a,b,c or JSON ("-o" may repeat)',
-    )
-    parser.add_argument(
-        "--root",
-        action=argparse.BooleanOptionalAction,
-        help="add a root above the tops, or remove it (default: as in the file or the data set)",
-    )
-    parser.add_argument(
-        "--to", nargs=2, metavar=("FORMAT", "OUT"), help='write it as FORMAT to OUT ("-": print it)'
-    )
-    parser.add_argument("--out", metavar="OUT", help="write it to OUT, in the format of its suffix")
-    parser.add_argument("--plot", metavar="OUT", help="draw it to OUT: .png, .svg or .html")
-    parser.add_argument(
-        "--induce",
-        metavar="FEATURES",
-        help="make the hierarchy from the training samples of a file of features (.npz, .safetensors or .parquet)",
-    )
-    parser.add_argument(
-        "--levels",
-        metavar="K",
-        type=int,
-        help="with --induce: levels of groups above the classes (default: 2)",
-    )
+    add("--induce", "FEATURES", about)
+    add("--levels", "K", "with --induce: levels of groups above the classes (default: 2)", type=int)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -8,13 +8,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 from hace.errors import ConfigError, nearest
 from hace.files.documents import read_mapping
 from hace.files.reading import optional
 from hace.lab.runs.settings import Config, from_dict, in_words, merged
+
+if TYPE_CHECKING:
+    from hace.data import Dataset
 
 C = TypeVar("C", bound=Config)
 
@@ -29,39 +34,48 @@ SHORT = {
     "shuffle": "data.shuffle",
     "induce": "data.induce",
 }
-_ODD = re.compile(
-    r"[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(\.\d*)?)", re.IGNORECASE
-)  # as a number
+_ODD = re.compile(r"(?i)[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(\.\d*)?)")  # as a number
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
-def add_raw_cells(parser: argparse.ArgumentParser) -> None:
-    """Declare --raw-cells, for commands that write CSV tables."""
-    parser.add_argument(
-        "--raw-cells",
-        action="store_true",
-        help="write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell)",
+def add_option(parser: Any, of: str = "the data set") -> None:
+    """Declare -o, for commands that read a data set or a hierarchy."""
+    about = f'an option of {of} ("-o" may repeat)'
+    parser.add_argument("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help=about)
+
+
+def add_dataset(parser: Parser) -> None:
+    """Declare what :func:`dataset_of` reads."""
+    parser.option("--root", "R", "folder of the data set; for manifest and features, the file")
+    parser.flag("--download", "fetch it into R first if it is missing")
+    parser.option(
+        "--hierarchy", "H", "a hierarchy in place of the data set's own: what `hace hierarchy` reads"
     )
+    about = "with or without a root (default: as in the paper, or as the hierarchy has it)"
+    parser.flag("--root-node", about, either=True)
+    add_option(parser)
 
 
-def add_data_option(parser: Any) -> None:
-    """Declare -o, for commands that load a data set."""
-    parser.add_argument(
-        "-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the data set"
-    )
+def dataset_of(name: str, args: argparse.Namespace) -> Dataset[Any]:
+    """The data set that the options of :func:`add_dataset` describe."""
+    from hace.data import load_dataset
+
+    options = numbers(reader_options(args.option))
+    given = {"hierarchy": args.hierarchy, "root_node": args.root_node, "download": args.download}
+    return load_dataset(name, args.root, **given, **options)
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_checkpoint(parser: Parser) -> None:
+    """Declare --checkpoint, for commands that use a finished run."""
+    about = "for a probe: weights of the model behind its features (default: the ones `hace features` used)"
+    parser.option("--checkpoint", "FILE", about)
+
+
+def add_device(parser: Parser) -> None:
     """Declare --workers and --device, for commands that run a model over images."""
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        type=int,
-        help="processes that read images (default: 0 on cpu, else one per processor, up to 8)",
-    )
-    parser.add_argument(
-        "--device", metavar="DEVICE", default="auto", help="cpu, cuda, cuda:1, mps (default: auto)"
-    )
+    about = "processes that read images (default: 0 on cpu, else one per processor, up to 8)"
+    parser.option("--workers", "N", about, type=int)
+    parser.option("--device", "DEVICE", "cpu, cuda, cuda:1, mps (default: auto)", default="auto")
 
 
 def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]:
@@ -118,11 +132,53 @@ def pick_workers(asked: int | None, device: str) -> int:
     return choose_workers(asked, torch.device(device))
 
 
+def show_report(
+    study: str | Path,
+    out: str | None = None,
+    compare: Sequence[str] | None = None,
+    *,
+    names: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr."""
+    from hace.lab.report import Results, about_study, write_records
+    from hace.lab.report.summary import failures, results_text, shortened, verdicts_text
+    from hace.lab.report.verdict import verdicts
+    from hace.lab.study.cells import each_run
+    from hace.lab.study.folder import read_study
+    from hace.paper import report_sections
+
+    opened = read_study(study)
+    about = about_study(opened)
+    records = list(opened.records())
+    print(f"hace: writing the report of {len(each_run(records)):,} runs", file=sys.stderr, flush=True)
+    results = Results(records, compare, names=names)
+    page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
+    for line in shortened([*about.problems, *results.problems], 20):
+        print(f"skipped: {line}", file=sys.stderr)
+    for line in shortened(failures(results.records), 20):
+        print(f"no result: {line}", file=sys.stderr)
+    if not quiet:
+        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
+    print(page if quiet else f"The page: {page.resolve()}")
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose error about an unknown option names the nearest one; descriptions and examples stay as written."""
 
     def __init__(self, **about: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **about})
+
+    def option(self, names: str, value: Any, help: str, **how: Any) -> None:
+        """Declare an option by its names, the word for its value or the tuple of its choices, and its help."""
+        if value is not None:
+            how["choices" if isinstance(value, tuple) else "metavar"] = value
+        self.add_argument(*names.split(), help=help, **how)
+
+    def flag(self, name: str, help: str, *, either: bool = False) -> None:
+        """Declare an option without a value; with `either` also its opposite, --no-NAME, and None if neither is given."""
+        action = argparse.BooleanOptionalAction if either else "store_true"
+        self.add_argument(name, action=action, help=help)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with 2."""
@@ -153,10 +209,7 @@ class ConfigParser:
     def __init__(self, **about: Any) -> None:
         jsonargparse = optional("jsonargparse", "This command", "train")
 
-        about |= {
-            "usage": f"{about['prog']} [--OPTION VALUE ...]",
-            "formatter_class": _Help,
-        }
+        about |= {"usage": f"{about['prog']} [--OPTION VALUE ...]", "formatter_class": _Help}
         self.parser: Any = jsonargparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, **about)
         self.add_argument, self.add_argument_group = self.parser.add_argument, self.parser.add_argument_group
         self._settings: set[str] = set()

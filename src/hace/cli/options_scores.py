@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hace.cli.options import reader_options
+from hace.cli.options import Parser, add_option, reader_options
 from hace.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -16,28 +16,39 @@ if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 
-def add_score_files(parser: argparse.ArgumentParser) -> None:
+def add_run_data(parser: Parser) -> None:
+    """Declare where a run's data are, and where its model computes."""
+    about = "where the run's data or features are now, if they were moved"
+    parser.option("--data-root --features", "PATH", about, dest="data_root")
+    parser.option("--device", "DEVICE", "device for a run of `hace train` (default: auto)", default="auto")
+
+
+def add_subset(parser: Parser) -> None:
+    """Declare --subset, for :func:`subset_of`."""
+    about = "restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below"
+    parser.option("--subset", "CLASSES", about)
+
+
+def add_score_files(parser: Parser) -> None:
     """Declare the files of scores, labels and hierarchy, and how they are read."""
-    add = parser.add_argument
-    add("--hierarchy", metavar="FILE", help="what `hace hierarchy` reads")
-    add("--format", metavar="FORMAT", help="its format, if its name does not say")
-    add("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help="an option of its reader")
-    add("--root", action=argparse.BooleanOptionalAction, help="add a root above the tops, or remove it")
-    add("--scores", metavar="FILE", help="scores: .npy, .npz, .csv or .parquet")
-    add("--kind", choices=("logits", "probs"), default="logits", help="what the scores are (default: logits)")
-    add(
-        "--outputs",
-        choices=("auto", "leaves", "nodes", "paths"),
-        default="auto",
-        help="what the columns are (default: auto, by their number); paths: outputs of nodes that add up along each path",
+    add = parser.option
+    add("--hierarchy", "FILE", "what `hace hierarchy` reads")
+    add("--format", "FORMAT", "its format, if its name does not say")
+    add_option(parser, "its reader")
+    parser.flag("--root", "add a root above the tops, or remove it", either=True)
+    add("--scores", "FILE", "scores: .npy, .npz, .csv or .parquet")
+    add("--kind", ("logits", "probs"), "what the scores are (default: logits)", default="logits")
+    about = (
+        "what the columns are (default: by their number); paths: outputs of nodes that add up along each path"
     )
-    add("--sharing", metavar="S", type=float, help="sharing of the loss, with --outputs paths (default: 1)")
-    add("--key", metavar="NAME", help="the array to take from an .npz of scores")
-    add("--ignore-column", metavar="NAME", action="append", default=[], help="a column that holds no scores")
-    add("--labels", metavar="FILE", help="the truth, one per sample: .npy, .npz, .csv or .txt")
-    add("--label-kind", choices=("auto", "index", "id"), default="auto", help="labels are 0, 1, ... or ids")
-    add("--label-key", metavar="NAME", help="the array to take from an .npz of labels")
-    add("--label-column", metavar="NAME", help="the column to take from a .csv of labels")
+    add("--outputs", ("auto", "leaves", "nodes", "paths"), about, default="auto")
+    add("--sharing", "S", "sharing of the loss, with --outputs paths (default: 1)", type=float)
+    add("--key", "NAME", "the array to take from an .npz of scores")
+    add("--ignore-column", "NAME", "a column that holds no scores", action="append", default=[])
+    add("--labels", "FILE", "the truth, one per sample: .npy, .npz, .csv or .txt")
+    add("--label-kind", ("auto", "index", "id"), "labels are 0, 1, ... or ids", default="auto")
+    add("--label-key", "NAME", "the array to take from an .npz of labels")
+    add("--label-column", "NAME", "the column to take from a .csv of labels")
 
 
 def read_truth(args: argparse.Namespace) -> tuple[Hierarchy, np.ndarray]:
@@ -121,20 +132,17 @@ def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
     return threshold
 
 
-def add_promise(parser: argparse.ArgumentParser) -> None:
+def add_promise(parser: Parser) -> None:
     """Declare --accuracy and --of, for commands that answer with a calibrated model."""
-    parser.add_argument(
-        "--accuracy",
-        metavar="A",
-        type=float,
-        help="answer at the rank that keeps a promise on new samples, such as 0.95; needs `hace calibrate` first",
+    about = (
+        "answer at the rank that keeps a promise on new samples, such as 0.95; needs `hace calibrate` first"
     )
-    parser.add_argument(
-        "--of",
-        choices=("samples", "answers"),
-        help="what the promise is about: at most 1 - A of all samples get a false answer (default), or of the answers that "
-        "say something at least A are true",
+    parser.option("--accuracy", "A", about, type=float)
+    about = (
+        "what the promise is about: at most 1 - A of all samples get a false answer (default), or of the answers that "
+        "say something at least A are true"
     )
+    parser.option("--of", ("samples", "answers"), about)
 
 
 def promise_of(args: argparse.Namespace) -> tuple[float, str] | None:

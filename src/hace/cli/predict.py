@@ -1,41 +1,7 @@
-"""`hace predict`: answers of a finished run on new images, as a table to read, CSV, or JSON lines, batch by batch.
+"""Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream
+in batches, so a folder may hold any number of them.
 
-Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text that
-a spreadsheet would take for a formula. JSON lines hold every name exactly.
-"""
-
-from __future__ import annotations
-
-import argparse
-import csv
-import io
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hace.cli.options import add_device, pick_device, pick_workers
-from hace.cli.options_scores import add_promise, level_index_of, promise_of, subset_of, threshold_of
-from hace.errors import ConfigError, DataError, printable
-from hace.files.documents import safe_cell
-from hace.files.writing import atomic_path, writing
-
-if TYPE_CHECKING:
-    from hace.hierarchy import Hierarchy
-    from hace.lab.serve.predictor import Predictions, Question
-
-SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
-SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
-
-DESCRIPTION = """\
-Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream in
-batches, so a folder may hold any number of them.
-"""
-
-EXAMPLES = """\
-examples:
+Examples:
   hace predict runs/4cd033b43672ca23 photo.jpg
   hace predict model.onnx *.jpg                                what hace export wrote
   hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
@@ -57,42 +23,54 @@ An image that cannot be read gets a row with the reason as its error, all others
 --skip-broken it is skipped, named on stderr, and the exit code is 0.
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.cli.options import Parser, add_checkpoint, add_device, pick_device, pick_workers
+from hace.cli.options_scores import (
+    add_promise,
+    add_subset,
+    level_index_of,
+    promise_of,
+    subset_of,
+    threshold_of,
+)
+from hace.errors import ConfigError, DataError, printable
+from hace.files.documents import safe_cell
+from hace.files.writing import atomic_path, writing
+
+if TYPE_CHECKING:
+    from hace.hierarchy import Hierarchy
+    from hace.lab.serve.predictor import Predictions, Question
+
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
+SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add(
-        "run_folder",
-        metavar="RUN",
-        help="a finished run of `hace probe` or `hace train`, or what `hace export` wrote",
-    )
-    add("input", metavar="INPUT", nargs="+", help="images, folders or lists of them; or features")
-    add("--top-k", metavar="K", type=int, default=5, help="how many classes to give (default: 5)")
-    add(
-        "--threshold",
-        metavar="T",
-        help="answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8",
-    )
-    add("--level", metavar="LEVEL", help="answer the best node of a level, by depth or name")
+    add = parser.option
+    add("run_folder", "RUN", "a finished run of `hace probe` or `hace train`, or what `hace export` wrote")
+    add("input", "INPUT", "images, folders or lists of them; or features", nargs="+")
+    add("--top-k", "K", "how many classes to give (default: 5)", type=int, default=5)
+    add("--threshold", "T", "answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
+    add("--level", "LEVEL", "answer the best node of a level, by depth or name")
     add_promise(parser)
-    add(
-        "--subset",
-        metavar="CLASSES",
-        help="restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below",
-    )
-    add(
-        "--format",
-        choices=("table", "csv", "jsonl"),
-        help="default: by --out; table on a terminal, csv in a pipe",
-    )
-    add("--out", metavar="FILE", help="write to this file instead: .csv, .jsonl or .txt")
-    add("--skip-broken", action="store_true", help="skip images that cannot be read")
-    add(
-        "--checkpoint",
-        metavar="FILE",
-        help="for a probe: weights of the model behind its features (default: the ones `hace features` used)",
-    )
-    add("--batch-size", metavar="N", type=int, help="images at once (default: as the run had it)")
+    add_subset(parser)
+    add("--format", ("table", "csv", "jsonl"), "default: by --out; table on a terminal, csv in a pipe")
+    add("--out", "FILE", "write to this file instead: .csv, .jsonl or .txt")
+    parser.flag("--skip-broken", "skip images that cannot be read")
+    add_checkpoint(parser)
+    add("--batch-size", "N", "images at once (default: as the run had it)", type=int)
     add_device(parser)
 
 
@@ -179,6 +157,10 @@ def question(args: argparse.Namespace, h: Hierarchy) -> Question:
         accuracy,
         of,
     )
+
+
+# Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text
+# that a spreadsheet would take for a formula. JSON lines hold every name exactly.
 
 
 def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:

@@ -1,4 +1,17 @@
-"""`hace probe`: linear probes on frozen features."""
+"""Train linear layers on frozen features: one, or a grid of losses, parameters, rates and seeds side by side. Every head
+becomes a run directory with its configuration, log, weights, predictions and all metrics; finished runs are not repeated.
+
+Examples:
+  hace probe --features F --loss hace --dilution 0.5 --lr 8
+  hace probe --features birds.npz --hierarchy taxonomy.csv --loss cross_entropy hace --lr 4 8 16
+  hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
+  hace probe --config runs/4cd033b43672ca23/config.json --epochs 60
+
+F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
+classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored. Every combination is
+trained as given and judged on the test samples. A fair comparison, each loss at the best of the same rates on held-out
+samples: hace study fair-probe --features birds=F --methods sce,hace:dilution=0.3 --out S
+"""
 
 from __future__ import annotations
 
@@ -13,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from hace.cli.options import (
     SHORT,
     ConfigParser,
-    add_data_option,
+    add_option,
     config_layers,
     numbers,
     print_config,
@@ -27,24 +40,6 @@ if TYPE_CHECKING:
     from hace.lab.report.results import MethodScores
     from hace.lab.runs.config import LossConfig, ProbeConfig
     from hace.lab.study.cells import Record
-
-DESCRIPTION = """\
-Train linear layers on frozen features: one, or a grid of losses, parameters, rates and seeds side by side. Every head
-becomes a run directory with its configuration, log, weights, predictions and all metrics; finished runs are not repeated.
-"""
-
-EXAMPLES = """\
-examples:
-  hace probe --features F --loss hace --dilution 0.5 --lr 8
-  hace probe --features birds.npz --hierarchy taxonomy.csv --loss cross_entropy hace --lr 4 8 16
-  hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
-  hace probe --config runs/4cd033b43672ca23/config.json --epochs 60
-
-F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
-classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored. Every combination is
-trained as given and judged on the test samples. A fair comparison, each loss at the best of the same rates on held-out
-samples: hace study fair-probe --features birds=F --methods sce,hace:dilution=0.3 --out S
-"""
 
 PARAMETERS = {
     "dilution": "d of HACE: the share that a node keeps (default: 0.5)",
@@ -79,7 +74,7 @@ def add_arguments(parser: ConfigParser) -> None:
     command.add_argument(
         "--config", metavar="FILE", help="start from the configuration of a run; options override it"
     )
-    add_data_option(command)
+    add_option(command)
     command.add_argument(
         "--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)"
     )

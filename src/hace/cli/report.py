@@ -1,18 +1,7 @@
-"""`hace report`: what came out of a study."""
-
-from __future__ import annotations
-
-import argparse
-
-from hace.cli.options_report import show_report
-
-DESCRIPTION = """\
-Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
+"""Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
 hierarchy to click through and, for the paper's data sets, its printed numbers beside yours. Tables are also CSV and LaTeX.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace report STUDY                           writes STUDY/report/report.html and prints a summary
   hace report STUDY --out public
   hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
@@ -22,15 +11,21 @@ You can report on a running study: missing results are marked. Exit code 2: no r
 `hace evaluate --run RUN --compare RUN`.
 """
 
+from __future__ import annotations
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+import argparse
+
+from hace.cli.options import Parser, show_report
+
+
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add = parser.add_argument
-    add("study", metavar="STUDY", help="the folder of `hace study`")
-    add("--out", metavar="DIR", help="where to write (default: STUDY/report)")
-    add("--compare", metavar="A,B", help="the methods whose difference is shown (default: hace,sce)")
-    add("--names", metavar="FILE", help='names of nodes, one line "id name" each, for a study with only ids')
-    add("--quiet", action="store_true", help="print only the path of the page")
+    add = parser.option
+    add("study", "STUDY", "the folder of `hace study`")
+    add("--out", "DIR", "where to write (default: STUDY/report)")
+    add("--compare", "A,B", "the methods whose difference is shown (default: hace,sce)")
+    add("--names", "FILE", 'names of nodes, one line "id name" each, for a study with only ids')
+    parser.flag("--quiet", "print only the path of the page")
 
 
 def run(args: argparse.Namespace) -> None:

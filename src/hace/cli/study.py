@@ -1,20 +1,7 @@
-"""`hace study`: a whole comparison, from grid to finished runs, anywhere."""
-
-from __future__ import annotations
-
-import argparse
-import shlex
-import sys
-
-from hace.cli.options_study import add_fields, add_run_arguments, given, run_study
-
-DESCRIPTION = """\
-Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished runs
+"""Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished runs
 are never repeated: if it is stopped or killed, the same command resumes where it stopped.
-"""
 
-EXAMPLES = """\
-examples:
+Examples:
   hace study --list                                      the studies
   hace study demo --out demo --workers 2                 two questions about animals, in two minutes
   hace study paper-probe fair-probe controls --features cifar100=F --out S
@@ -33,6 +20,14 @@ examples:
 Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be visible to
 all machines, at the same path. Exit code 1: some runs failed; the others are done, and the same command tries again.
 """
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+
+from hace.cli.options_study import add_fields, add_run_arguments, given, run_study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,28 +1,7 @@
-"""`hace train`: a model from images, by a configuration."""
+"""Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win. If it
+is killed, the same command resumes from its last checkpoint and ends with the same bits.
 
-from __future__ import annotations
-
-import argparse
-import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from hace.cli.options import SHORT, ConfigParser, add_data_option, config_layers, print_config, resolved
-from hace.errors import ConfigError, HaceError
-
-if TYPE_CHECKING:
-    from hace.lab.runs.config import TrainConfig
-    from hace.lab.runs.run import Run
-
-DESCRIPTION = """\
-Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win. If it is
-killed, the same command resumes from its last checkpoint and ends with the same bits.
-"""
-
-EXAMPLES = """\
-examples:
+Examples:
   hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
   hace train --preset cifar100/resnet18/hace --root data --out runs/hace
   hace train --preset cifar100/resnet18/sce --root data --seed 1 --out runs/sce
@@ -37,6 +16,22 @@ examples:
 Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 """
 
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hace.cli.options import SHORT, ConfigParser, add_option, config_layers, print_config, resolved
+from hace.errors import ConfigError, HaceError
+
+if TYPE_CHECKING:
+    from hace.lab.runs.config import TrainConfig
+    from hace.lab.runs.run import Run
+
 PARSER = ConfigParser
 
 
@@ -48,7 +43,7 @@ def add_arguments(parser: ConfigParser) -> None:
     add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
     add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
     add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
-    add_data_option(parser)
+    add_option(parser)
     add("--presets", action="store_true", help="list the presets and stop")
     add("--print-config", action="store_true", help="print the whole configuration as YAML and stop")
     add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
