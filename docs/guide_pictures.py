@@ -428,7 +428,7 @@ def photos() -> Figure:
 
 def decisions() -> Figure:
     """One prediction on a tree, and the answers of all rules."""
-    page = (DOCS / "decision-cards.md").read_text(encoding="utf-8")
+    page = (DOCS / "decisions.md").read_text(encoding="utf-8")
     first = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert first
     names: dict = {}
