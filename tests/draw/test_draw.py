@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hace import ConfigError, Hierarchy, cifar100_hierarchy
-from hace.draw import DRAWERS, draw_hierarchy, lay_out
+from hace.draw import DRAWN, draw_hierarchy, lay_out
 from tests.hierarchies import DIAMOND, NAMED, NAMED_TREES, Plain, random_plain
 from tests.reference import structure as oracle
 
@@ -30,7 +30,7 @@ NAMES = [
     '"quoted"',
     "<!--script-->",
 ]
-suffixes = pytest.mark.parametrize("suffix", DRAWERS)
+suffixes = pytest.mark.parametrize("suffix", DRAWN)
 
 
 @pytest.fixture(autouse=True)

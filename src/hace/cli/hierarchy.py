@@ -113,10 +113,10 @@ def write(hierarchy: Hierarchy, format: str | None, out: str, source: str) -> No
 
 def check_plot(out: str) -> None:
     """Refuse a picture of an unknown kind."""
-    from hace.draw import DRAWERS
+    from hace.draw import DRAWN
 
-    if Path(out).suffix.lower() not in DRAWERS:
-        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(DRAWERS)}. Got {out!r}.")
+    if Path(out).suffix.lower() not in DRAWN:
+        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(DRAWN)}. Got {out!r}.")
 
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:

@@ -6,7 +6,6 @@ Imports `errors`, `files` and `hierarchy`; Jinja2, which comes with torch, for p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +21,8 @@ from hace.files.writing import atomic_path, writing
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
-__all__ = ["DRAWERS", "draw_hierarchy", "drawable", "json_for_page", "lay_out", "page_data", "templates"]
+DRAWN = (".html", ".svg", ".png")
+__all__ = ["DRAWN", "draw_hierarchy", "drawable", "json_for_page", "lay_out", "page_data", "templates"]
 
 
 def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
@@ -45,34 +45,21 @@ def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
         True
     """
     path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in DRAWERS:
-        raise ConfigError(f"path must end in one of {', '.join(DRAWERS)}. Got {str(path)!r}.")
+    if path.suffix.lower() not in DRAWN:
+        raise ConfigError(f"path must end in one of {', '.join(DRAWN)}. Got {str(path)!r}.")
     with writing(path), atomic_path(path) as temporary:
-        DRAWERS[suffix](h, temporary)
-
-
-def _write_page(h: Hierarchy, path: Path) -> None:
-    page = templates().get_template("hierarchy.html").render(data=json_for_page(page_data(h)))
-    path.write_text(page, encoding="utf-8", newline="\n")
-
-
-def _write_picture(h: Hierarchy, path: Path) -> None:
-    try:
-        from hace.draw.picture import write_picture
-    except ImportError as error:
-        raise ConfigError(
-            f"A {path.suffix} picture needs matplotlib. Install it with: pip install 'hace[report]', "
-            "or draw to an .html file, which needs nothing."
-        ) from error
-    write_picture(h, path)
-
-
-DRAWERS: dict[str, Callable[[Any, Path], None]] = {
-    ".html": _write_page,
-    ".svg": _write_picture,
-    ".png": _write_picture,
-}
+        if path.suffix.lower() == ".html":
+            page = templates().get_template("hierarchy.html").render(data=json_for_page(page_data(h)))
+            temporary.write_text(page, encoding="utf-8", newline="\n")
+            return
+        try:
+            from hace.draw.picture import write_picture
+        except ImportError as error:
+            raise ConfigError(
+                f"A {path.suffix} picture needs matplotlib. Install it with: pip install 'hace[report]', "
+                "or draw to an .html file, which needs nothing."
+            ) from error
+        write_picture(h, temporary)
 
 
 @cache

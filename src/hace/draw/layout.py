@@ -37,7 +37,7 @@ class Cells(NamedTuple):
 
 def lay_out(h: Hierarchy) -> Cells:
     """Give every node its range of rows: one for each class, at least one for an inner node."""
-    parent = np.full(h.num_nodes, -1, dtype=np.int64).tolist()
+    parent = [-1] * h.num_nodes
     extra: dict[int, list[int]] = {}
     depths = h.depths.tolist()
     for above, v in h.edges.tolist():
@@ -47,22 +47,17 @@ def lay_out(h: Hierarchy) -> Cells:
             deeper = depths[above] > depths[parent[v]]
             extra.setdefault(v, []).append(parent[v] if deeper else above)
             parent[v] = above if deeper else parent[v]
-    rows = [0] * h.num_nodes
+    rows = [0] * (h.num_nodes + 1)  # the last, which a parent of -1 means, is all of them
     for v in range(h.num_nodes - 1, -1, -1):  # children first
         rows[v] = rows[v] or 1
-        if parent[v] >= 0:
-            rows[parent[v]] += rows[v]
-    start, taken, total = [0] * h.num_nodes, [0] * h.num_nodes, 0
+        rows[parent[v]] += rows[v]
+    start, taken = [0] * (h.num_nodes + 1), [0] * (h.num_nodes + 1)
     for v in range(h.num_nodes):
-        if parent[v] >= 0:
-            start[v] = start[parent[v]] + taken[parent[v]]
-            taken[parent[v]] += rows[v]
-        else:
-            start[v], total = total, total + rows[v]
-    above, first, size = np.array(parent), np.array(start), np.array(rows)
-    ends = np.ones(h.num_nodes, dtype=bool)
-    ends[above[above >= 0]] = False
-    return Cells(above, first, first + size, ends, _groups(above), extra, total)
+        start[v] = start[parent[v]] + taken[parent[v]]
+        taken[parent[v]] += rows[v]
+    above, first, size = np.array(parent), np.array(start[:-1]), np.array(rows[:-1])
+    ends = np.bincount(above + 1, minlength=h.num_nodes + 1)[1:] == 0
+    return Cells(above, first, first + size, ends, _groups(above), extra, rows[-1])
 
 
 def _groups(parent: IntArray) -> IntArray:
@@ -88,10 +83,8 @@ def drawable(text: str) -> str:
 
 def caption(h: Hierarchy, cells: Cells) -> str:
     """One line below or above the drawing."""
-    text = repr(h)[1:-1].removeprefix("Hierarchy ")
-    if cells.extra:
-        text += f". Nodes with further parents, marked +, are below their deepest one: {len(cells.extra):,}"
-    return text
+    more = f". Nodes with further parents, marked +, are below their deepest one: {len(cells.extra):,}"
+    return repr(h)[1:-1].removeprefix("Hierarchy ") + (more if cells.extra else "")
 
 
 def page_data(h: Hierarchy, title: str = "everything", naming: str = NAMING) -> dict[str, Any]:

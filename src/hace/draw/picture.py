@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -18,8 +19,6 @@ from matplotlib.figure import Figure
 from hace.draw.layout import PALETTE, Cells, caption, drawable, lay_out
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from hace.hierarchy import Hierarchy
 
 ROWS_SHOWN = 150  # more classes than this become rings
@@ -36,22 +35,19 @@ def write_picture(h: Hierarchy, path: Path) -> None:
         # Characters that the font lacks show as boxes in a .png; an .svg uses the reader's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = _rows(h, cells) if cells.rows <= ROWS_SHOWN else _rings(h, cells)
-        is_svg = path.suffix.lower() == ".svg"
-        metadata = {"Date": None} if is_svg else {"Software": None}
-        figure.savefig(path, format=path.suffix[1:].lower(), dpi=150, metadata=metadata)
+        kind = path.suffix[1:].lower()
+        metadata = {"Date" if kind == "svg" else "Software": None}
+        figure.savefig(path, format=kind, dpi=150, metadata=metadata)
 
 
 def _rows(h: Hierarchy, cells: Cells) -> Figure:
     """Columns are depths; a class reaches to the right edge, so that its name has room."""
-    size = 8.0
-    row = 1.55 * size * _POINT
-    columns, width = _column_widths(h, cells, size)
-    height = max(cells.rows * row, 1.0)
-    figure, axes = _empty(width + 0.4, height + 0.75, h, cells, margin=(0.2, 0.2, 0.55))
-    axes.set(xlim=(0, width), ylim=(cells.rows, 0))
-    top = h.depths.min()
-    polygons = []
-    for v, depth in enumerate((h.depths - top).tolist()):
+    size, polygons = 8.0, []
+    columns = _columns(h, cells, size)
+    height = max(cells.rows * 1.55 * size * _POINT, 1.0)
+    figure, axes = _empty(columns[-1] + 0.4, height + 0.75, caption(h, cells), 0.2, 0.55)
+    axes.set(xlim=(0, columns[-1]), ylim=(cells.rows, 0))
+    for v, depth in enumerate((h.depths - h.depths.min()).tolist()):
         left = columns[depth]
         right = columns[-1] if cells.ends[v] else columns[depth + 1]
         low, high = cells.start[v], cells.end[v]
@@ -59,36 +55,32 @@ def _rows(h: Hierarchy, cells: Cells) -> Figure:
         room = (right - left - 0.1) / (_CHARACTER * size * _POINT)
         style = {"fontsize": size, "va": "center_baseline", "parse_math": False}
         axes.text(left + 0.05, (low + high) / 2, _fitted(_shown(h, cells, v), room), **style)
-    faces = _colours(h, cells)
-    axes.add_collection(PolyCollection(polygons, facecolors=faces, edgecolors="white", linewidths=0.8))
+    look = {"facecolors": _colours(h, cells), "edgecolors": "white", "linewidths": 0.8}
+    axes.add_collection(PolyCollection(polygons, **look))
     return figure
 
 
-def _column_widths(h: Hierarchy, cells: Cells, size: float) -> tuple[list[float], float]:
-    """Left edges of the columns, wide enough for the names in them (within reason), and the width of all."""
+def _columns(h: Hierarchy, cells: Cells, size: float) -> list[float]:
+    """Edges of the columns, wide enough for the names in them (within reason)."""
     character = _CHARACTER * size * _POINT
     depths = (h.depths - h.depths.min()).tolist()
-    deepest = max(depths)
-    widest = [0.6] * (deepest + 1)
+    widest = [0.6] * (max(depths) + 1)
     for v, depth in enumerate(depths):
-        if not cells.ends[v] or depth == deepest:
+        if not cells.ends[v] or depth == len(widest) - 1:
             widest[depth] = max(widest[depth], min(len(_shown(h, cells, v)), 34) * character + 0.15)
     edges = np.concatenate([[0], np.cumsum(widest)])
     # A class that ends early may have a longer name than what remains of its row.
     for v, depth in enumerate(depths):
         if cells.ends[v]:
-            needed = edges[depth] + min(len(_shown(h, cells, v)), 40) * character + 0.15
-            edges[-1] = max(edges[-1], needed)
-    return edges.tolist(), float(edges[-1])
+            edges[-1] = max(edges[-1], edges[depth] + min(len(_shown(h, cells, v)), 40) * character + 0.15)
+    return edges.tolist()
 
 
 def _rings(h: Hierarchy, cells: Cells) -> Figure:
     """Rings are depths; names of classes are outside, as far as they fit."""
-    side = float(np.clip(cells.rows / 26, 12, 24))
-    label_room = 1.9
-    first = int(h.depths.min())
+    side, label_room, first = float(np.clip(cells.rows / 26, 12, 24)), 1.9, int(h.depths.min())
     edges = _ring_edges(h, cells, side / 2 - label_room)
-    figure, axes = _empty(side, side + 0.35, h, cells, margin=(0, 0, 0.35))
+    figure, axes = _empty(side, side + 0.35, caption(h, cells), 0, 0.35)
     axes.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
     turn = 2 * np.pi / cells.rows
     polygons, shown = [], []
@@ -125,10 +117,8 @@ def _sector(inner: float, outer: float, low: float, high: float) -> np.ndarray:
 def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room: float) -> None:
     """Write along the radius, if the arc is high enough for legible letters."""
     size = min(8.0, 0.9 * arc / _POINT)
-    if size < 3.5:
-        return
-    fitted = _fitted(text, room / (_CHARACTER * size * _POINT))
-    if fitted != text and len(fitted) < 8:
+    fitted = _fitted(text, room / (_CHARACTER * size * _POINT)) if size >= 3.5 else ""
+    if not fitted or (fitted != text and len(fitted) < 8):
         return
     turned = np.cos(angle) < 0
     style = {"fontsize": size, "rotation_mode": "anchor", "va": "center_baseline", "parse_math": False}
@@ -136,16 +126,12 @@ def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room:
     axes.text(radius * np.cos(angle), radius * np.sin(angle), fitted, rotation=rotation, ha=side, **style)
 
 
-def _empty(
-    width: float, height: float, h: Hierarchy, cells: Cells, margin: tuple[float, float, float]
-) -> tuple[Figure, Axes]:
-    """A figure of that size in inches, with its caption at the top and margins left and right, below, above."""
+def _empty(width: float, height: float, caption: str, side: float, above: float) -> tuple[Figure, Axes]:
+    """A figure of that size in inches, with its caption at the top and margins at the sides and below, and above."""
     figure = Figure(figsize=(width, height), facecolor="white")
-    side, below, above = margin
-    rectangle = (side / width, below / height, 1 - 2 * side / width, 1 - (below + above) / height)
-    axes = figure.add_axes(rectangle)
+    axes = figure.add_axes((side / width, side / height, 1 - 2 * side / width, 1 - (side + above) / height))
     axes.axis("off")
-    figure.text(0.2 / width, 1 - 0.15 / height, caption(h, cells), fontsize=9, va="top", wrap=True)
+    figure.text(0.2 / width, 1 - 0.15 / height, caption, fontsize=9, va="top", wrap=True)
     return figure, axes
 
 

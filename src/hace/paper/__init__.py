@@ -15,34 +15,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hace.paper.assumptions import ASSUMPTIONS
-from hace.paper.printed import PaperTable, PrintedCell, paper_tables
+from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
 
 if TYPE_CHECKING:
     from hace.paper.recipes import TRAIN_PRESETS, train_preset
     from hace.paper.report import report_sections
     from hace.paper.studies import STUDIES
 
-__all__ = [
-    "ASSUMPTIONS",
-    "STUDIES",
-    "TRAIN_PRESETS",
-    "PaperTable",
-    "PrintedCell",
-    "paper_tables",
-    "report_sections",
-    "train_preset",
-]
-
-_LAZY = {
-    "STUDIES": "studies",
-    "TRAIN_PRESETS": "recipes",
-    "report_sections": "report",
-    "train_preset": "recipes",
-}  # torch
+_NEED_TORCH = {"STUDIES": "studies", "TRAIN_PRESETS": "recipes", "train_preset": "recipes"}
+_NEED_TORCH |= {"report_sections": "report"}
+__all__ = ["ASSUMPTIONS", "STUDIES", "TRAIN_PRESETS", "PaperTable", "PrintedCell"]
+__all__ += ["paper_tables", "report_sections", "train_preset"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _NEED_TORCH:
         raise AttributeError(f"module 'hace.paper' has no attribute {name!r}")
-    return getattr(import_module(f"hace.paper.{_LAZY[name]}"), name)
+    return getattr(import_module(f"hace.paper.{_NEED_TORCH[name]}"), name)

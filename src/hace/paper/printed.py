@@ -5,7 +5,7 @@ A cell is named by what it was measured on, with `None` where a table does not d
     table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
 
 Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, the footnotes about known errors in
-`errata.json`, which `docs/paper.md` lists; both are read without torch.
+`errata.json`, what we assume where the paper says nothing in `assumptions.json`; `docs/paper.md` lists both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib import resources
 from itertools import product
 from string import ascii_lowercase
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hace.errors import ConfigError, nearest
 
@@ -35,18 +35,13 @@ class PrintedCell:
 
     table: str
     printed: str  # as printed, LaTeX turned into plain text: "77.93", "~11.7M", "1e-4"
-    mark: Literal["", "bold", "underline"] = ""
+    mark: str = ""  # "bold", "underline" or none
     dataset: str | None = None
     model: str | None = None
     method: str | None = None
     dilution: float | None = None
     pairing: str | None = None  # "standard": HACE at l, SCE at l * d; "adjusted": HACE at l / d, SCE at l
     metric: str | None = None
-
-    @property
-    def key(self) -> tuple[str | float | None, ...]:
-        """What the cell was measured on, in the order of `CELL_KEYS`."""
-        return tuple(getattr(self, name) for name in CELL_KEYS)
 
     @property
     def value(self) -> float | None:
@@ -59,11 +54,11 @@ class PrintedCell:
 
 
 class Footnote(NamedTuple):
-    """A known error of the paper, below one table."""
+    """A known error of the paper, below one table: a letter, its text, and the cells of this table it is about."""
 
-    mark: str  # a letter
+    mark: str
     text: str
-    cells: tuple[PrintedCell, ...]  # of this table
+    cells: tuple[PrintedCell, ...]
 
 
 @dataclass(frozen=True)
@@ -88,15 +83,11 @@ class PaperTable:
         return metrics.pop() if len(metrics) == 1 else None
 
     def select(self, **key: str | float | None) -> tuple[PrintedCell, ...]:
-        """The cells with these keys; other keys may have any value.
-
-        Example:
-            >>> [cell.printed for cell in paper_tables()["probe"].select(dataset="aircraft", method="hace")]
-            ['58.97']
-        """
+        """The cells with these keys; other keys may have any value."""
         for name in key.keys() - CELL_KEYS:
-            known = ", ".join(CELL_KEYS)
-            raise ConfigError(f"a key must be one of {known}. Got {name!r}.{nearest(name, CELL_KEYS)}")
+            raise ConfigError(
+                f"a key must be one of {', '.join(CELL_KEYS)}. Got {name!r}.{nearest(name, CELL_KEYS)}"
+            )
         return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
 
     def cell(self, **key: str | float | None) -> PrintedCell:
@@ -106,17 +97,17 @@ class PaperTable:
             ConfigError: No cell has them, or more than one.
         """
         found = self.select(**key)
-        if len(found) != 1:
-            said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
-            if found:
-                differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in found}) > 1]
-                remedy = f" Add {' and '.join(differ)}."
-            else:
-                remedy = "".join(self._known(name, value) for name, value in key.items())
-            raise ConfigError(
-                f"{said} must name one cell of the table {self.id!r}. Got {len(found)} cells.{remedy}"
-            )
-        return found[0]
+        if len(found) == 1:
+            return found[0]
+        differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in found}) > 1]
+        remedy = f" Add {' and '.join(differ)}." if found else ""
+        for name, value in key.items() if not found else ():
+            known = dict.fromkeys(str(getattr(cell, name)) for cell in self.cells)
+            remedy += "" if str(value) in known else f" For {name} it has {', '.join(known)}."
+        said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
+        raise ConfigError(
+            f"{said} must name one cell of the table {self.id!r}. Got {len(found)} cells.{remedy}"
+        )
 
     def value(self, **key: str | float | None) -> float:
         """The number in the one cell with these keys.
@@ -143,10 +134,6 @@ class PaperTable:
         """The marks of a cell's footnotes, without those of the whole table."""
         return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
 
-    def _known(self, name: str, value: str | float | None) -> str:
-        known = list(dict.fromkeys(str(getattr(cell, name)) for cell in self.cells))
-        return "" if str(value) in known else f" For {name} it has {', '.join(known)}."
-
 
 @cache
 def _document(name: str) -> Any:
@@ -166,20 +153,15 @@ def paper_tables() -> Mapping[str, PaperTable]:
     """
     found = {}
     for entry in _document("tables.json")["tables"]:
-        table = _table(entry)
-        notes = [(error["text"], _touched(error, table)) for error in _document("errata.json")]
-        marked = zip(ascii_lowercase, ((text, cells) for text, cells in notes if cells), strict=False)
-        footnotes = tuple(Footnote(mark, text, cells) for mark, (text, cells) in marked)
-        found[table.id] = replace(table, footnotes=footnotes)
+        table, notes = _table(entry), []
+        for error in _document("errata.json"):
+            keys = [
+                {k: key[k] for k in key if k != "table"} for key in error["cells"] if key["table"] == table.id
+            ]
+            if cells := tuple(cell for key in keys for cell in table.select(**key)):
+                notes.append(Footnote(ascii_lowercase[len(notes)], error["text"], cells))
+        found[table.id] = replace(table, footnotes=tuple(notes))
     return MappingProxyType(found)
-
-
-def _touched(error: Mapping[str, Any], table: PaperTable) -> tuple[PrintedCell, ...]:
-    """The cells of a table that an error is about."""
-    keys = [
-        {k: v for k, v in key.items() if k != "table"} for key in error["cells"] if key["table"] == table.id
-    ]
-    return tuple(cell for key in keys for cell in table.select(**key))
 
 
 def _table(entry: Mapping[str, Any]) -> PaperTable:
@@ -188,29 +170,17 @@ def _table(entry: Mapping[str, Any]) -> PaperTable:
     if isinstance(columns, dict):  # all combinations, the last key fastest
         columns = [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
     common = {**entry.get("all", {}), **({"metric": entry["metric"]} if "metric" in entry else {})}
-    cells = [
-        _cell(entry["id"], text.strip(), {**common, entry["row"]: name, **column})
-        for name, line in entry["rows"].items()
-        for column, text in zip(columns, line.split("|"), strict=True)
-    ]
+    cells = []
+    for name, line in entry["rows"].items():
+        for column, text in zip(columns, map(str.strip, line.split("|")), strict=True):
+            mark = "bold" if text.startswith("**") else "underline" if text.startswith("_") else ""
+            key = {**common, entry["row"]: name, **column}
+            cells.append(PrintedCell(entry["id"], text.strip("*_"), mark, **key))
     rows = tuple({entry["row"]: name} for name in entry["rows"])
     return PaperTable(entry["id"], entry["title"], entry["label"], rows, tuple(columns), tuple(cells))
 
 
-def _cell(table: str, text: str, key: Mapping[str, Any]) -> PrintedCell:
-    mark = "bold" if text.startswith("**") else "underline" if text.startswith("_") else ""
-    return PrintedCell(table, text.strip("*_"), mark, **key)
-
-
-HEADINGS = {
-    "train_images": "training samples",
-    "test_images": "test samples",
-    "leaves": "leaf classes",
-    "nodes": "nodes",
-    "depth": "hierarchical depth",
-    "image_size": "cropped image size",
-    "features": "features",
-}
+ASSUMPTIONS: tuple[str, ...] = tuple(_document("assumptions.json"))
 NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a data set
 
 
@@ -222,9 +192,9 @@ def data_text(data: Dataset[Any], name: str) -> str:
     printed = {str(cell.metric): cell for cell in table.select(dataset=name)}
     marks = {metric: ",".join(table.marks(cell)) for metric, cell in printed.items()}
     rows = [("", "files", "paper", "")] if printed else []
-    for key, value in _figures(data, kind.size).items():
+    for key, heading, value in _figures(data, kind.size):
         there = printed[key].printed if key in printed else ""
-        rows.append((HEADINGS.get(key, f"{key} samples"), value, there, marks.get(key, "")))
+        rows.append((heading, value, there, marks.get(key, "")))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [kind.title if printed else f"{data.name} ({kind.title})", ""]
     for heading, here, paper, mark in rows:
@@ -240,18 +210,21 @@ def data_text(data: Dataset[Any], name: str) -> str:
     return "\n".join([*lines, "", *details, *(["", *notes] if notes else [])])
 
 
-def _figures(data: Dataset[Any], size: int | None) -> dict[str, str]:
-    """What the paper's table says of a data set, from the data set; depth is counted below the root."""
+def _figures(data: Dataset[Any], size: int | None) -> Iterator[tuple[str, str, str]]:
+    """Key, heading and value of what the paper's table says of a data set; depth is counted below the root."""
     h = data.hierarchy
-    depths = sorted(set(h.depths[h.leaf_nodes].tolist()))
-    features = getattr(next(iter(data.splits.values())), "num_features", None)
     counts = {split: f"{len(samples):,}" for split, samples in data.splits.items()}
-    return {
-        "train_images": counts.pop("train", "-"),
-        "test_images": counts.pop("test", "-"),
-        **counts,
-        "leaves": f"{h.num_leaves:,}",
-        "nodes": f"{h.num_nodes:,}",
-        "depth": " or ".join(map(str, depths)) if len(depths) < 3 else f"{depths[0]} to {depths[-1]}",
-        **({"image_size": f"{size} x {size}"} if features is None else {"features": f"{features:,}"}),
-    }
+    yield "train_images", "training samples", counts.pop("train", "-")
+    yield "test_images", "test samples", counts.pop("test", "-")
+    yield from ((split, f"{split} samples", count) for split, count in counts.items())
+    yield "leaves", "leaf classes", f"{h.num_leaves:,}"
+    yield "nodes", "nodes", f"{h.num_nodes:,}"
+    depths = sorted(map(str, set(h.depths[h.leaf_nodes].tolist())), key=int)
+    yield (
+        "depth",
+        "hierarchical depth",
+        (" or " if len(depths) < 3 else " to ").join(depths[:1] + depths[1:][-1:]),
+    )
+    features = getattr(next(iter(data.splits.values())), "num_features", None)
+    image = ("image_size", "cropped image size", f"{size} x {size}")
+    yield image if features is None else ("features", "features", f"{features:,}")

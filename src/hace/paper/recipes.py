@@ -1,9 +1,5 @@
 """The paper's recipes for end-to-end training: its table of hyperparameters, learning rates and run rule, as configurations.
 
-    train_preset("cifar100/resnet18/hace")    a configuration of `hace train`
-    describe("resnet18", "cifar100")          the recipe in words, with the cost and the accuracy to expect
-    fixed_runs(True, 0.1)                     the six runs of a method with a dilution (appendix "Learning Rates")
-
 Values are as printed. Where the paper says nothing, `hace.paper.ASSUMPTIONS` says what we assume.
 """
 
@@ -23,7 +19,7 @@ from hace.lab.study.progress import GMACS, SUSTAINED
 from hace.paper.printed import paper_tables
 
 PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC
-IMAGE_SIZES: Mapping[str, int] = MappingProxyType({"cifar100": 32, "aircraft": 224, "nabirds": 224})
+IMAGE_SIZES = {"cifar100": 32, "aircraft": 224, "nabirds": 224}
 DILUTIONS = (0.2, 0.5, 0.7)
 PAIRINGS = ("standard", "adjusted")
 _PAIR = ("hace", "sce")
@@ -71,10 +67,6 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     | --- | --- | --- |
     | "standard", anchored at HACE | l | l d |
     | "adjusted", anchored at SCE | l / d | l |
-
-    Example:
-        >>> learning_rates("hace", 0.1, 0.2, "adjusted"), learning_rates("sce", 0.1, 0.5, "standard")
-        (0.5, 0.05)
     """
     _check("loss", loss, _PAIR)
     _check("pairing", pairing, PAIRINGS)
@@ -89,11 +81,6 @@ def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
     """The paper's run rule: six runs of a method with a dilution, four of any other, on every data set.
 
     A method without a dilution carries that of the HACE run it is paired with; its run at the base rate l is paired with all.
-
-    Example:
-        >>> runs = fixed_runs(True, 0.1) + fixed_runs(False, 0.1)
-        >>> len(runs), runs[0], runs[-1]
-        (10, FixedRun(dilution=0.2, pairing='standard', lr=0.1), FixedRun(dilution=None, pairing='adjusted', lr=0.1))
     """
     loss, pairings = ("hace", PAIRINGS) if diluted else ("sce", PAIRINGS[:1])
     runs = [FixedRun(d, p, learning_rates(loss, base_lr, d, p)) for p in pairings for d in DILUTIONS]
@@ -142,49 +129,24 @@ def train_preset(
         data=DataConfig(dataset, root, shuffle=seed if method.shuffled else None, labels=labels),
         loss=method.loss_at(dilution) if method.diluted else method.loss,
         seed=seed,
-        epochs=row.epochs[dataset],
-        batch_size=row.batch_size,
-        lr=lr,
-        weight_decay=row.weight_decay,
-        momentum=row.momentum,
-        model=row.model,
-        dropout=row.dropout,
-        optimizer=row.optimizer,  # pyright: ignore[reportArgumentType]
-        schedule=row.schedule,  # pyright: ignore[reportArgumentType]
-        warmup_epochs=row.warmup_epochs,
+        **{**vars(row), "epochs": row.epochs[dataset], "lr": lr},
     )
 
 
 def study_recipe(dataset: str, model: str) -> TrainConfig:
-    """What all runs of a study share on a data set.
-
-    One that the paper does not have takes the recipe for NABirds, such a model that of ResNet-18.
-    """
+    """What a study's runs share; a data set that the paper lacks takes NABirds' recipe, such a model that of ResNet-18."""
     known = dataset if dataset in PAPER_DATASETS else "nabirds"
     return replace(train_preset(f"{known}/{model if model in RECIPES else 'resnet18'}/sce"), model=model)
 
 
 def training_cost(dataset: str, model: str) -> float:
-    """Floating-point operations of one run: 2 per multiply-add, 3 passes per image and epoch.
-
-    Example:
-        >>> f"{training_cost('cifar100', 'resnet18'):.1e}"
-        '7.5e+16'
-    """
+    """Floating-point operations of one run: 2 per multiply-add, 3 passes per image and epoch."""
     gmacs = GMACS[model][0 if IMAGE_SIZES[dataset] == 32 else 1]
     return 6 * gmacs * 1e9 * SIZES[dataset][2] * RECIPES[model].epochs[dataset]
 
 
 def describe(model: str, dataset: str) -> str:
-    """A recipe in words: the paper's values, the cost of a run, and the accuracy that the paper prints.
-
-    Example:
-        >>> print(describe("resnet18", "cifar100"))
-        ResNet-18 on cifar100, as the paper's table of hyperparameters has it: 450 epochs at 32 px, batches of 128, sgd with
-        rate 0.1, decay 0.0001, momentum 0.9, dropout 0, schedule cosine.
-        Cost: 7.5e+16 operations per run, 0.4 hours at 50 TFLOP/s; ten runs make the paper's cell.
-        Expect: top-1 77.93% with HACE (best of 6 runs, chosen on the test set), 76.52% with SCE (best of 4).
-    """
+    """A recipe in words: the paper's values, the cost of a run, and the accuracy that the paper prints."""
     row, cost = RECIPES[model], training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
     printed = paper_tables()["best_to_best"]

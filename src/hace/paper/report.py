@@ -11,8 +11,7 @@ from hace.lab.report.method_tables import score_entry, with_marks
 from hace.lab.report.nodes import node_accuracies
 from hace.lab.report.page import HOME
 from hace.lab.report.results import MethodScores, Results, Score, matched_key, tally
-from hace.paper.assumptions import ASSUMPTIONS
-from hace.paper.printed import PaperTable, PrintedCell, paper_tables
+from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
 
 _METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
@@ -33,12 +32,7 @@ ELSEWHERE = (
 
 
 def report_sections(results: Results, draw: bool = True) -> list[Section]:
-    """The sections on the paper; where a study has none of its data, one that says where to find it.
-
-    Args:
-        results: Results of the study.
-        draw: Whether to draw figures; there are none.
-    """
+    """The sections on the paper; where a study has none of its data, one that says where to find it. Nothing is drawn."""
     pairs = {(comparison.dataset, comparison.model) for comparison in results.choices}
     touching = [t for t in comparable() if any((cell.dataset, cell.model) in pairs for cell in t.cells)]
     if not touching:
@@ -92,20 +86,17 @@ def paper_table(results: Results, table: PaperTable) -> ReportTable:
 
 
 def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
-    found = [measured(results, cell, source) for cell in cells]
-    entries = [
-        score_entry(score, _METRICS[str(c.metric)], state, seeds=True)
-        for c, (score, state) in zip(cells, found, strict=True)
-    ]
-    contests: dict[tuple[object, ...], list[int]] = {}
-    for i, c in enumerate(cells):
-        contests.setdefault((c.dataset, c.model, c.dilution, c.pairing, c.metric), []).append(i)
-    for places in contests.values():
-        metric = _METRICS[str(cells[places[0]].metric)]
-        contest = with_marks([entries[i] for i in places], [found[i][0].value for i in places], metric)
-        for i, entry in zip(places, contest, strict=True):
-            entries[i] = entry
-    return entries
+    """Our numbers for the cells of a row; those that differ in the method alone compete for the marks."""
+    entries: dict[PrintedCell, Entry] = {}
+    contests: dict[tuple[object, ...], list[PrintedCell]] = {}
+    for c in cells:
+        contests.setdefault((c.dataset, c.model, c.dilution, c.pairing, c.metric), []).append(c)
+    for contest in contests.values():
+        metric, found = _METRICS[str(contest[0].metric)], [measured(results, c, source) for c in contest]
+        shown_ = [score_entry(score, metric, state, seeds=True) for score, state in found]
+        marked = with_marks(shown_, [score.value for score, _ in found], metric)
+        entries |= zip(contest, marked, strict=True)
+    return [entries[c] for c in cells]
 
 
 def measured(results: Results, cell: PrintedCell, source: str) -> tuple[Score, str]:
@@ -130,16 +121,10 @@ def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> lis
     for source in sources:
         gaps = []
         for contest in table.contests():
-            by = {cell.method: cell for cell in contest}
-            if "hace" not in by or "sce" not in by:
-                continue
-            pair = [by["hace"], by["sce"]]
-            printed = source == "printed"
-            values = [
-                (c.value or 0) / 100 if printed else measured(results, c, source)[0].value for c in pair
-            ]
-            if values[0] is not None and values[1] is not None:
-                gaps.append(100 * (values[0] - values[1]))
+            pair = [c for method in ("hace", "sce") for c in contest if c.method == method]
+            known = [c.value if source == "printed" else measured(results, c, source)[0].value for c in pair]
+            if len(known) == 2 and None not in known:
+                gaps.append((known[0] - known[1]) * (1 if source == "printed" else 100))  # pyright: ignore
         if (t := tally(gaps)) is not None:
             said.append(f"{source}: HACE wins {t.won} of {t.of}, mean {t.mean:+.2f}, median {t.median:+.2f}")
     return [f"HACE against SCE. {'; '.join(said)}."] if said else []
