@@ -2,12 +2,13 @@
 
 A role such as :meth:`path` becomes the name alone, an example that starts with `>>>` becomes a code block, and a formula (a
 `.. math::` paragraph in a docstring, a `math` block on a page) becomes MathML, which browsers draw without a script. Comments
-are removed, since one at the start of a line would split its paragraph. The site also gets a live report, of a small study
-that runs while it is built.
+are removed, since one at the start of a line would split its paragraph. The site also gets a page of all commands and a live
+report, of a small study that runs while it is built.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from latex2mathml.converter import convert
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
+
+from hace.cli import COMMANDS
 
 sys.path.append(str(Path(__file__).parent))  # mkdocs loads this file by its path
 from check_arguments import ROOT, shown
@@ -107,8 +110,16 @@ def example_report() -> str:
         return (Path(study) / "report" / "report.html").read_text(encoding="utf-8")
 
 
+def commands_page() -> str:
+    """Every command with its options, as `--help` prints them."""
+    os.environ["COLUMNS"] = "110"
+    parts = [f"## hace {c.name}\n\n```text\n{c.parser().format_help().rstrip()}\n```\n" for c in COMMANDS]
+    return "# Commands\n\nWhat `hace COMMAND --help` prints.\n\n" + "\n".join(parts)
+
+
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add the live report."""
+    """Add the page of commands and the live report."""
+    files.append(File.generated(config, "commands.md", content=commands_page()))
     files.append(File.generated(config, "example-report/report.html", content=example_report()))
     return files
 
