@@ -50,7 +50,7 @@ from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
 from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores
 from hace.lab.train.learning_curves import plot_log as plot_log
 from hace.lab.train.train import train as train
-from hace.linear import HACEClassifier as HACEClassifier
+from hace.linear.estimator import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits
 from hace.losses.head import node_log_probs as node_log_probs
 from hace.losses.registry import *  # noqa: F403  (the class of every loss)

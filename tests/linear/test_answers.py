@@ -10,7 +10,7 @@ from sklearn.base import clone
 import hace
 from hace import ConfigError, DataError, Hierarchy
 from hace.data import synthetic_features
-from hace.linear import HACEClassifier
+from hace.linear.estimator import HACEClassifier
 
 DATA = synthetic_features(classes=12, dim=12, signal=0.5, train=20, test=100)
 H = DATA.hierarchy

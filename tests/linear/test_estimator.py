@@ -33,7 +33,7 @@ from sklearn.utils.estimator_checks import (
 
 import hace
 from hace import ConfigError, DataError, Hierarchy
-from hace.linear import HACEClassifier
+from hace.linear.estimator import HACEClassifier
 from hace.linear.labels import read_labels
 
 IRIS = load_iris()

@@ -296,7 +296,7 @@ def test_start_is_where_a_head_begins() -> None:
 def test_zeros_are_a_start_without_a_seed() -> None:
     x, y = blobs()
     trial = Trial(build_loss("hace", TREE), 0.5)
-    zero = FittedHead.of(np.zeros((TREE.num_nodes, x.shape[1])), np.zeros(TREE.num_nodes))
+    zero = FittedHead(torch.zeros(TREE.num_nodes, x.shape[1]), torch.zeros(TREE.num_nodes), [], None, 0)
     named = one(x, y, trial, Optimization(epochs=2, start="zeros"))
     given = one(x, y, trial, Optimization(epochs=2), start=zero)
     drawn = one(x, y, trial, Optimization(epochs=2))

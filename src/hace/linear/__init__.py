@@ -2,35 +2,19 @@
 
 A probe is one linear layer of ``loss.num_outputs`` on features that never change. :func:`fit_heads` trains a whole grid of
 losses, rates and decays in one pass over the features: it fetches each batch once, and heads with the same loss
-share its call. :class:`HACEClassifier` loads on first use and needs scikit-learn. Imports `errors`,
+share its call. :class:`hace.HACEClassifier`, in `estimator`, needs scikit-learn. Imports `errors`,
 `hierarchy`, `losses` and `decisions`.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.trials import HEAD_OPTIMIZERS, HEAD_SCHEDULES, FittedHead, Optimization, Trial
-
-if TYPE_CHECKING:
-    from hace.linear.estimator import HACEClassifier
 
 __all__ = [
     "HEAD_OPTIMIZERS",
     "HEAD_SCHEDULES",
     "FittedHead",
-    "HACEClassifier",
     "Optimization",
     "Trial",
     "fit_heads",
     "head_scores",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "HACEClassifier":
-        raise AttributeError(f"module 'hace.linear' has no attribute {name!r}")
-    from hace.linear.estimator import HACEClassifier
-
-    return HACEClassifier

@@ -23,7 +23,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import is_above
 from hace.linear import labels as reading
 from hace.linear.features import LabelledFeatures, as_weights
-from hace.linear.fit import converged_head, fit_heads
+from hace.linear.fit import fit_heads
+from hace.linear.lbfgs import converged_head
 from hace.linear.saved_classifier import load_classifier, save_classifier
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
@@ -117,15 +118,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         ['setosa', 'large']
     """
 
-    classes_: np.ndarray
-    hierarchy_: Hierarchy
-    loss_: HierarchicalLoss
-    coef_: np.ndarray
-    intercept_: np.ndarray
-    temperature_: float
     n_features_in_: int
     feature_names_in_: np.ndarray
-    _reading: reading.LabelReading
     _promised_on: tuple[np.ndarray, np.ndarray] | None  # log q* of held-out samples and their node indices
 
     def __init__(
@@ -195,10 +189,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 f"{reprlib.repr(self.class_weight)}. Name a label of y with such a weight."
             )
         if self.optimizer == "lbfgs":
-            single = X.dtype == np.float32 and self.tol >= _SINGLE
-            rows = LabelledFeatures(
-                X, target, self.loss_, weight, dtype=torch.float32 if single else torch.float64
-            )
+            dtype = torch.float32 if X.dtype == np.float32 and self.tol >= _SINGLE else torch.float64
+            rows = LabelledFeatures(X, target, self.loss_, weight, dtype=dtype)
             return self._take(converged_head(rows, trial, options, dtype=torch.float64), y)
         (head,) = fit_heads(X, target, [trial], options, seed=self._seed(), sample_weight=weight)
         return self._take(head, y)
@@ -237,30 +229,22 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         if mean == 0:
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
             return self._take(FittedHead(blank, None, [], None, 0), y) if first else self
-        seen = y if first else np.concatenate([y, self._seen])
+        start, seen = None, y
+        if not first:
+            weights = torch.from_numpy(self.coef_).float(), torch.from_numpy(self.intercept_).float()
+            start, seen = FittedHead(*weights, [], None, 0), np.concatenate([y, self._seen])
         # A step of decay is lr x weight_decay: as without weights.
         scaled = replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
-        (head,) = fit_heads(
-            X,
-            target,
-            [scaled],
-            options,
-            seed=self._seed() + self._calls,  # a new order in every call
-            sample_weight=weight,
-            start=None if first else FittedHead.of(self.coef_, self.intercept_),
-        )
+        seed = self._seed() + self._calls  # a new order in every call
+        (head,) = fit_heads(X, target, [scaled], options, seed=seed, sample_weight=weight, start=start)
         self._calls += 1
         self._take(head, seen)
         self.n_iter_ = self._calls
         return self
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        X, y = self._validated(X, y, reset)
-        check_classification_targets(y)
-        return X, y
-
-    def _validated(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
+        check_classification_targets(y)
         return X, y
 
     def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
@@ -313,14 +297,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def _options(self, epochs: int, schedule: str) -> Optimization:
         shared = {name: getattr(self, name) for name in ("optimizer", "batch_size", "momentum", "max_iter")}
-        return Optimization(
-            epochs=epochs,
-            schedule=schedule,
-            bias=self.fit_intercept,
-            start="zeros",
-            tolerance=self.tol,
-            **shared,
-        )
+        own = {"bias": self.fit_intercept, "start": "zeros", "tolerance": self.tol}
+        return Optimization(epochs=epochs, schedule=schedule, **own, **shared)
 
     def _trial(self, loss: HierarchicalLoss) -> Trial:
         return Trial(loss, _RATES[self.optimizer] if self.lr is None else self.lr, self.weight_decay)
@@ -449,11 +427,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         Returns:
             Ids of nodes, an array of objects; None if not even a top node of a forest passes.
         """
-        given = [
-            name
-            for name, value in (("threshold", threshold), ("level", level), ("accuracy", accuracy))
-            if value is not None
-        ]
+        options = {"threshold": threshold, "level": level, "accuracy": accuracy}
+        given = [name for name, value in options.items() if value is not None]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
         sure = None if accuracy is None else self.guarantee(accuracy, of=of, confidence=confidence)
@@ -475,7 +450,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         probabilities change. The other half is kept for the promises of :meth:`guarantee`. Training again forgets both.
         """
         check_is_fitted(self)
-        X, y = self._validated(X, y, reset=False)
+        X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
         nodes = self._reading(y)
@@ -513,16 +488,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             raise ConfigError(
                 "accuracy must come without a subset: the calibration samples are of all classes."
             )
-        sure, nodes = self._promised_on
+        sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
+        promise = accuracy, confidence, of
         return guaranteed_threshold(
-            torch.from_numpy(sure),
-            nodes,
-            self.hierarchy_,
-            accuracy,
-            confidence,
-            of,
-            labels="nodes",
-            kind="node_log_probs",
+            sure, nodes, self.hierarchy_, *promise, labels="nodes", kind="node_log_probs"
         )
 
     def save(self, path: str | Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,21 +55,17 @@ class LabelledFeatures:
         weight = None if self.weight is None else self.weight[rows]
         return self.x.index_select(0, rows), self.target[rows], weight
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All rows in order, in pieces: features and targets."""
-        for first in range(0, len(self), _CHUNK):
-            part = slice(first, first + _CHUNK)
-            yield (self.x[part] if isinstance(self.x, Tensor) else self.x[part].dense()), self.target[part]
-
-    def logits(self, part: slice, weight: Tensor, bias: Tensor) -> Tensor:
-        """(B, C) logits of some rows, from weights (d, C) and a bias (C,)."""
-        if isinstance(self.x, SparseFeatures):
-            return self.x[part] @ weight + bias
-        return torch.addmm(bias, self.x[part], weight)
-
-    def slope(self, part: slice, gradient: Tensor) -> Tensor:
-        """(d, C) gradient of the weights, from that of the logits (B, C) of some rows."""
-        return self.x[part].T @ gradient
+    def top1(self, scores: Callable[[Tensor], Tensor], loss: HierarchicalLoss) -> float:
+        """Share of rows whose best leaf is the label or below it; ``scores(x)`` gives logits (B, C)."""
+        right, h = 0, loss.hierarchy
+        for rows in torch.arange(len(self), device=self.like.device).split(_CHUNK):
+            x, target, _ = self.batch(rows)
+            label = loss.leaf_logits(scores(x)).argmax(dim=1)
+            if loss.labels == "nodes":
+                right += int(is_above(h, target.cpu().numpy(), h.leaf_nodes[label.cpu().numpy()]).sum())
+            else:
+                right += int((label == target).sum())
+        return right / len(self)
 
     def to(self, dtype: torch.dtype) -> LabelledFeatures:
         """The same data with features and weights of another type."""
@@ -81,7 +77,16 @@ class LabelledFeatures:
 
 def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
     """Features as a finite tensor (M, d)."""
-    tensor = x.detach() if isinstance(x, Tensor) else _from_numpy(np.asarray(x), what, dtype)
+    if isinstance(x, Tensor):
+        tensor = x.detach()
+    else:
+        array = np.asarray(x)
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            tensor = torch.from_numpy(
+                np.array(array, dtype=_NUMPY[dtype])
+            )  # a copy: a memory map is read-only
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise DataError(
             f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)}."
@@ -91,7 +96,12 @@ def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> 
     tensor = tensor.to(dtype).contiguous()
     # A finite sum has finite terms; only a non-finite one needs a closer look.
     if not all(bool(part.sum().isfinite()) for part in tensor.split(_CHUNK)):
-        _refuse_not_finite(tensor, what)
+        bad = torch.cat([~part.isfinite().all(dim=1) for part in tensor.split(_CHUNK)])
+        if bad.any():
+            raise DataError(
+                f"{what} must be finite. {int(bad.sum()):,} of {len(bad):,} rows hold NaN or infinite values; the first is "
+                f"row {int(bad.nonzero()[0])}. Drop or recompute them."
+            )
     return tensor
 
 
@@ -116,22 +126,6 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
         norms = np.linalg.norm(part, axis=1, keepdims=True)
         rows[odd] = part / np.where(norms > 0, norms, 1)
     return rows
-
-
-def _refuse_not_finite(tensor: Tensor, what: str) -> None:
-    bad = torch.cat([~part.isfinite().all(dim=1) for part in tensor.split(_CHUNK)])
-    if bad.any():
-        raise DataError(
-            f"{what} must be finite. {int(bad.sum()):,} of {len(bad):,} rows hold NaN or infinite values; the first is row "
-            f"{int(bad.nonzero()[0])}. Drop or recompute them."
-        )
-
-
-def _from_numpy(array: np.ndarray, what: str, dtype: torch.dtype) -> Tensor:
-    if array.dtype.kind not in "biuf":
-        raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-        return torch.from_numpy(np.array(array, dtype=_NUMPY[dtype]))  # a copy: a memory map is read-only
 
 
 def _targets(target: Any, x: Tensor | SparseFeatures, loss: HierarchicalLoss, what: str) -> Tensor:
@@ -168,24 +162,6 @@ def as_weights(weight: Any, rows: int) -> Tensor:
     return tensor / tensor.max()
 
 
-class HeldOut:
-    """Validation data, and the share a head answers right: with the label itself, or a leaf below it."""
-
-    def __init__(self, rows: LabelledFeatures) -> None:
-        self.rows = rows
-
-    def top1(self, scores: Callable[[Tensor], Tensor], loss: HierarchicalLoss) -> float:
-        """Share of rows whose best leaf is right; ``scores(x)`` gives logits (B, C)."""
-        right, h = 0, loss.hierarchy
-        for x, target in self.rows.chunks():
-            label = loss.leaf_logits(scores(x)).argmax(dim=1)
-            if loss.labels == "nodes":
-                right += int(is_above(h, target.cpu().numpy(), h.leaf_nodes[label.cpu().numpy()]).sum())
-            else:
-                right += int((label == target).sum())
-        return right / len(self.rows)
-
-
 class SparseFeatures:
     """A CSR matrix (M, d) with the few methods of a tensor that training uses. Rows become dense a batch at a time."""
 
@@ -193,6 +169,8 @@ class SparseFeatures:
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = matrix
+        self.shape: tuple[int, int] = matrix.shape
+        self.dtype = torch.float64 if matrix.dtype == np.float64 else torch.float32
 
     @classmethod
     def of(cls, x: Any, what: str, dtype: torch.dtype) -> SparseFeatures:
@@ -208,18 +186,8 @@ class SparseFeatures:
             )
         return cls(matrix)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the entries."""
-        return torch.float64 if self._matrix.dtype == np.float64 else torch.float32
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, d)."""
-        return self._matrix.shape
-
     def __len__(self) -> int:
-        return self._matrix.shape[0]
+        return self.shape[0]
 
     def __getitem__(self, part: slice) -> SparseFeatures:
         whole = part.indices(len(self)) == (0, len(self), 1)
@@ -235,11 +203,7 @@ class SparseFeatures:
 
     def index_select(self, _: int, rows: Tensor) -> Tensor:
         """Some rows as a dense tensor."""
-        return SparseFeatures(self._matrix[rows.numpy()]).dense()
-
-    def dense(self) -> Tensor:
-        """The same features as a tensor."""
-        return torch.from_numpy(self._matrix.toarray())
+        return torch.from_numpy(self._matrix[rows.numpy()].toarray())
 
     def to(self, dtype: torch.dtype) -> SparseFeatures:
         """The same features in another precision."""

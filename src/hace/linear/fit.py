@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from torch import Tensor
 
 from hace.checks import MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
-from hace.linear.features import HeldOut, LabelledFeatures, as_features
+from hace.linear.features import LabelledFeatures, as_features
 from hace.linear.heads import Heads
-from hace.linear.lbfgs import converge
+from hace.linear.lbfgs import converged_head
 from hace.linear.trials import EpochRecord, FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import layer_logits
@@ -98,10 +99,10 @@ def fit_heads(
     )
     held_out = None
     if validation is not None:
-        held_out = HeldOut(LabelledFeatures(*validation, trials[0].loss, what="validation "))
-        if held_out.rows.x.shape[1] != rows.x.shape[1]:
+        held_out = LabelledFeatures(*validation, trials[0].loss, what="validation ")
+        if held_out.x.shape[1] != rows.x.shape[1]:
             raise DataError(
-                f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.rows.x.shape[1]}."
+                f"validation must have the {rows.x.shape[1]} columns of x. Got {held_out.x.shape[1]}."
             )
     if start is not None and start.weight.shape != (trials[0].loss.num_outputs, rows.x.shape[1]):
         raise DataError(
@@ -109,7 +110,11 @@ def fit_heads(
             f"Got {tuple(start.weight.shape)}."
         )
     if full:
-        return [converged_head(rows, trial, optimization, held_out=held_out, start=start) for trial in trials]
+        heads = [converged_head(rows, trial, optimization, start) for trial in trials]
+        for head, trial in zip(heads, trials, strict=True):
+            if held_out is not None and head.diverged is None:
+                head.history[0]["val_top1"] = held_out.top1(partial(head_scores, head=head), trial.loss)
+        return heads
     single = {id(trial.loss): trial.loss.reduced_by("none") for trial in trials}
     losses = [single[id(trial.loss)] for trial in trials]
     return _EpochLoop(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
@@ -132,37 +137,6 @@ def _check_group(
         raise ConfigError("patience needs validation data. Give validation=(features, targets).")
 
 
-@torch.no_grad()
-def converged_head(
-    rows: LabelledFeatures,
-    trial: Trial,
-    optimization: Optimization,
-    *,
-    held_out: HeldOut | None = None,
-    start: FittedHead | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> FittedHead:
-    """One head by L-BFGS, in any precision."""
-    found = converge(rows, trial.loss.reduced_by("none"), trial.weight_decay, optimization, start)
-    if not found.finite:
-        diverged = {"epoch": found.iterations, "step": found.iterations, "lr": None}
-        return FittedHead.zeros(*rows.shape_of(trial.loss), optimization.bias, [], diverged, converged=False)
-    record = {
-        "epoch": found.iterations,
-        "lr": None,
-        "loss": found.loss,
-        "gradient": found.steepest,
-        "converged": found.converged,
-    }
-    bias = found.bias.to(dtype) if optimization.bias else None
-    head = FittedHead(
-        found.weight.T.to(dtype).contiguous(), bias, [record], None, found.iterations, found.converged
-    )
-    if held_out is not None:
-        record["val_top1"] = held_out.top1(lambda x: head_scores(x, head), trial.loss)
-    return head
-
-
 class _EpochLoop:
     """Heads that see the same batches in the same order. ``losses``: one of each trial, with ``reduction="none"``."""
 
@@ -173,7 +147,7 @@ class _EpochLoop:
         losses: Sequence[HierarchicalLoss],
         options: Optimization,
         seed: int,
-        held_out: HeldOut | None,
+        held_out: LabelledFeatures | None,
         start: FittedHead | None,
     ) -> None:
         self._rows, self._trials, self._losses, self._options = rows, trials, losses, options
@@ -244,24 +218,16 @@ class _EpochLoop:
         for h, (place, loss) in enumerate(zip(block.places, block.mean_losses(), strict=True)):
             record: EpochRecord = {"epoch": epoch, "lr": self._trials[place].lr * factor, "loss": loss}
             if self._held_out is not None:
-                record["val_top1"] = top1 = self._top1(block, h)
-                if self._options.patience is not None and self._rests(block, h, epoch, top1):
-                    done.append(h)
+                top1 = self._held_out.top1(partial(block.scores, h), self._losses[place])
+                record["val_top1"] = top1
+                if self._options.patience is not None:
+                    if place not in self._best or top1 > self._best[place][0]:
+                        self._best[place] = (top1, epoch, block.weight[h].clone(), block.bias[h].clone())
+                    if epoch - self._best[place][1] >= self._options.patience:
+                        done.append(h)
             records[place] = record
         block.drop(done)
         return records
-
-    def _top1(self, block: Heads, h: int) -> float:
-        assert self._held_out is not None
-        return self._held_out.top1(lambda x: block.scores(h, x), self._losses[block.places[h]])
-
-    def _rests(self, block: Heads, h: int, epoch: int, top1: float) -> bool:
-        """Keep the best weights; whether the patience with this head is exhausted."""
-        place, patience = block.places[h], self._options.patience
-        assert patience is not None
-        if place not in self._best or top1 > self._best[place][0]:
-            self._best[place] = (top1, epoch, block.weight[h].clone(), block.bias[h].clone())
-        return epoch - self._best[place][1] >= patience
 
     def _fitted(self) -> list[FittedHead]:
         final = {
@@ -272,16 +238,14 @@ class _EpochLoop:
         final |= {place: best[1:] for place, best in self._best.items()}
         heads = []
         for place, history in enumerate(self._history):
-            if place in self._diverged:
-                shape = self._rows.shape_of(self._losses[place])
-                lost = FittedHead.zeros(*shape, self._options.bias, history, self._diverged[place])
-                heads.append(lost)
-                continue
-            epochs, weight, bias = final[place]
+            diverged, ball = self._diverged.get(place), self._options.ball
+            if diverged is None:
+                epochs, weight, bias = final[place]
+            else:
+                columns, width = self._rows.shape_of(self._losses[place])
+                epochs, weight, bias, ball = 0, torch.zeros(width, columns), torch.zeros(columns), None
             kept = bias.flatten().clone() if self._options.bias else None
-            heads.append(
-                FittedHead(weight.T.contiguous(), kept, history, None, epochs, ball=self._options.ball)
-            )
+            heads.append(FittedHead(weight.T.contiguous(), kept, history, diverged, epochs, ball=ball))
         return heads
 
     def _factor(self, step: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -66,8 +67,7 @@ class Heads:
 
     def not_finite(self) -> list[int]:
         """The heads (positions in ``places``) whose weights are out of range."""
-        fits = [bool(w.isfinite().all()) for w in self.weight]
-        return [h for h, fine in enumerate(fits) if not fine]
+        return [h for h, weight in enumerate(self.weight) if not bool(weight.isfinite().all())]
 
     def drop(self, gone: Sequence[int]) -> list[int]:
         """Remove heads by position; returns their places."""
@@ -107,17 +107,16 @@ class Heads:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(H, B, C) gradient of B times the mean loss, (H,) weighted sums of losses and (H,) sums of weights."""
         batch, parts = z.shape[1], []
-        sums = torch.zeros(len(z), dtype=torch.float64)
-        masses = torch.full((len(z),), float(batch), dtype=torch.float64)
+        sums, masses = torch.zeros(len(z), dtype=torch.float64), torch.zeros(len(z), dtype=torch.float64)
         for first, last, loss in self._runs:
             leaf = z[first:last].view(-1, z.shape[2]).requires_grad_()
-            share = sample_shares(loss, target, weight)
+            masses[first:last] = mass = total_weight(loss, target, weight)
             with torch.enable_grad():
                 each = loss(leaf, target.repeat(last - first))
-                if share is not None:
-                    masses[first:last] = share.mass
-                    each = each * share.weight.repeat(last - first)
-                total = each.sum() if share is None else each.sum() * share.scale
+                each = each if weight is None else each * weight.repeat(last - first)
+                total = each.sum() * (
+                    batch / mass if mass > 0 else 0.0
+                )  # a batch without weight moves nothing
             # A matrix product has other bits on transposed memory, which some losses return and torch.cat would undo.
             gradient = torch.autograd.grad(total, leaf)[0].contiguous()
             parts.append(gradient.view(last - first, batch, -1))
@@ -131,17 +130,17 @@ class Heads:
         for h, place in enumerate(self.places):
             layer = (self.weight[h].detach().requires_grad_(), self.bias[h].detach().requires_grad_())
             loss = self._losses[place]
-            share = sample_shares(loss, target, weight)
+            mass = total_weight(loss, target, weight)
             with torch.enable_grad():
                 flat, offset = layer[0].t(), layer[1][0]
                 if ball is None:
                     each = loss.linear(x, flat, offset, target)
                 else:
                     each = loss(ball.logits(x, flat, offset), target)
-                each = each if share is None else each * share.weight
-                mean = each.sum() / (len(x) if share is None else max(share.mass, _TINY))
+                each = each if weight is None else each * weight
+                mean = each.sum() / max(mass, _TINY)
             self._sums[h] += each.detach().sum().double()
-            self._masses[h] += float(len(x)) if share is None else share.mass
+            self._masses[h] += mass
             if not bool(mean.isfinite()):
                 lost.append(h)
                 continue
@@ -154,12 +153,11 @@ class Heads:
     def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
         """Runs of heads that share a loss: first, last + 1, loss. One call serves a run."""
         runs: list[tuple[int, int, HierarchicalLoss]] = []
-        for h, place in enumerate(self.places):
-            loss = self._losses[place]
-            if runs and runs[-1][2] is loss:
-                runs[-1] = (runs[-1][0], h + 1, loss)
-            else:
-                runs.append((h, h + 1, loss))
+        first = 0
+        for _, run in groupby(self.places, key=lambda place: id(self._losses[place])):
+            last = first + len(list(run))
+            runs.append((first, last, self._losses[self.places[first]]))
+            first = last
         return runs
 
     def _update(self, x: Tensor, grad: Tensor, factor: float) -> None:
@@ -177,33 +175,27 @@ class Heads:
 
     def _move(self, h: int, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
         """The next weights of a head; with "sgd" the gradient is the momentum, this step's share included."""
-        trial = self._trials[self.places[h]]
-        update = self._sgd if self._options.optimizer == "sgd" else self._adamw
-        own = bias_gradient if self._options.bias else None
-        update(h, gradient, own, trial.lr * factor, trial.weight_decay)
-
-    def _sgd(self, h: int, moment: Tensor, bias_gradient: Tensor | None, rate: float, decay: float) -> None:
-        """buf = momentum buf + gradient + decay W; W = W - rate buf. ``moment`` includes the gradient."""
+        trial, options = self._trials[self.places[h]], self._options
+        rate, decay, weight = trial.lr * factor, trial.weight_decay, self.weight[h]
+        if options.optimizer == "adamw":  # as torch.optim.AdamW: decay apart from the gradient
+            if decay:
+                weight.mul_(1 - rate * decay)
+            self._adam(weight, self._moments, h, gradient, rate)
+            if options.bias:
+                self._adam(self.bias[h], self._bias_moments, h, bias_gradient, rate)
+            return
+        # buf = momentum buf + gradient + decay W; W = W - rate buf
         if decay:
-            moment.add_(self.weight[h], alpha=decay)
-        self.weight[h].add_(moment, alpha=-rate)
-        if bias_gradient is not None:
-            bias_moment = self._bias_moments[0][h].mul_(self._options.momentum).add_(bias_gradient)
-            self.bias[h].add_(bias_moment, alpha=-rate)
-
-    def _adamw(
-        self, h: int, gradient: Tensor, bias_gradient: Tensor | None, rate: float, decay: float
-    ) -> None:
-        """As torch.optim.AdamW: decay apart from the gradient, both moments corrected for their start at 0."""
-        if decay:
-            self.weight[h].mul_(1 - rate * decay)
-        self._adam(self.weight[h], self._moments, h, gradient, rate)
-        if bias_gradient is not None:
-            self._adam(self.bias[h], self._bias_moments, h, bias_gradient, rate)
+            gradient.add_(weight, alpha=decay)
+        weight.add_(gradient, alpha=-rate)
+        if options.bias:
+            moment = self._bias_moments[0][h].mul_(options.momentum).add_(bias_gradient)
+            self.bias[h].add_(moment, alpha=-rate)
 
     def _adam(
         self, value: Tensor, moments: list[list[Tensor]], h: int, gradient: Tensor, rate: float
     ) -> None:
+        """Both moments are corrected for their start at 0."""
         first, second = (m[h] for m in moments)
         beta1 = self._options.momentum
         first.lerp_(gradient, 1 - beta1)
@@ -213,26 +205,17 @@ class Heads:
         value.addcdiv_(first, below, value=-rate / (1 - beta1**self._steps))
 
 
-class Shares:
-    """How the samples of a batch count: ``weight`` each, ``mass`` in all; ``scale`` turns their sum into B means."""
+def total_weight(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> float:
+    """What a mean is divided by, as with torch's class weights: sum w of sum w l.
 
-    def __init__(self, weight: Tensor, mass: float) -> None:
-        self.weight, self.mass = weight, mass
-        self.scale = len(weight) / mass if mass > 0 else 0.0  # a batch without weight moves nothing
-
-
-def sample_shares(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> Shares | None:
-    """The weights of a mean, sum w l / sum w as with torch's class weights; None if all samples count the same.
-
-    The loss of a sample already includes the weight of its class, which therefore counts in the sum of weights only.
+    The loss of a sample already includes the weight of its class.
     """
     ignoring = 0 <= loss.ignore_index < loss.num_labels
     if weight is None and loss.label_weight is None and not ignoring:
-        return None
-    weight = torch.ones(len(target), device=target.device) if weight is None else weight
-    mass = weight.double()
+        return float(len(target))
+    mass = torch.ones(len(target), device=target.device).double() if weight is None else weight.double()
     if loss.label_weight is not None:
         mass = mass * loss.label_weight[target]
     if ignoring:
         mass = mass * (target != loss.ignore_index)
-    return Shares(weight, float(mass.sum()))
+    return float(mass.sum())

@@ -3,14 +3,11 @@
 Labels are ids of nodes, or positions in a list of leaves (:class:`LabelReading`). Class weights are those of scikit-learn, for
 labels that may be coarse (:func:`class_weighted`).
 
-A coarse label, that of an inner node, says that the class is one of those below it. Two things go wrong where such labels are
-many and fine ones few:
-
-1. In the mean over all samples the fine ones, which alone tell the classes of a group apart, are a small share, so the decay
-   of the weights outweighs them.
-2. Coarse labels at several levels of one branch compare one side only. Where half of a group's samples are known to a
-   subgroup, and those of a class directly below the group to the group alone, the subgroup's many samples argue against that
-   class, and nothing argues for it: its samples might be the subgroup's.
+A coarse label, that of an inner node, says that the class is one of those below it. Where such labels are many, two things go
+wrong. The fine ones, which alone tell the classes of a group apart, are a small share of the mean, and the decay of the weights
+outweighs them. And labels at several levels of one branch compare one side only: where half of a group's samples are known to a
+subgroup, and those of a class directly below the group to the group alone, the subgroup's samples push that class down, and
+none push it up: its samples might be the subgroup's.
 
 So coarse labels count no more in all than fine ones (:func:`balanced_weights`), and are not compared with classes whose samples
 they could hide (:class:`HiddenClasses`).
@@ -27,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from hace.checks import is_number
@@ -182,18 +180,18 @@ def _are_listed_ids(values: list[int], hierarchy: Hierarchy, chosen: IntArray) -
 def _listed(labels: Sequence[Any], hierarchy: Hierarchy) -> IntArray:
     """The labels of a list of leaves."""
     words = [str(label) for label in np.asarray(labels).tolist()]
-    known = set(hierarchy.leaves)
-    strange = [word for word in words if word not in known]
-    if strange:
-        hint = nearest(strange[0], hierarchy.leaves)
+    position = {leaf: place for place, leaf in enumerate(hierarchy.leaves)}
+    strange = next((word for word in words if word not in position), None)
+    if strange is not None:
+        hint = nearest(strange, hierarchy.leaves)
         raise ConfigError(
-            f"labels must list leaves of the hierarchy. Got {strange[0]!r}, which is not one.{hint}"
+            f"labels must list leaves of the hierarchy. Got {strange!r}, which is not one.{hint}"
         )
     if not words or len(set(words)) < len(words):
         raise ConfigError(
             f"labels must list each leaf once. Got {len(words):,} of them, {len(set(words)):,} different."
         )
-    return np.array([hierarchy.label(word) for word in words], dtype=np.int64)
+    return np.array([position[word] for word in words], dtype=np.int64)
 
 
 def _sorted_either_way(hierarchy: Hierarchy) -> bool:
@@ -205,18 +203,14 @@ def _sorted_either_way(hierarchy: Hierarchy) -> bool:
 
 def _holds_integers(y: np.ndarray) -> bool:
     """Whether y holds integers; False for strings, an error for anything else."""
-    values = y.tolist() if y.dtype == object else []
-    if y.dtype.kind in "iu" or (values and all(_is_int(value) for value in values)):
+    kinds = {type(value) for value in y.tolist()} if y.dtype == object else {y.dtype.type}
+    if kinds and all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
         return True
-    if y.dtype.kind == "U" or (values and all(isinstance(value, str) for value in values)):
+    if kinds and all(issubclass(kind, str) for kind in kinds):
         return False
     raise DataError(
         f"y must hold ids of the hierarchy, as strings or as integers. Got {y.dtype}, such as {y.tolist()[0]!r}."
     )
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _is_integer(word: str) -> bool:
@@ -237,15 +231,6 @@ def class_weighted(
     """(M,) sample weights times the weights of their classes; None where all count the same.
 
     A coarse label that is not named has the mean weight of the classes below it, with "balanced" of those that occur.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
-        >>> index = {node: i for i, node in enumerate(h.nodes)}
-        >>> nodes = np.array([index[node] for node in ("husky", "husky", "husky", "beagle", "dog")])
-        >>> class_weighted({"beagle": 3}, index, nodes, h, None)
-        array([1., 1., 1., 3., 2.])
-        >>> class_weighted("balanced", index, nodes, h, None)
-        array([0.66666667, 0.66666667, 0.66666667, 2.        , 1.33333333])
     """
     if class_weight is None:
         return weight
@@ -253,7 +238,16 @@ def class_weighted(
     if isinstance(class_weight, Mapping):
         given[leaf] = 1.0
         for label, value in class_weight.items():
-            given[_node(label, labels)] = _checked(label, value)
+            key = label.item() if isinstance(label, np.generic) else label
+            node = labels.get(key, labels.get(str(key)))
+            if node is None:
+                hint = nearest(str(key), [str(name) for name in labels])
+                raise ConfigError(f"class_weight must name labels of y. Got {key!r}, which is not one.{hint}")
+            if not is_number(value) or value < 0:
+                large = isinstance(value, int) and abs(value) > sys.float_info.max  # repr() may refuse it
+                shown = f"an integer beyond {sys.float_info.max:.1e}" if large else reprlib.repr(value)
+                raise ConfigError(f"class_weight must hold finite weights >= 0. Got {shown} for {label!r}.")
+            given[node] = float(value)
     elif isinstance(class_weight, str) and class_weight == "balanced":
         count = np.bincount(nodes, weights=weight, minlength=hierarchy.num_nodes)
         seen = leaf & (count > 0)
@@ -282,25 +276,6 @@ def mean_class_weight(total: np.ndarray | None, weight: np.ndarray | None) -> fl
     return largest * float((total / largest).sum() / (len(total) if weight is None else weight.sum()))
 
 
-def _node(label: Any, labels: Mapping[Any, int]) -> int:
-    key = label.item() if isinstance(label, np.generic) else label
-    node = labels.get(key, labels.get(str(key)))
-    if node is None:
-        known = [str(name) for name in labels]
-        raise ConfigError(
-            f"class_weight must name labels of y. Got {key!r}, which is not one.{nearest(str(key), known)}"
-        )
-    return node
-
-
-def _checked(label: Any, value: Any) -> float:
-    if not is_number(value) or value < 0:
-        large = isinstance(value, int) and abs(value) > sys.float_info.max  # repr() may refuse it
-        shown = f"an integer beyond {sys.float_info.max:.1e}" if large else reprlib.repr(value)
-        raise ConfigError(f"class_weight must hold finite weights >= 0. Got {shown} for {label!r}.")
-    return float(value)
-
-
 def _means_below(given: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
     """(N,) mean of what the leaves at or below each node are given; 1 where nothing is."""
     ancestor, descendant = hierarchy.reachability()
@@ -312,14 +287,7 @@ def _means_below(given: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
 
 
 def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None) -> np.ndarray | None:
-    """Sample weights (M,), those of coarse labels times min(1, fine / coarse): they count no more in all than fine ones.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle")])
-        >>> dog, husky = h.index("dog"), h.index("husky")
-        >>> balanced_weights(np.array([husky, dog, dog, dog, dog]), h, None)
-        array([1.  , 0.25, 0.25, 0.25, 0.25])
-    """
+    """Sample weights (M,), those of coarse labels times min(1, fine / coarse): they count no more in all than fine ones."""
     coarse = hierarchy.labels[nodes] < 0
     each = np.ones(len(nodes)) if weight is None else np.asarray(weight, dtype=np.float64)
     mass, fine = float(each[coarse].sum()), float(each[~coarse].sum())
@@ -329,7 +297,7 @@ def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray |
 
 
 class HiddenClasses:
-    """For each coarse label the classes it is not compared with; a forward pre-hook of a loss that takes labels of nodes.
+    """The classes each coarse label is not compared with; a forward pre-hook of a loss that takes labels of nodes.
 
     With the samples of a coarse label spread evenly over the classes below it, a class outside a label q has some samples that
     q's samples can be told from, and some that they cannot: those of labels above both. Where the latter are more, the class
@@ -341,8 +309,7 @@ class HiddenClasses:
         weight: (M,) weights of the samples, or None.
 
     Attributes:
-        start: (N + 1,) where the classes of each label begin.
-        label: the classes, positions in ``hierarchy.leaves``, label by label.
+        matrix: (N, n) of booleans, sparse: the classes, as labels, that each node is not compared with.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "hound", "beagle"), ("dog", "hound", "basset"), ("dog", "husky")])
@@ -366,39 +333,32 @@ class HiddenClasses:
         for u, q in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
             above.setdefault(q, []).append(u)
         found: dict[int, IntArray] = {}
-        for q, labels in above.items():
+        for q, labels in sorted(above.items()):
             hidden = np.zeros(h.num_leaves)
             for u in labels:
                 hidden[leaf[first[u] : first[u + 1]]] += share[u]
             hidden[leaf[first[q] : first[q + 1]]] = 0.0
             found[q] = np.flatnonzero(2 * hidden > expected)
-        sizes = np.zeros(h.num_nodes, dtype=np.int64)
-        sizes[list(found)] = [len(classes) for classes in found.values()]
-        self.start = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
-        in_order = [found[q] for q in sorted(found)]
-        self.label = torch.from_numpy(np.concatenate(in_order) if in_order else np.zeros(0, dtype=np.int64))
-
-    def __len__(self) -> int:
-        return len(self.label)
+        row = np.repeat(list(found), [len(classes) for classes in found.values()]).astype(np.int64)
+        column = np.concatenate([*found.values(), np.zeros(0, dtype=np.int64)])
+        shape = h.num_nodes, h.num_leaves
+        self.matrix = csr_matrix((np.ones(len(row), dtype=bool), (row, column)), shape=shape)
 
     def of(self, node: int) -> list[int]:
         """The classes that a label is not compared with."""
-        return self.label[self.start[node] : self.start[node + 1]].tolist()
+        return self.matrix[node].indices.tolist()
 
     def __call__(self, loss: HierarchicalLoss, arguments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits (B, C) with -inf at the ruled-out classes of each sample, and the labels (B,)."""
         z, target = arguments
-        sizes = self.start[target + 1] - self.start[target]
-        row = torch.repeat_interleave(torch.arange(len(target)), sizes)
-        place = torch.arange(len(row)) - torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)
-        label = self.label[self.start[target][row] + place]
-        column = label if loss.head.outputs == "leaves" else loss.head.leaf_nodes[label]
-        return z.index_put((row, column), z.new_tensor(-torch.inf)), target
+        row, label = map(torch.from_numpy, self.matrix[target.numpy()].nonzero())
+        column = label.long() if loss.head.outputs == "leaves" else loss.head.leaf_nodes[label]
+        return z.index_put((row.long(), column), z.new_tensor(-torch.inf)), target
 
 
 def coarse_loss(loss: HierarchicalLoss, hidden: HiddenClasses) -> HierarchicalLoss:
     """A copy of the loss with classes ruled out; the loss itself where its targets ask for all classes, as smoothing does."""
-    labels = (hidden.start.diff() > 0).nonzero().flatten()
+    labels = torch.from_numpy(np.unique(hidden.matrix.nonzero()[0]).astype(np.int64))
     if not len(labels):
         return loss
     limited = copy.deepcopy(loss)

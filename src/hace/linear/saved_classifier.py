@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from hace.errors import ConfigError, FormatError
 from hace.files.documents import parse_json
-from hace.files.weights import first_line, read_safetensors_arrays, write_safetensors
+from hace.files.weights import first_line, read_safetensors_arrays, weights_hash, write_safetensors
 from hace.files.writing import json_bytes, without_nan
 from hace.formats import parse_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
@@ -73,9 +74,7 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
         "labels": clf.loss_.labels,
         "seen": clf._seen.tolist(),
         "features": int(clf.n_features_in_),
-        "feature_names": [str(name) for name in clf.feature_names_in_]
-        if hasattr(clf, "feature_names_in_")
-        else None,
+        "feature_names": list(map(str, clf.feature_names_in_)) if hasattr(clf, "feature_names_in_") else None,
         "temperature": float(clf.temperature_),
         "iterations": int(clf.n_iter_),
         "calls": int(clf._calls),
@@ -99,19 +98,14 @@ def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassif
         return _restored(kind, document, arrays)
     except KeyError as error:
         raise FormatError(f"{path} is damaged: {error.args[0]!r} is missing.") from error
-    except RecursionError as error:
-        raise FormatError(f"{path} is damaged: its document nests too deep.") from error
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: {first_line(error)}") from error
 
 
 def _checksum(document: str, arrays: Mapping[str, np.ndarray]) -> str:
     """The SHA-256 of what a file holds."""
-    found = hashlib.sha256(document.encode())
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+    state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    return hashlib.sha256((document + weights_hash(state)).encode()).hexdigest()
 
 
 def _restored(
@@ -185,10 +179,8 @@ def _array(
 ) -> np.ndarray:
     """An array of a file, checked; a copy, since the file stays open behind it."""
     array = arrays[name]
-    fits = array.ndim == len(shape) and all(
-        want in (None, got) for want, got in zip(shape, array.shape, strict=True)
-    )
-    if not fits or array.dtype != dtype:
+    wanted = tuple(got if want is None else want for got, want in zip(array.shape, shape, strict=False))
+    if array.ndim != len(shape) or array.shape != wanted or array.dtype != dtype:
         wanted = tuple("any" if size is None else size for size in shape)
         raise FormatError(
             f"{name} must be {np.dtype(dtype).name} of shape {wanted}. Got {array.dtype} {array.shape}."

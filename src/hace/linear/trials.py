@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from hace.checks import check_choice, check_count, check_number, is_number
@@ -94,13 +92,9 @@ class Optimization:
         check_choice("optimizer", self.optimizer, HEAD_OPTIMIZERS)
         check_choice("schedule", self.schedule, HEAD_SCHEDULES)
         check_choice("start", self.start, HEAD_STARTS)
-        for name in (
-            "epochs",
-            "batch_size",
-            "max_iter",
-            *(("patience",) if self.patience is not None else ()),
-        ):
-            check_count(name, getattr(self, name), _MOST)
+        for name in ("epochs", "batch_size", "max_iter", "patience"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), _MOST)
         fits = is_number(self.momentum) and 0 <= self.momentum < 1
         check_number("momentum", self.momentum, "in [0, 1)", fits)
         fits = is_number(self.tolerance) and self.tolerance > 0
@@ -143,22 +137,3 @@ class FittedHead:
     epochs: int
     converged: bool | None = None
     ball: PoincareBall | None = None
-
-    @classmethod
-    def of(cls, weight: np.ndarray, bias: np.ndarray) -> FittedHead:
-        """A head of known weights, to continue from."""
-        return cls(torch.from_numpy(weight).float(), torch.from_numpy(bias).float(), [], None, 0)
-
-    @classmethod
-    def zeros(
-        cls,
-        columns: int,
-        width: int,
-        bias: bool,
-        history: list[EpochRecord],
-        diverged: EpochRecord,
-        converged: bool | None = None,
-    ) -> FittedHead:
-        """A head that diverged."""
-        zero = torch.zeros(columns) if bias else None
-        return cls(torch.zeros(columns, width), zero, history, diverged, 0, converged)
