@@ -22,11 +22,11 @@ from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.runs.samples import has_siblings
 from hace.lab.runs.settings import setting
 from hace.lab.study.cells import Record, at_the_edge, coarse_searches
-from hace.lab.study.executors import Cluster, find_executor
+from hace.lab.study.executors import Cluster, check_executor, make_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import PRESETS, Preset, find_presets
-from hace.lab.study.progress import RULE, Part, count, watching, whats_left
+from hace.lab.study.progress import RULE, count, watching, whats_left
 from hace.lab.study.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Study(Choices):
             KeyboardInterrupt: It was stopped.
         """
         cluster = cluster or Cluster()
-        entry = find_executor(executor, workers, cluster)
+        check_executor(executor, workers, cluster)
         for name, value, least in (("retries", retries, 0), ("threads", threads, 1)):
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}. Got {value}.")
@@ -122,22 +122,19 @@ class Study(Choices):
             watching() as watch,
         ):
             scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)
-            if scheduler.ready:
-                anywhere = any(
-                    getattr(c, "device", "") == "auto" for c in scheduler.wanted if c.kind == "train"
-                )
-                if executor != "local" and not cluster.gpus and anywhere:
-                    say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
-                try:
-                    with entry.make(workers, cluster, folder.folder / "jobs") as running:
+            trainings = [config for config in scheduler.wanted if config.kind == "train"]
+            anywhere = any(getattr(config, "device", "") == "auto" for config in trainings)
+            if executor != "local" and not cluster.gpus and anywhere:
+                say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
+            try:
+                if scheduler.ready:
+                    with make_executor(executor, workers, cluster, folder.folder / "jobs") as running:
                         scheduler.run(running)
-                except KeyboardInterrupt as stop:
-                    say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
-                    if caught.signal and not isinstance(
-                        stop, Stopped
-                    ):  # Ray turns it into a plain KeyboardInterrupt
-                        raise Stopped("Stopped.", caught.signal) from None
-                    raise
+            except KeyboardInterrupt as stop:
+                say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
+                if caught.signal and not isinstance(stop, Stopped):  # Ray makes it a plain KeyboardInterrupt
+                    raise Stopped("Stopped.", caught.signal) from None
+                raise
         return StudyResults(folder)
 
     def price(self, say: Say = print) -> None:
@@ -155,15 +152,13 @@ class Study(Choices):
         if not cells:
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
         study = draft(self.out, plan._replace(cells=cells), self, survey, self.runs)
-        configs: dict[Part, Any] = {(c.key.dataset, c.key.model, c.key.method): c.config for c in cells}
-        left = whats_left(study.records(), configs, study.sets)
+        left = whats_left(study)
         say(f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another")
         for (dataset, model, method), part in left.items():
             time = duration(part.seconds) + ("" if part.measured else " (rough)")
             say(f"{dataset:<14} {model:<14} {method:<20} {part.runs:>6,} {part.done:>6,}  {time}")
-        total, done = sum(p.runs for p in left.values()), sum(p.done for p in left.values())
-        rest = duration(sum(part.seconds for part in left.values()))
-        say(f"{len(cells):,} cells, {total:,} runs, {done:,} done; the rest takes about {rest}")
+        total, done, rest = (sum(getattr(p, n) for p in left.values()) for n in ("runs", "done", "seconds"))
+        say(f"{len(cells):,} cells, {total:,} runs, {done:,} done; the rest takes about {duration(rest)}")
         if not all(part.measured for part in left.values()):
             say(f"rough: {RULE}; runs that share a pass are faster")
 
@@ -175,9 +170,7 @@ class Study(Choices):
         for note in survey.notes():
             say(note)
         known = {name for preset in self.presets.values() for name in preset.datasets}
-        if plan.missing and all(
-            name in known for name, _ in plan.data
-        ):  # else the user's own data replace them
+        if plan.missing and all(name in known for name, _ in plan.data):  # else the user's data replace them
             given = any(config.root is not None for config in plan.data.values())
             how = "skipped" if given else "counted at their published size"
             say(f"{how}: no path given for {', '.join(plan.missing)}")
@@ -194,10 +187,7 @@ class StudyResults:
     """
 
     def __init__(
-        self,
-        study: StudyFolder,
-        compare: Sequence[str] | None = None,
-        names: str | Path | None = None,
+        self, study: StudyFolder, compare: Sequence[str] | None = None, names: str | Path | None = None
     ) -> None:
         self.study, self._compare, self._names = study, compare, names
 
@@ -261,13 +251,8 @@ class StudyResults:
         for record in self.records:
             if record.stage == "final":
                 metrics = (record.run.result or {}).get("metrics") if record.run is not None else {}
-                row = {
-                    **vars(record.key),
-                    "status": record.status,
-                    "rate": record.lr,
-                    "tried": record.candidates,
-                }
-                row["edge"] = record.edge
+                row = {**vars(record.key), "status": record.status, "rate": record.lr}
+                row |= {"tried": record.candidates, "edge": record.edge}
                 changed = self.study.data[record.key.dataset].get("changed")
                 if changed:
                     row["labels changed"] = changed.get(record.key.labels, 0.0)
@@ -307,7 +292,7 @@ class StudyResults:
         coarse = len(coarse_searches(self.records))
         if coarse:
             lines.append(
-                f"{coarse:,} searches have a coarse grid: accuracy changes by more than a seed's noise from rate to rate"
+                f"{coarse:,} searches have a coarse grid: a rate between two of it would do better, by more than noise"
             )
         if failures:
             lines += [f"  {failure['error']}" for failure in failures[:ERRORS_SHOWN]]

@@ -68,5 +68,5 @@ def test_a_wrong_option_of_the_command_itself(capsys: pytest.CaptureFixture[str]
     assert main(["probe", "--data", "synthetic-features", "--threads", "two"]) == 2
     assert "--threads must be an integer. Got 'two'." in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["demo", "--thread", "1", "--worker", "2", "--retires", "2"])
-    assert "'--retires' is not an option of hace demo. Did you mean '--retries'" in capsys.readouterr().err
+        main(["study", "demo", "--thread", "1", "--worker", "2", "--retires", "2"])
+    assert "'--retires' is not an option of hace study. Did you mean '--retries'" in capsys.readouterr().err

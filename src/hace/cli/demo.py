@@ -8,7 +8,8 @@ Examples:
   hace demo --out elsewhere    run it again to resume
   hace demo --dry-run          show what it would do
 
-The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains.
+The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains. Other
+options are those of `hace study demo`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ import argparse
 import os
 import sys
 
-from hace.cli.options import show_report
-from hace.cli.options_study import add_run_arguments, given, run_study
+from hace.cli.options import Parser, show_report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    add_run_arguments(parser)
-    parser.set_defaults(workers=min(2, os.cpu_count() or 1))
+    workers = min(2, os.cpu_count() or 1)
+    parser.option("--out", "DIR", "folder of the study (default: hace-demo)", default="hace-demo")
+    parser.option("--workers", "N", "processes (default: 2)", type=int, default=workers)
+    parser.flag("--dry-run", "show what would run, and about how long it takes")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the study, print its table, write its page."""
     from hace.study import Study
 
-    results = run_study(Study("demo", **given(args, Study)), args)
-    if results is not None:
-        print()
-        show_report(results.study.folder)
-        if results.failed:
-            sys.exit(1)
+    study = Study("demo", out=args.out)
+    if args.dry_run:
+        return study.price()
+    results = study.run(workers=args.workers)
+    print(results.summary[0], "\n")
+    show_report(results.study.folder)
+    if results.failed:
+        sys.exit(1)

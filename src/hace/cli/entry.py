@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Exception) as error:
         if from_ctrl_c(error):
             print("Interrupted.", file=sys.stderr)
-            return 130
+            return 128 + getattr(error, "number", 2)  # of the signal; a plain KeyboardInterrupt is SIGINT's
         code, message = explained(error, memory)
         if code == 70 and os.environ.get("HACE_TRACEBACK"):
             raise

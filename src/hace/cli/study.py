@@ -3,18 +3,14 @@ are never repeated: if it is stopped or killed, the same command resumes where i
 
 Examples:
   hace study --list                                      the studies
-  hace study demo --out demo --workers 2                 two questions about animals, in two minutes
   hace study paper-probe fair-probe controls --features cifar100=F --out S
-                                                         several in one report
-  hace study fair-probe --features cifar100=F --out S    F: a folder of `hace features`
-  hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --out S
-  hace study fair-probe --features birds=birds.npz --methods sce,hace:dilution=0.3 --out S
-  hace study paper-end-to-end --data-root cifar100=data --only dataset=cifar100 model=resnet18 --out S --dry-run
-  hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
-  hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S
-                                                         your photos; a fifth of each class is the test
-  hace study mixed-labels --out S                        coarse labels: use or drop them? synthetic features
+                                                         several in one report; F: a folder of `hace features`
+  hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --methods sce,hace:dilution=0.3 --out S
   hace study mixed-labels --features birds=birds.npz --hierarchy birds=taxonomy.csv --shares 0,80 --out S
+                                                         coarse labels: use or drop them?
+  hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S --dry-run
+                                                         your photos; a fifth of each class is the test
+  hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
   hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
 
 Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be visible to
@@ -24,45 +20,124 @@ all machines, at the same path. Exit code 1: some runs failed; the others are do
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import shlex
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, get_type_hints
 
-from hace.cli.options_study import add_fields, add_run_arguments, given, run_study
+from hace.cli.options import Parser, numbers
+from hace.errors import ConfigError
+
+# argparse reads the options, not jsonargparse: a study takes NAME=PATH for each data set and several presets without a flag,
+# which jsonargparse has no form for.
+_FLAGS = {"options": ("-o", "--option"), "settings": ("--set",)}  # other options have the name of their field
+_METAVARS = {"only": "KEY=V", "options": "[NAME.]O=V", "setup": "LINE"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
-    from hace.study import Study
+    from hace.study import Cluster, Study
 
-    parser.add_argument("preset", metavar="PRESET", nargs="*", help="one or more studies; see --list")
-    parser.add_argument("--list", action="store_true", help="show the studies and what they assume")
-    add_run_arguments(parser)
-    add_fields(parser.add_argument_group("what"), Study, skip=("preset", "out", "runs"))
+    add = parser.option
+    add("preset", "PRESET", "one or more studies; see --list", nargs="*")
+    parser.flag("--list", "show the studies and what they assume")
+    parser.flag("--dry-run", "show what would run, and about how long it takes")
+    parser.flag("--update", "continue even if the study has changed")
+    add("--executor", "E", "local, ray or slurm (default: local)", default="local")
+    add("--workers", "N", "processes (local, ray), or jobs in SLURM's queue", type=int)
+    add(
+        "--threads", "N", "threads per run; with 1, runs repeat bit for bit (default: 1)", type=int, default=1
+    )
+    add("--retries", "N", "retries of a failed run (default: 1)", type=int, default=1)
+    _add_fields(parser.add_argument_group("what"), Study)
+    _add_fields(parser.add_argument_group("on a cluster"), Cluster)
+
+
+def _add_fields(group: Any, config: type) -> None:
+    """Declare an option for each field of a configuration, with the help of its docstring."""
+    docs = "\n\n".join(part.__doc__ or "" for part in config.__mro__[:-1])
+    for name, hint in get_type_hints(config).items():
+        if name == "preset":
+            continue
+        found = re.search(rf"\n        {name}: (.*?)(?=\n        \w+: |\n\n|\n    \w|$)", docs, re.DOTALL)
+        text = " ".join(found[1].split()).replace("%", "%%").rstrip(".") if found else ""
+        text = text if text[1:2].isupper() or text.startswith("Ray") else text[:1].lower() + text[1:]
+        kind = _kind(hint)
+        options: dict[str, Any] = {"action": "append" if name == "setup" else "store"}
+        if kind is bool:
+            options = {"action": "store_true"}
+        elif kind is dict:
+            options = {"action": "extend", "nargs": "+", "metavar": _METAVARS.get(name, "NAME=V")}
+        else:
+            options["metavar"] = _METAVARS.get(name, "A,B" if kind is tuple else "X")
+            options |= {"type": kind} if kind in (int, float) else {}
+        flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
+        group.add_argument(*flags, dest=name, help=text, **options)
+
+
+def _kind(hint: Any) -> type:
+    """What a field takes: dict, tuple, bool, int, float or str."""
+    shapes = (kind for word, kind in (("Mapping", dict), ("tuple", tuple)) if word in str(hint))
+    return next(shapes, next((kind for kind in (bool, int, float) if hint in (kind, kind | None)), str))
+
+
+def _given(args: argparse.Namespace, config: type) -> dict[str, Any]:
+    """The values that the user gave for the fields of a configuration."""
+    values = {}
+    for name, hint in get_type_hints(config).items():
+        value = getattr(args, name, None)
+        if value is None or value is False:
+            continue
+        if _kind(hint) is dict and name != "preset":
+            value = _pairs(value, name)
+        elif _kind(hint) is tuple and isinstance(value, str):
+            value = value.split(",")
+            with suppress(ValueError):  # the configuration says what it must be
+                value = [*map({"float": float, "int": int}.get(str(hint)[6:].split(",")[0], str), value)]
+        values[name] = tuple(value) if isinstance(value, list) else value
+    return values
+
+
+def _pairs(words: Iterable[str], option: str) -> dict[str, Any]:
+    """NAME=VALUE words as a mapping; options of data and settings are numbers, true or false where they look so."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name or not value:
+            raise ConfigError(f"{option} must be NAME=VALUE. Got {word!r}.")
+        if name in found:
+            raise ConfigError(f"{option} must name {name!r} once. Got {found[name]!r} and {value!r}.")
+        found[name] = value
+        if option in ("options", "settings"):
+            with suppress(ValueError):
+                found[name] = json.loads(value)
+    return numbers(found) if option in ("options", "settings") else found
 
 
 def run(args: argparse.Namespace) -> None:
-    """Plan, check what is done, and run the rest."""
-    if args.list:
-        return print_presets()
-    from hace.study import Study
-
-    results = run_study(Study(**given(args, Study)), args)
-    if results is not None:
-        print(f"Its page: hace report {shlex.quote(str(results.study.folder))}", file=sys.stderr)
-        if results.failed:
-            sys.exit(1)
-
-
-def print_presets() -> None:
-    """Print the studies, and what they assume where the paper is silent."""
+    """Plan, check what is done, run the rest, and print the summary."""
     from hace.paper import ASSUMPTIONS
-    from hace.study import known_presets
+    from hace.study import Cluster, Study, known_presets
 
-    for name, preset in known_presets().items():
-        print(f"{name:<18} {preset.title}")
-        print(
-            f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
-        )
-    print("\nAssumptions where the paper says nothing:")
-    for assumption in ASSUMPTIONS:
-        print(f"- {assumption}")
+    if args.list:
+        for name, preset in known_presets().items():
+            print(f"{name:<18} {preset.title}")
+            print(
+                f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
+            )
+        print("\nAssumptions where the paper says nothing:", *(f"- {text}" for text in ASSUMPTIONS), sep="\n")
+        return
+    study, cluster = Study(**_given(args, Study)), Cluster(**_given(args, Cluster))
+    if args.dry_run:
+        return study.price()
+    how = {name: getattr(args, name) for name in ("workers", "threads", "retries", "update")}
+    results = study.run(args.executor, cluster=cluster, **how)
+    first, *rest = results.summary
+    print(first)
+    page = f"Its page: hace report {shlex.quote(str(results.study.folder))}"
+    print(*rest, page, sep="\n", file=sys.stderr)
+    if results.failed:
+        sys.exit(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError
-from hace.lab.study.executors import Cluster, InProcess, find_executor
+from hace.lab.study.executors import Cluster, InProcess, check_executor, make_executor
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from hace.lab.study.executors import Cluster, InProcess, find_executor
 )
 def test_a_cluster_that_does_not_fit(executor: str, given: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        find_executor(executor, None, Cluster(**given))
+        check_executor(executor, None, Cluster(**given))
 
 
 def test_a_cluster_that_fits(tmp_path: Path) -> None:
-    assert isinstance(find_executor("local").make(None, Cluster(), tmp_path), InProcess)
+    assert isinstance(make_executor("local", None, Cluster(), tmp_path), InProcess)
     with pytest.raises(ConfigError, match=r"workers must be 0 or more\. Got -1\."):
-        find_executor("local", -1)
+        check_executor("local", -1, Cluster())
     with pytest.raises(ConfigError, match=r"gpus must be at most 1 with executor ray.*Got 2"):
-        find_executor("ray", None, Cluster(gpus=2)).make(None, Cluster(gpus=2), tmp_path)
+        make_executor("ray", None, Cluster(gpus=2), tmp_path)

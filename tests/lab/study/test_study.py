@@ -429,7 +429,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("--retries", "-1"), "retries must be at least 0. Got -1."),
         (("--workers", "-1"), "workers must be 0 or more. Got -1."),
         (("--threads", "0"), "threads must be at least 1. Got 0."),
-        (("--rates", "1,x"), "numbers or nothing. Got (1.0, 'x')."),
+        (("--rates", "1,x"), "numbers or nothing. Got ('1', 'x')."),
         (("--only", "method"), "only must be NAME=VALUE. Got 'method'."),
         (("--features", "plants=x"), "features must name 'plants' once"),
         (("--out", "{}"), "out must be a study, a new or an empty folder."),

@@ -18,8 +18,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from statistics import mean
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, get_type_hints
+
+import numpy as np
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
@@ -50,17 +51,11 @@ class CellKey:
     labels: str = ""  # what is known of the training labels: "80 % parent"; "" for labels as they are
 
     def __str__(self) -> str:
-        """In words, without the seed.
-
-        Example:
-            >>> str(CellKey("paper", "aircraft", "resnet18", "hace", 0.2, "adjusted", 0))
-            'aircraft resnet18 hace d=0.2 adjusted'
-        """
-        dilution = None if self.dilution is None else f"d={self.dilution:g}"
+        """In words, without the seed."""
+        dilution = "" if self.dilution is None else f"d={self.dilution:g}"
         labels = self.labels and f"({self.labels})"
-        return " ".join(
-            p for p in (self.dataset, self.model, self.method, dilution, self.pairing, labels) if p
-        )
+        parts = (self.dataset, self.model, self.method, dilution, self.pairing, labels)
+        return " ".join(part for part in parts if part)
 
 
 KEYS = tuple(field.name for field in fields(CellKey))
@@ -100,14 +95,7 @@ class Cell:
         return _with_settings(self.config, {**candidate, "validation": 0.0, "evaluate": "test"})
 
     def edge(self, candidate: Candidate) -> str:
-        """Where a candidate is at the edge of its grid: "largest rate", say; "" inside. 0 is no edge, nor are two values.
-
-        Example:
-            >>> key = CellKey("fair", "birds", "features", "sce", None, None, 0)
-            >>> cell = Cell(key, RunConfig(), rate_candidates([1.0, 2.0, 4.0]))
-            >>> cell.edge({"lr": 4.0}), cell.edge({"lr": 2.0})
-            ('largest rate', '')
-        """
+        """Where a candidate is at the edge of its grid: "largest rate", say; "" inside. 0 is no edge, nor are two values."""
         for name, title in (("lr", "rate"), ("weight_decay", "weight decay")):
             tried = {c[name] for c in self.candidates if name in c}
             value = candidate.get(name)
@@ -168,32 +156,23 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         values = {**document["key"], **document}
         config = from_dict(KINDS[document["kind"]], document["config"])
         below, above = document["widen"]
-        cell = Cell(
-            CellKey(**document["key"]),
-            config,
-            tuple(document["candidates"]),
-            document["validation"],
-            (below, above),
-            document["search_seed"],
-        )
+        candidates = tuple(document["candidates"])
+        key, seed = CellKey(**document["key"]), document["search_seed"]
         wrong = [name for name, hint in _cell_hints().items() if not fits(values[name], hint)]
         known = {field.name for field in fields(config)}
-        for candidate in cell.candidates:
-            if not fits(candidate, Mapping[str, Any]) or not known.issuperset(candidate):
-                wrong.append("candidates")
-            elif not fits(candidate.get("lr", 1.0), float):
-                wrong.append("lr")
-        if not cell.candidates or not (fits(below, int) and fits(above, int)):
+        if not all(fits(c, Mapping[str, Any]) and known.issuperset(c) for c in candidates):
+            wrong.append("candidates")
+        elif not all(fits(candidate.get("lr", 1.0), float) for candidate in candidates):
+            wrong.append("lr")
+        if not candidates or not (fits(below, int) and fits(above, int)):
             wrong.append("candidates or widen")
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"A cell of the study does not fit this version: {error!r}.") from error
     if wrong:
-        raise ConfigError(
-            f"A cell of the study does not fit this version: its {', '.join(dict.fromkeys(wrong))}."
-        )
-    return cell
+        raise ConfigError(f"A cell of the study does not fit this version: its {', '.join(wrong)}.")
+    return Cell(key, config, candidates, document["validation"], (below, above), seed)
 
 
 @cache
@@ -203,26 +182,14 @@ def _cell_hints() -> dict[str, Any]:
 
 
 def rate_candidates(rates: Sequence[float], decays: Sequence[float] = ()) -> tuple[Candidate, ...]:
-    """Candidates that differ in their learning rate and, where several are given, in their weight decay.
-
-    Example:
-        >>> rate_candidates([1.0, 2.0])
-        ({'lr': 1.0}, {'lr': 2.0})
-        >>> len(rate_candidates([1.0, 2.0], [0.0, 1e-4]))
-        4
-    """
+    """Candidates that differ in their learning rate and, where several are given, in their weight decay."""
     if not decays:
         return tuple({"lr": rate} for rate in rates)
     return tuple({"lr": rate, "weight_decay": decay} for rate in rates for decay in decays)
 
 
 def dealt_candidates(candidates: Sequence[Candidate], dilutions: Sequence[float]) -> tuple[Candidate, ...]:
-    """As many candidates, each rate with one of the dilutions in turn: a tuned dilution costs rates.
-
-    Example:
-        >>> [(c["lr"], c["loss"]["options"]["dilution"]) for c in dealt_candidates(rate_candidates([1, 2, 4]), [0.2, 0.5])]
-        [(1, 0.2), (2, 0.5), (4, 0.2)]
-    """
+    """As many candidates, each rate with one of the dilutions in turn: a tuned dilution costs rates."""
     rates = sorted({candidate["lr"] for candidate in candidates})
     turn = {rate: dilutions[place % len(dilutions)] for place, rate in enumerate(rates)}
     return tuple({**c, "loss": {"options": {"dilution": turn[c["lr"]]}}} for c in candidates)
@@ -266,27 +233,18 @@ class Record:
         return self.metric("leaves", "top-1")
 
 
-class Found(NamedTuple):
-    """What is known of a run: the run itself if it is finished, else its last error and whether it is tried again."""
-
-    run: Run | None = None
-    error: str = ""
-    again: bool = False
+# What is known of a run by its id: the fields `run`, `error` and `again` of its record.
+Look = Callable[[str], Mapping[str, Any]]
 
 
 class Contest:
-    """The methods that compete at one seed: searches, wider ones while any method chooses the edge, then final runs.
-
-    Args:
-        cells: They differ in their method alone.
-        identity: The id of a run of a cell.
-    """
+    """Methods that compete at one seed, as cells: searches, wider ones while any chooses the edge, then final runs."""
 
     def __init__(self, cells: Iterable[Cell], identity: Callable[[Cell, RunConfig], str]) -> None:
         self._cells, self._identity = list(cells), identity
         self._planned: dict[CellKey, list[Record]] = {}
 
-    def records(self, look: Callable[[str], Found]) -> list[Record]:
+    def records(self, look: Look) -> list[Record]:
         """Every run that is decided, and a final one for each cell; the rate of one that is not chosen yet is NaN."""
         searched = self._searched(look)
         while not (pending := _is_pending(searched)) and (wider := widened(self._cells, searched)):
@@ -297,19 +255,19 @@ class Contest:
             candidate, why = (None, "") if pending else choose(cell, records)
             if candidate is not None:
                 final = self._record(cell, "final", cell.final(candidate))
-                final = replace(final, edge=cell.edge(candidate), **look(final.id)._asdict())
+                final = replace(final, edge=cell.edge(candidate), **look(final.id))
             else:  # where every candidate diverged, so did the method
                 diverged = records and all(record.status == "diverged" for record in records)
                 final = Record(cell.key, "final", math.nan, records[0].run if diverged else None, why)
             found += [*records, replace(final, candidates=len(cell.candidates))]
         return found
 
-    def _searched(self, look: Callable[[str], Found]) -> list[list[Record]]:
+    def _searched(self, look: Look) -> list[list[Record]]:
         for cell in self._cells:
             known = self._planned.setdefault(cell.key, [])
             known += [self._record(cell, "search", config) for config in cell.search(len(known))]
         planned = [self._planned[cell.key] for cell in self._cells]
-        return [[replace(record, **look(record.id)._asdict()) for record in records] for records in planned]
+        return [[replace(record, **look(record.id)) for record in records] for records in planned]
 
     def _record(self, cell: Cell, stage: Stage, config: RunConfig) -> Record:
         return Record(cell.key, stage, config.lr, None, id=self._identity(cell, config), config=config)
@@ -369,11 +327,7 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
 
 
 def select(runs: Sequence[Run]) -> int:
-    """The position of the run with the best top-1 accuracy. Ties go to the smaller rate, then to the first run.
-
-    Raises:
-        DataError: All have diverged.
-    """
+    """The position of the run with the best top-1 accuracy. Ties go to the smaller rate, then to the first run."""
     found = [
         (-run.result["metrics"]["leaves"]["top-1"], run.config.lr, position)
         for position, run in enumerate(runs)
@@ -419,9 +373,8 @@ def _shown(value: Any) -> str:
 
 def each_run(records: Iterable[Record]) -> list[Record]:
     """The records without those of a run that is there already, such as a search that all seeds share."""
-    seen: dict[
-        tuple[str, str], Record
-    ] = {}  # data that are not here have no fingerprint: ids alone would be equal
+    # Data that are not here have no fingerprint: ids alone would be equal.
+    seen: dict[tuple[str, str], Record] = {}
     return [r for r in records if not r.id or seen.setdefault((r.key.dataset, r.id), r) is r]
 
 
@@ -448,10 +401,11 @@ def at_the_edge(records: Sequence[Record]) -> tuple[int, int]:
 
 
 def coarse_searches(records: Sequence[Record]) -> list[CellKey]:
-    """The searches, without their seed, whose grid of rates is coarse: a rate in between may well do better.
+    """The searches, without their seed, whose grid of rates is too coarse to show what the method can do.
 
-    At a coarse grid, held-out accuracy changes between the best rate and a neighbour by more than a seed's noise: more than
-    the standard deviation of such a change from seed to seed, pooled over these rates. One seed tells nothing of its noise.
+    A parabola through the held-out accuracy, by the logarithm of the rate, at the best rate and its two neighbours predicts
+    the peak between them. A grid is coarse where that peak is higher than the best rate by more than the standard error of a
+    difference of two of these rates over the seeds. One seed tells nothing of its noise.
     """
     found: dict[CellKey, dict[float, dict[int, float]]] = {}
     for r in records:
@@ -462,23 +416,20 @@ def coarse_searches(records: Sequence[Record]) -> list[CellKey]:
 
 
 def _is_coarse(by_rate: Mapping[float, Mapping[int, float]]) -> bool:
-    """Whether accuracy by rate and seed changes by more than a seed's noise around the best rate."""
-    most = max(map(len, by_rate.values()))
+    """Whether accuracy by rate and seed peaks between rates, by more than its noise."""
+    seeds = sorted(max(by_rate.values(), key=len))
     rates = sorted(
-        rate for rate, by_seed in by_rate.items() if len(by_seed) == most
+        rate for rate, found in by_rate.items() if len(found) == len(seeds)
     )  # others widened one seed's grid
-    if len(rates) < 3 or most < 2:
+    values = np.array([[by_rate[rate][seed] for seed in seeds] for rate in rates])
+    best = int(values.mean(1).argmax())
+    if len(seeds) < 2 or not 0 < best < len(rates) - 1:
         return False
-    best = max(range(len(rates)), key=lambda i: mean(by_rate[rates[i]].values()))
-    near = [
-        [by_rate[rate][seed] for seed in sorted(by_rate[rate])] for rate in rates[max(best - 1, 0) : best + 2]
-    ]
-    means = [mean(row) for row in near]
-    luck = [
-        mean(column) - mean(means) for column in zip(*near, strict=True)
-    ]  # of a seed's held-out samples, at every rate
-    rest = sum(
-        (v - m - k) ** 2 for row, m in zip(near, means, strict=True) for v, k in zip(row, luck, strict=True)
-    )
-    noise = math.sqrt(2 * rest / ((len(near) - 1) * (most - 1)))  # of a change: of two rates
-    return max(means) - min(means) > noise
+    near = values[best - 1 : best + 2]
+    a, b, c = np.polyfit(np.log2(rates[best - 1 : best + 2]), near.mean(1), 2)
+    gain = c - b * b / (4 * a) - near[1].mean() if a < 0 else 0.0
+    noise = (
+        near - near.mean(0) - near.mean(1, keepdims=True) + near.mean()
+    )  # without a seed's luck at every rate
+    error = np.sqrt(2 * (noise**2).sum() / (2 * (len(seeds) - 1)) / len(seeds))
+    return bool(gain > error)

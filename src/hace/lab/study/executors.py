@@ -2,7 +2,7 @@
 
 A job is a piece of work for one process: runs that share a pass, or one training. Whoever carries it out, the bits are the
 same. An executor takes jobs and returns their results as they end, in any order. To add one, write a class with the methods
-of :class:`Executor` and add an entry to `EXECUTORS`.
+of :class:`Executor`, and add it to `EXECUTORS` and :func:`make_executor`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -65,13 +64,9 @@ class JobResult:
 
 
 class Executor(ABC):
-    """Takes jobs, returns results as they end. A context manager; leaving it stops whatever is still running.
+    """Takes jobs, returns results as they end. A context manager; leaving it stops whatever is still running."""
 
-    Attributes:
-        capacity: How many jobs to have under way.
-    """
-
-    capacity = 1
+    capacity = 1  # how many jobs to have under way
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
         """The jobs that an earlier process left running, of which :meth:`next` returns results too; none by default.
@@ -148,15 +143,18 @@ def run_job(job: Job, sources: probe.Sources | None = None) -> JobResult:
     """
     sources = {} if sources is None else sources
     errors: dict[str, str] = {}
+    before = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
     try:
-        with _threads(job.threads):
-            (_make_probes if job.configs[0].kind == "probe" else _make_training)(job, sources)
+        _make_runs(job, sources)
     except Exception as failure:
         if len(job.runs) == 1:
             errors = {job.runs[0]: error_text(failure)}
         else:
             for run, config in zip(job.runs, job.configs, strict=True):
                 errors |= run_job(replace(job, runs=(run,), configs=(config,)), sources).errors
+    finally:
+        torch.set_num_threads(before)
     return JobResult(job, errors, frozenset(run for run in errors if is_held(Path(job.out) / run)))
 
 
@@ -169,31 +167,18 @@ def error_text(failure: BaseException) -> str:
     return f"{type(failure).__name__}: {failure}{where}"
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _make_probes(job: Job, sources: probe.Sources) -> None:
-    configs: Sequence[ProbeConfig] = [c for c in job.configs if isinstance(c, ProbeConfig)]
-    if any(probe.data_key(config) not in sources for config in configs):
+def _make_runs(job: Job, sources: probe.Sources) -> None:
+    probes: Sequence[ProbeConfig] = [c for c in job.configs if isinstance(c, ProbeConfig)]
+    if any(probe.data_key(config) not in sources for config in probes):
         sources.clear()  # one data set at a time: features can be large
-        sources.update(probe.load_sources(configs))
-    for work in probe.passes(configs, sources):
+        sources.update(probe.load_sources(probes))
+    for work in probe.passes(probes, sources):
         probe.run_pass(work, job.out, sources)
-
-
-def _make_training(job: Job, sources: probe.Sources) -> None:
-    from hace.lab.train.train import run_train  # loads timm and torchvision
-
     for run, config in zip(job.runs, job.configs, strict=True):
-        assert isinstance(config, TrainConfig)
-        run_train(config, Path(job.out) / run, say=lambda _: None)  # lines of several runs would mix
+        if isinstance(config, TrainConfig):
+            from hace.lab.train.train import run_train  # loads timm and torchvision
+
+            run_train(config, Path(job.out) / run, say=lambda _: None)  # lines of several runs would mix
 
 
 class InProcess(Executor):
@@ -345,47 +330,36 @@ def _ending(exitcode: int | None) -> str:
     return f"ended by itself, with exit code {exitcode}"
 
 
-class ExecutorEntry(NamedTuple):
-    """How to make an executor from the number of workers, the cluster and a folder for logs; and what it takes of a cluster."""
-
-    make: Callable[[int | None, Cluster, Path], Executor]
-    options: tuple[str, ...] = ()
-
-
-def _local(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
-    return Processes(workers) if workers is not None and workers > 1 else InProcess()
-
-
-def _ray(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
-    from hace.lab.study.ray_cluster import RayCluster
-
-    return RayCluster(cluster, workers)
-
-
-def _slurm(workers: int | None, cluster: Cluster, logs: Path) -> Executor:
-    from hace.lab.study.slurm import Slurm
-
-    return Slurm(cluster, logs, workers)
-
-
+# What each executor takes of a cluster.
 EXECUTORS = {
-    "local": ExecutorEntry(_local),
-    "ray": ExecutorEntry(_ray, ("address", "cpus", "gpus")),
-    "slurm": ExecutorEntry(_slurm, tuple(f.name for f in fields(Cluster) if f.name != "address")),
+    "local": (),
+    "ray": ("address", "cpus", "gpus"),
+    "slurm": tuple(f.name for f in fields(Cluster) if f.name != "address"),
 }
 
 
-def find_executor(name: str, workers: int | None = None, cluster: Cluster | None = None) -> ExecutorEntry:
-    """An executor by its name."""
+def check_executor(name: str, workers: int | None, cluster: Cluster) -> None:
+    """Refuse an executor that does not exist, or settings that it does not take."""
     if name not in EXECUTORS:
         raise ConfigError(
             f"executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"
         )
     if workers is not None and workers < 0:
         raise ConfigError(f"workers must be 0 or more. Got {workers}.")
-    for own in fields(cluster) if cluster is not None else ():
-        option = own.name
-        if getattr(cluster, option) != own.default and option not in EXECUTORS[name].options:
-            users = " or ".join(key for key, entry in EXECUTORS.items() if option in entry.options)
+    for option in (own.name for own in fields(cluster) if getattr(cluster, own.name) != own.default):
+        if option not in EXECUTORS[name]:
+            users = " or ".join(key for key, options in EXECUTORS.items() if option in options)
             raise ConfigError(f"{option} must come with executor {users}. Got executor {name}.")
-    return EXECUTORS[name]
+
+
+def make_executor(name: str, workers: int | None, cluster: Cluster, logs: Path) -> Executor:
+    """An executor by its name; a cluster keeps what its jobs print in the folder `logs`."""
+    if name == "ray":
+        from hace.lab.study.ray_cluster import RayCluster
+
+        return RayCluster(cluster, workers)
+    if name == "slurm":
+        from hace.lab.study.slurm import Slurm
+
+        return Slurm(cluster, logs, workers)
+    return Processes(workers) if workers is not None and workers > 1 else InProcess()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.runs.settings import differences, fits, from_dict, in_words
-from hace.lab.study.cells import Cell, CellKey, Contest, Found, Record, cell_from_dict, contests
+from hace.lab.study.cells import Cell, CellKey, Contest, Record, cell_from_dict, contests
 from hace.lab.study.plan import Choices, StudyPlan, Survey
 
 STUDY_FORMAT = 1
@@ -100,30 +100,24 @@ class StudyFolder:
     def records(self) -> list[Record]:
         """Every run of the study, searches and final ones. A final run that is not chosen yet has the rate NaN."""
         failures = self.failures()
-        opened: dict[str, Found] = {}
-
-        def look(run: str) -> Found:
-            if run not in opened:
-                opened[run] = self._open(run, failures.get(run, {}))
-            return opened[run]
-
+        look = cache(lambda run: self._open(run, failures.get(run, {})))
         found: dict[CellKey, list[Record]] = {cell.key: [] for cell in self.cells}
         for cells in contests(self.cells):
             for record in Contest(cells, self.identity).records(look):
                 found[record.key].append(record)
         return [record for records in found.values() for record in records]
 
-    def _open(self, run_id: str, failure: Mapping[str, Any]) -> Found:
-        folder = self.runs / run_id
-        failed = Found(None, failure.get("error", ""), failure.get("again", False))
-        if not (folder / RUN).is_file():
-            return failed
+    def _open(self, run_id: str, failure: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is known of a run, as :data:`hace.lab.study.cells.Look` has it."""
+        failed = {"error": failure.get("error", ""), "again": failure.get("again", False)}
         try:
-            run = read_run(folder)
+            if not (self.runs / run_id / RUN).is_file():
+                return failed
+            run = read_run(self.runs / run_id)
             run.verify()
         except HaceError as problem:
-            return Found(None, str(problem))
-        return failed if run.result is None else Found(run)
+            return {"error": str(problem)}
+        return failed if run.result is None else {"run": run}
 
 
 def read_study(folder: str | Path) -> StudyFolder:
@@ -142,51 +136,45 @@ def read_study(folder: str | Path) -> StudyFolder:
             "another version."
         )
     study = StudyFolder(folder, document)
-    if problems := [*_problems(study)]:
+    if problems := _problems(study):
         raise FormatError([f"{path}: {problem}" for problem in problems])
     return study
 
 
-def _problems(study: StudyFolder) -> Iterator[str]:
+def _problems(study: StudyFolder) -> list[str]:
     """What is wrong with a study.json, in sentences; what a report and a command read of it is then as they expect it."""
     document = study.document
-    wrong = _mistyped(document, _STUDY)
-    yield from wrong
-    if wrong:
-        return
-    parts = [(name, part) for name, about in document["data"].items() for part in (about, _also(about))]
-    for name, part in ((name, part) for name, part in parts if part is not None):
-        wrong += [f"data.{name}: {problem}" for problem in _mistyped(part, _DATA)]
-        if not wrong and not all(fits(count, int) for count in part["samples"].values()):
-            wrong.append(f"data.{name}: samples must be counts. Got {part['samples']!r}.")
-        if not wrong and not all(fits(share, float) for share in (part.get("changed") or {}).values()):
-            wrong.append(f"data.{name}: changed must be shares. Got {part['changed']!r}.")
-    yield from wrong
-    if wrong:
-        return
+    wrong = _mistyped("", document, _STUDY)
+    parts: list[tuple[str, Any]] = []
+    for name, about in [] if wrong else document["data"].items():
+        also = about.get("also") if isinstance(about, Mapping) else None
+        parts += [(f"data.{name}", part) for part in (about, also) if part is not None]
+    for name, part in parts:
+        found = _mistyped(f"{name}: ", part, _DATA)
+        if not found and not all(fits(count, int) for count in part["samples"].values()):
+            found.append(f"{name}: samples must be counts. Got {part['samples']!r}.")
+        if not found and not all(fits(share, float) for share in (part.get("changed") or {}).values()):
+            found.append(f"{name}: changed must be shares. Got {part['changed']!r}.")
+        wrong += found
     try:
-        for name, part in parts:
-            if part is not None:
-                from_dict(DataConfig, part["config"], f"data.{name}.config.")
-        for cell in study.cells:
+        for name, part in [] if wrong else parts:
+            from_dict(DataConfig, part["config"], f"{name}.config.")
+        for cell in () if wrong else study.cells:
             if (cell.key.dataset, cell.config.kind) not in study.sets:
-                yield f"cells must be about its data. Got {cell.key.dataset!r}, of kind {cell.config.kind!r}."
-                return
+                return [
+                    f"cells must be about its data. Got {cell.key.dataset!r}, of kind {cell.config.kind!r}."
+                ]
     except ConfigError as error:
-        yield from error.problems
+        return list(error.problems)
+    return wrong
 
 
-def _also(about: Any) -> Any:
-    return about.get("also") if isinstance(about, Mapping) else None
-
-
-def _mistyped(document: Any, hints: Mapping[str, Any]) -> list[str]:
+def _mistyped(where: str, document: Any, hints: Mapping[str, Any]) -> list[str]:
     if not isinstance(document, Mapping):
-        return [f"it must be a mapping. Got {document!r}."]
+        return [f"{where}it must be a mapping. Got {document!r}."]
     found = {key: document.get(key) for key in hints}
-    return [
-        f"{k} must be {in_words(hints[k])}. Got {v!r}." for k, v in found.items() if not fits(v, hints[k])
-    ]
+    wrong = {k: v for k, v in found.items() if not fits(v, hints[k])}
+    return [f"{where}{k} must be {in_words(hints[k])}. Got {v!r}." for k, v in wrong.items()]
 
 
 def draft(

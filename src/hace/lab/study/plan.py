@@ -102,23 +102,17 @@ class Choices(Config):
         return {k: document[k] for k, v in defaults.items() if k not in _DATA and document[k] != v}
 
     def command(self, preset: str) -> str:
-        """The command that makes a study, with PATH for the data.
-
-        Example:
-            >>> Choices(features={"birds": "/f.npz"}, methods=["hace", "sce"], seeds=3).command("fair-probe")
-            'hace study fair-probe --features birds=PATH --methods hace,sce --seeds 3 --out STUDY'
-        """
+        """The command that makes a study, with PATH for the data."""
         words = ["hace", "study", *preset.split()]
         paths = {name: dict.fromkeys(getattr(self, name), "PATH") for name in ("features", "data_root")}
         trees = {d: "PATH" if Path(tree).exists() else tree for d, tree in self.hierarchy.items()}
         given = {**paths, "hierarchy": trees, "options": self.options, **self.changed()}
         for name, value in given.items():
-            if value != {}:
-                words.append(_flag(name))
-                words += (
-                    [f"{k}={_written(v)}" for k, v in value.items()] if isinstance(value, Mapping) else []
-                )
-                words += [] if isinstance(value, Mapping) or value is True else [_written(value)]
+            words += [_flag(name)] if value != {} else []
+            if isinstance(value, Mapping):
+                words += [f"{k}={_written(v)}" for k, v in value.items()]
+            elif value is not True:
+                words.append(_written(value))
         return shlex.join([*words, "--out", "STUDY"])
 
     def data(self, name: str, kind: str) -> DataConfig | None:
@@ -168,14 +162,7 @@ class StudyPlan(NamedTuple):
 def make_plan(
     presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False
 ) -> StudyPlan:
-    """The cells of a preset, or of several in one study.
-
-    Example:
-        >>> from hace.lab.study.presets import find_presets
-        >>> plan = make_plan(find_presets("demo"), Choices(only={"method": "hace,sce"}, seeds=2))
-        >>> len(plan.cells), plan.cells[0].key.method, len(plan.cells[0].rates)
-        (8, 'sce', 4)
-    """
+    """The cells of a preset, or of several in one study."""
     choices = choices or Choices()
     _refuse_idle(choices, presets)
     found: dict[CellKey, Cell] = {}
@@ -248,26 +235,22 @@ def _refuse_stray(
 ) -> None:
     """Refuse a hierarchy or an option of data that the study does not have."""
     given = {(d, kind) for kind in kinds for d in getattr(choices, GIVEN_BY[kind])}
-    names = sorted({name for name, _ in given})
-    ways = " or ".join(f"`{_flag(GIVEN_BY[kind])} {{}}=PATH`" for kind in sorted(kinds))
-    for name in choices.hierarchy:
-        if name not in names:
-            raise ConfigError(
-                f"hierarchy must name data that the study has. Got {name!r}.{nearest(name, names)} Give {ways.format(name)}."
-            )
     own = [
         (name, DATASETS[config.name].options)
         for (name, kind), config in data.items()
         if (name, kind) in given
     ]
+    names = sorted({name for name, _ in given})
+    owners = [("hierarchy", name, name) for name in choices.hierarchy]
+    owners += [("options", key, key.rpartition(".")[0]) for key in choices.options]
+    for what, key, owner in owners:
+        if owner not in names and (owner or not own):
+            ways = " or ".join(f"`{_flag(GIVEN_BY[kind])} {owner or 'NAME'}=PATH`" for kind in sorted(kinds))
+            likely = nearest(owner, names)
+            raise ConfigError(f"{what} must name data that the study has. Got {key!r}.{likely} Give {ways}.")
     for key in choices.options:
         owner, _, option = key.rpartition(".")
         known = [(name, options) for name, options in own if owner in ("", name)]
-        if not known:
-            raise ConfigError(
-                f"options must name data that the study has. Got {key!r}.{nearest(owner, names)} "
-                f"Give {ways.format(owner or 'NAME')}."
-            )
         if not any(option in options for _, options in known):
             words = "; ".join(f"{name} has {', '.join(options) or 'none'}" for name, options in known)
             likely = nearest(option, {o for _, options in known for o in options})
@@ -298,7 +281,7 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     else:
         if preset.recipe is None:
             raise ConfigError(
-                f"A preset of end-to-end training must have a recipe. Got none for {preset.title!r}."
+                f"A preset of end-to-end training must have a recipe. Got none: {preset.title!r}."
             )
         base = preset.recipe(dataset, model)
         epochs = max(1, round(base.epochs * scale))
@@ -332,7 +315,10 @@ def _method_cells(
         steps = preset.widens_on(dataset) if choices.widen is None else choices.widen
         widen = (steps, steps) if preset.fixed is None and len(set(rates)) > 2 else (0, 0)
         loss = method.loss_at(dilution if method.diluted else None)
-        config = replace(base, data=data, loss=loss, seed=seed, **method.last_layer(base.kind))
+        config = replace(base, data=data, loss=loss, seed=seed)
+        if method.head is not None:  # a hyperbolic layer cannot start from zeros
+            auto = {"start": "auto"} if preset.kind == "probe" else {}
+            config = replace(config, head=method.head, **auto)
         shared = 0 if len(candidates) > 1 and (preset.search_once or choices.search_once) else None
         yield Cell(key, config, candidates, widen=widen, search_seed=shared)
 
@@ -343,23 +329,16 @@ DINOV2_FEATURES = 1024
 
 
 class Survey:
-    """The data of a plan: what a study records of each data set, and why others cannot be used.
-
-    Attributes:
-        usable: What study.json says of a data set, by name and kind of runs.
-        sources: Of features, the data with one sample per split: enough to see which runs share a pass.
-        trees: The hierarchies of the data sets, by name.
-        problems: Why a data set cannot be used, by name.
-    """
+    """The data of a plan: what a study records of each data set, and why others cannot be used."""
 
     def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
-        self.usable: dict[tuple[str, str], dict[str, Any]] = {}
+        self.usable: dict[tuple[str, str], dict[str, Any]] = {}  # for study.json, by name and kind of runs
+        # Of features, the data with one sample per split: enough to see which runs share a pass.
         self.sources: dict[str, Source[Any]] = {}
         self.trees: dict[str, Hierarchy] = {}
-        self.problems: dict[str, str] = {}
-        self._truth: dict[
-            tuple[str, str], tuple[np.ndarray, int]
-        ] = {}  # labels to train on, and those of "train"
+        self.problems: dict[str, str] = {}  # why a data set cannot be used
+        # Labels to train on, and how many are those of the split "train".
+        self._truth: dict[tuple[str, str], tuple[np.ndarray, int]] = {}
         for (name, kind), config in data.items():
             try:
                 self.usable[name, kind] = self._look(name, kind, config)
@@ -392,7 +371,7 @@ class Survey:
         for (name, _), about in self.usable.items():
             if about.get("coarse") and about["coarse"] == about["samples"]["train"]:
                 raise DataError(
-                    f"{name} must have training samples labelled with a class. All are labelled above the leaves."
+                    f"{name} must have training samples labelled with a class. All are above the leaves."
                 )
         cells = [cell for cell in plan.cells if self._is_open(cell)]
         left = {cell.key.dataset for cell in cells}
@@ -446,13 +425,13 @@ class Survey:
                 yield f"{name}: {about['coarse']:,} of {samples['train']:,} training samples are labelled above the leaves"
             for state, share in about.get("changed", {}).items():
                 what = "are wrong" if "wrong" in state else "leave the class open"
+                note = f"{name}, {state}: {100 * share:.0f}% of the training labels {what}"
                 alone = about["classes"] - about["siblings"] if "parent" in state else 0
-                why = (
+                yield note + (
                     f"; {alone:,} of {about['classes']:,} classes have no sibling and keep theirs"
                     if alone
                     else ""
                 )
-                yield f"{name}, {state}: {100 * share:.0f}% of the training labels {what}{why}"
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from hace.errors import ConfigError, nearest
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES
-from hace.lab.study.methods import CONTROLS, DROPPING, METHODS, NODE_METHODS, PAPER_METHODS, PROFILES
+from hace.lab.study.methods import CONTROLS, DROPPING, METHODS, NODE_METHODS, PAPER_METHODS
 
 WIDEN = 2  # rates that a search may add on each side
 
@@ -30,12 +30,7 @@ class LabelGrid:
     to: int | str = "parent"
 
     def situations(self) -> tuple[LabelsConfig, ...]:
-        """In the order of tables, each once.
-
-        Example:
-            >>> [s.text for s in LabelGrid(fine=(1,), wrong=(0, 0.2)).situations()]
-            ['', '1 a class', '1 a class + parent', '20 % wrong within parent', '20 % wrong anywhere']
-        """
+        """In the order of tables, each once."""
         to = self.to
         found = [LabelsConfig()] if not self.coarse else []
         found += [LabelsConfig(coarse=share, to=to) if share else LabelsConfig() for share in self.coarse]
@@ -156,7 +151,7 @@ PRESETS: Mapping[str, Preset] = {
     "profiles": replace(
         _FAIR,
         title="HACE's mass along the path: geometric (d = 0.5, and d tuned), uniform and linear",
-        methods=("sce", *PROFILES, "hace_tuned"),
+        methods=("sce", "hace", "hace_uniform", "hace_linear", "hace_tuned"),
     ),
     "mixed-labels": replace(
         _LABELS,

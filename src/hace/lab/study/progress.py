@@ -8,26 +8,22 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TextIO
 
 from hace.lab.runs.config import RunConfig, TrainConfig
 from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.study.cells import Record, each_run
-
-Part = tuple[str, str, str]  # data set, model, method
+from hace.lab.study.folder import StudyFolder
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
-GMACS: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "resnet18": (0.556, 1.81),
-        "resnet34": (1.16, 3.66),
-        "resnet50": (1.30, 4.09),
-        "convnext_tiny": (0.364, 4.46),
-        "swin_tiny": (0.359, 4.49),
-        "vit_base": (5.60, 17.6),
-    }
-)
+GMACS = {
+    "resnet18": (0.556, 1.81),
+    "resnet34": (1.16, 3.66),
+    "resnet50": (1.30, 4.09),
+    "convnext_tiny": (0.364, 4.46),
+    "swin_tiny": (0.359, 4.49),
+    "vit_base": (5.60, 17.6),
+}
 SUSTAINED = 50e12  # operations per second, of an ordinary accelerator
 PROBE_SPEED = 50e9  # operations per second, of one thread of an ordinary processor
 RULE = (
@@ -49,12 +45,7 @@ class Tally:
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """In one line.
-
-        Example:
-            >>> str(Tally(total=9, done=7, failed=1))
-            '7 of 9 runs are done, 1 failed'
-        """
+        """In one line."""
         words = [f"{self.done:,} of {self.total:,} runs are done"]
         counts = {"diverged": self.diverged, "failed": self.failed, "running": self.running}
         return ", ".join(words + [f"{count:,} {what}" for what, count in counts.items() if count])
@@ -94,8 +85,8 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
                 bar.console.print(f"study: {note}", markup=False, highlight=False)
             else:
                 print(f"study: {note}", file=output, flush=True)
-        noted, missing = len(tally.notes), tally.total - tally.done - tally.failed
-        line = str(tally)
+        noted, line = len(tally.notes), str(tally)
+        missing = tally.total - tally.done - tally.failed
         if tally.fresh and missing:
             line += f", about {duration(missing * (clock() - begun) / tally.fresh)} left"
         if bar is not None and task is not None:
@@ -118,44 +109,31 @@ class Left:
     measured: bool = True
 
 
-def whats_left(
-    records: Iterable[Record],
-    configs: Mapping[Part, RunConfig],
-    data: Mapping[tuple[str, str], Mapping[str, Any]],
-) -> dict[Part, Left]:
-    """What is left of each part of a study, from its records, a configuration for each part and the facts about its data."""
-    records = each_run(records)
-    speeds = _speeds(records)
-    found: dict[Part, Left] = {}
+def whats_left(study: StudyFolder) -> dict[tuple[str, str, str], Left]:
+    """What is left of a study, by data set, model and method."""
+    configs = {(cell.key.dataset, cell.key.model, cell.key.method): cell.config for cell in study.cells}
+    records = each_run(study.records())
+    speeds: dict[tuple[str, str], list[float]] = {}  # seconds per sample and epoch of finished runs
     for record in records:
-        key = record.key
-        part = (key.dataset, key.model, key.method)
+        if record.run is not None and record.run.result is not None and record.status == "finished":
+            about = record.run.result.get("train", {})
+            work = about.get("samples", 0) * about.get("epochs", 0)
+            speed = record.run.result.get("seconds", 0.0) / max(work, 1)
+            speeds.setdefault((record.key.dataset, record.key.model), []).append(speed)
+    found: dict[tuple[str, str, str], Left] = {}
+    for record in records:
+        part = (record.key.dataset, record.key.model, record.key.method)
         left = found.setdefault(part, Left())
         left.runs += 1
         if record.run is not None:
             left.done += 1
             continue
-        config = configs[part]
-        about = data[key.dataset, config.kind]
-        speed = speeds.get(part[:2])
-        left.measured &= speed is not None
-        work = config.epochs * about["samples"].get("train", 0)
-        left.seconds += work * (_seconds_a_sample(config, about) if speed is None else speed)
+        config, measured = configs[part], speeds.get(part[:2])
+        about = study.sets[record.key.dataset, config.kind]
+        left.measured &= measured is not None
+        each = _seconds_a_sample(config, about) if measured is None else sum(measured) / len(measured)
+        left.seconds += config.epochs * about["samples"].get("train", 0) * each
     return found
-
-
-def _speeds(records: Iterable[Record]) -> dict[tuple[str, str], float]:
-    """Seconds per sample and epoch of finished runs, by data set and model."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    for record in records:
-        if record.run is None or record.run.result is None or record.run.status != "finished":
-            continue
-        about = record.run.result.get("train", {})
-        work = about.get("samples", 0) * about.get("epochs", 0)
-        if work:
-            speed = record.run.result.get("seconds", 0.0) / work
-            sums.setdefault((record.key.dataset, record.key.model), []).append(speed)
-    return {part: sum(found) / len(found) for part, found in sums.items()}
 
 
 def _seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:

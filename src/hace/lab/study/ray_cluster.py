@@ -29,16 +29,7 @@ _TRIAL = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, lo
 
 
 class RayCluster(Executor):
-    """Jobs as Ray tasks.
-
-    Args:
-        cluster: `address` (None starts one here), `cpus` and `gpus`.
-        workers: Tasks at the same time; None: as many as its processors allow.
-
-    Raises:
-        ConfigError: More than one GPU per run: a task is one process.
-        HaceError: The cluster does not answer, or refuses; with Ray's own words.
-    """
+    """Jobs as Ray tasks, `workers` at the same time; None: as many as the cluster's processors allow."""
 
     def __init__(self, cluster: Cluster, workers: int | None = None) -> None:
         if cluster.gpus > 1:
@@ -92,7 +83,10 @@ class RayCluster(Executor):
         try:
             return self._ray.get(done[0])
         except self._ray.exceptions.RayError as error:
-            return JobResult(job, lost=f"Ray lost it: {type(error).__name__}: {_first_line(error)}")
+            words = next(
+                (line.strip() for line in str(error).splitlines() if line.strip()), "no reason given"
+            )
+            return JobResult(job, lost=f"Ray lost it: {type(error).__name__}: {words}")
 
     def __exit__(self, *_: object) -> None:
         tasks = list(self._jobs)
@@ -131,10 +125,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _answers(address: str) -> None:
-    """Refuse an address where no cluster answers, or one that refuses us.
-
-    Ray itself waits for minutes, and sometimes ends the process; so another process tries first.
-    """
+    """Refuse an address where no cluster answers. Another process tries: Ray waits for minutes, or ends its process."""
     found = re.fullmatch(r"(?:ray://)?(?P<host>[^/]+):(?P<port>\d+)", address)
     try:
         if found is not None:  # otherwise "auto", or an address only Ray can resolve
@@ -160,8 +151,3 @@ def _ray_words(said: str) -> str:
     lines = [re.sub(r"^\[[^]]*\] \S+: ", "", line).strip() for line in said.splitlines() if line.strip()]
     refusals = [line for line in lines if "nauthenticated" in line or "oken" in line]
     return (refusals or lines or ["it gave no reason"])[-1].rstrip(".")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -17,7 +17,7 @@ from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.runs.samples import Source
-from hace.lab.study.cells import PENDING, Contest, Found, Record, contests
+from hace.lab.study.cells import PENDING, Contest, Record, contests
 from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
 from hace.lab.study.progress import Tally, Watch, count
@@ -30,18 +30,9 @@ _NOT_SEEN = (
 
 
 class Scheduler:
-    """Makes the missing runs of a study.
+    """Makes the missing runs of a study, whose features are in `sources`; `watch` is told whenever something changes.
 
-    Args:
-        study: The study.
-        sources: Its features, by data set, as `Survey` has them.
-        retries: Further attempts of a run that failed. A job that was ended from outside and saved something does not count.
-        threads: Threads of each process.
-        watch: Told whenever something changes.
-
-    Attributes:
-        failures: The runs that failed so far, as in failures.json.
-        ready: The ids of runs that can be made now, without the final runs whose rate is not chosen yet.
+    A run that failed is tried again, `retries` times. A job that was ended from outside and saved something does not count.
     """
 
     def __init__(
@@ -54,8 +45,8 @@ class Scheduler:
         watch: Watch | None = None,
     ) -> None:
         self.study, self.retries, self.threads = study, retries, threads
-        self.failures: dict[str, dict[str, Any]] = {}
-        self.ready: list[str] = []
+        self.failures: dict[str, dict[str, Any]] = {}  # so far, as in failures.json
+        self.ready: list[str] = []  # ids of runs that can be made now; final ones after their rate is chosen
         self._sources, self._watch = sources, watch
         self._notes: list[str] = []
         self._fresh = 0
@@ -106,7 +97,7 @@ class Scheduler:
     def tally(self) -> Tally:
         """The runs counted."""
         records = (record for records in self._records for record in records)
-        now = (replace(r, **self._look(r.id)._asdict()) if r.id else r for r in records)
+        now = (replace(r, **self._look(r.id)) if r.id else r for r in records)
         return replace(count(now, self._running), fresh=self._fresh, notes=self._notes)
 
     def _advance(self, number: int) -> None:
@@ -122,11 +113,15 @@ class Scheduler:
                 if record.status in PENDING:
                     self.ready.append(record.id)
 
-    def _look(self, run: str) -> Found:
+    def _look(self, run: str) -> Mapping[str, Any]:
         if run not in self._runs:
             self._runs[run] = finished_run(self.study.runs / run, self._note)
         failure = self.failures.get(run, {})
-        return Found(self._runs[run], failure.get("error", ""), failure.get("again", False))
+        return {
+            "run": self._runs[run],
+            "error": failure.get("error", ""),
+            "again": failure.get("again", False),
+        }
 
     def _adopted(self, runs: Sequence[str]) -> Job | None:
         """The job of an earlier start, with the runs that are still wanted."""
@@ -187,7 +182,7 @@ class Scheduler:
         left, ended = [], []
         for run in result.job.runs:
             del self._runs[run]
-            (left if self._look(run).run is None else ended).append(run)
+            (left if self._look(run)["run"] is None else ended).append(run)
         for run in ended:
             self._fresh += 1
             if self.failures.pop(run, None):
@@ -218,14 +213,8 @@ class Scheduler:
     def _failed(self, run: str, error: str) -> None:
         wanted, attempts = self._wanted[run], self.failures.get(run, {}).get("attempts", 0) + 1
         again = attempts <= self.retries
-        self.failures[run] = {
-            "cell": asdict(wanted.key),
-            "stage": wanted.stage,
-            "lr": wanted.lr,
-            "attempts": attempts,
-            "again": again,
-            "error": error,
-        }
+        about = {"cell": asdict(wanted.key), "stage": wanted.stage, "lr": wanted.lr}
+        self.failures[run] = {**about, "attempts": attempts, "again": again, "error": error}
         self.study.write_failures(self.failures)
         if again:
             self._note(f"attempt {attempts} failed, will be tried again: {self._label(run)}: {error}")

@@ -82,16 +82,7 @@ class Submission:
 
 
 class Slurm(Executor):
-    """Jobs as SLURM jobs.
-
-    Args:
-        cluster: What each run needs.
-        logs: Folder for what the jobs print.
-        workers: How many may be in the queue; None: `IN_FLIGHT`.
-
-    Raises:
-        HaceError: There is no `sbatch`.
-    """
+    """Jobs as SLURM jobs, at most `workers` of them in the queue; what they print is in the folder `logs`."""
 
     def __init__(self, cluster: Cluster, logs: Path, workers: int | None = None) -> None:
         self._submitit = optional("submitit", "Executor slurm", "slurm")
@@ -220,14 +211,10 @@ def _parameters(cluster: Cluster, jobs: Sequence[Job], label: str) -> dict[str, 
         "tasks_per_node": each,
         "cpus_per_task": cluster.cpus * runs,
         "slurm_signal_delay_s": SIGNAL_SECONDS,
-        "slurm_srun_args": [
-            "--kill-on-bad-exit=1"
-        ],  # where one process of a training fails, the others wait in vain
+        # Where one process of a training fails, the others wait in vain.
+        "slurm_srun_args": ["--kill-on-bad-exit=1"],
         "slurm_additional_parameters": {"no-requeue": True},  # the study itself resubmits, and records why
-        "slurm_partition": cluster.partition,
-        "slurm_account": cluster.account,
-        "slurm_qos": cluster.qos,
-        "slurm_constraint": cluster.constraint,
+        **{f"slurm_{name}": getattr(cluster, name) for name in ("partition", "account", "qos", "constraint")},
         "slurm_setup": list(cluster.setup) or None,
         "mem_gb": None if cluster.memory is None else cluster.memory * runs,
         "gpus_per_node": each if cluster.gpus else None,
@@ -240,9 +227,8 @@ def work_in_slurm(jobs: Sequence[Job]) -> list[JobResult]:
     results: dict[tuple[str, ...], JobResult] = {}
     stop = "the time limit was near, or the job was cancelled"
     try:
-        with catch_signals(
-            interrupt=True
-        ):  # in place of submitit's handlers, which would start the job again by themselves
+        # In place of submitit's handlers, which would start the job again by themselves.
+        with catch_signals(interrupt=True):
             if len(jobs) > 1:
                 with Processes(len(jobs)) as executor:
                     for job in jobs:
@@ -252,9 +238,8 @@ def work_in_slurm(jobs: Sequence[Job]) -> list[JobResult]:
             else:
                 rank = _join()
                 results[jobs[0].runs] = result = run_job(jobs[0])
-                if (
-                    rank and result.errors
-                ):  # this exit code ends the first process, unless it has failed too and said why
+                # This exit code ends the first process, unless it has failed too and said why.
+                if rank and result.errors:
                     time.sleep(STOP_SECONDS)
                     raise HaceError("; ".join(result.errors.values()))
     except Stopped as error:
