@@ -42,9 +42,9 @@ from hace.lab.runs.config import TrainConfig as TrainConfig
 from hace.lab.runs.run import read_run as read_run
 from hace.lab.serve.export import export_run as export_run
 from hace.lab.serve.finished_models import load_trained as load_trained
+from hace.lab.serve.finished_models import rescored as rescored
 from hace.lab.serve.predictor import Predictor as Predictor
 from hace.lab.serve.predictor import Question as Question
-from hace.lab.serve.rescoring import rescored as rescored
 from hace.lab.serve.run_calibration import Promises as Promises
 from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
 from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores

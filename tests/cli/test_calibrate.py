@@ -17,8 +17,8 @@ from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
+from hace.lab.serve.finished_models import rescored
 from hace.lab.serve.predictor import Predictor, Question
-from hace.lab.serve.rescoring import rescored
 from hace.lab.serve.run_calibration import (
     Promises,
     calibrate_run,
@@ -143,10 +143,10 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"temperature": -1.0}, "temperature must be above 0"),
         ({"thresholds": [{}]}, f"must be a calibration.* {again}"),
         ({"thresholds": []}, "thresholds must be at least one"),
-        ({"surprise": 1}, "with the keys hierarchy, notes"),
-        ({"hierarchy": 5}, "must be texts"),
-        ({"notes": 5}, "must be lists"),
-        ({"samples": "many"}, "must be whole numbers"),
+        ({"surprise": 1}, "surprise is not a setting. Known: temperature"),
+        ({"hierarchy": 5}, "hierarchy must be text. Got 5"),
+        ({"notes": 5}, "notes must be a list of texts. Got 5"),
+        ({"samples": "many"}, "samples must be an integer. Got 'many'"),
         ({"thresholds": [first | {"accuracy": "x"}]}, f"Got accuracy 'x'. {again}"),
         ({"thresholds": [first | {"hierarchy": "x"}]}, "all for its hierarchy"),
     ):

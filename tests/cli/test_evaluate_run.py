@@ -18,7 +18,7 @@ from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
-from hace.lab.serve.rescoring import rescored
+from hace.lab.serve.finished_models import rescored
 from tests.run_files import edit_json, reseal
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}

@@ -58,7 +58,7 @@ from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.rescoring import Rescored
+    from hace.lab.serve.finished_models import Rescored
     from hace.metrics import Evaluation
 
 
@@ -331,7 +331,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
 
 def models_of_runs(args: argparse.Namespace) -> Given:
     """A run, and a second one or a file of scores to compare it with."""
-    from hace.lab.serve.rescoring import rescored
+    from hace.lab.serve.finished_models import rescored
     from hace.lab.study.methods import without_common_end
 
     given = [
@@ -361,7 +361,7 @@ def models_of_runs(args: argparse.Namespace) -> Given:
 def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
     """The run of --compare, on the samples of the first; its data are in --data-root too, if both runs saw the same data."""
     from hace.lab.runs.run import read_run
-    from hace.lab.serve.rescoring import rescored
+    from hace.lab.serve.finished_models import rescored
 
     prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
     root = args.data_root if len(prints) == 1 else None

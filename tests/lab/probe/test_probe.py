@@ -28,8 +28,7 @@ from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
 from hace.lab.runs.settings import from_dict
-from hace.lab.serve.finished_models import loss_of
-from hace.lab.serve.rescoring import rescored
+from hace.lab.serve.finished_models import loss_of, rescored
 from hace.study import Study
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.checks import check_choice
+from hace.draw import templates
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
@@ -68,7 +68,7 @@ class Export:
 def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Export:
     """The model of a finished run with its document; arguments as of :func:`export_run`."""
     run = open_finished(folder)
-    network, loss, view, about = _parts(run, checkpoint)
+    network, loss, view, made = _parts(run, checkpoint)
     h = run.hierarchy
     scored = ScoreView(loss, h, temperature=1.0)
     flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
@@ -99,13 +99,12 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
         "loss": run.config.loss.name,
         "head": {
             "num_outputs": h.num_leaves if collapsed else loss.num_outputs,
-            "loss": None
-            if needed is None
-            else {"name": run.config.loss.name, "options": run.config.loss.options},
+            "loss": None if needed is None else run.config.loss.to_dict(),
             "tree": "own" if loss.hierarchy.fingerprint == h.fingerprint else "another",
             **({} if flat else {"layer": run.config.head.to_dict()}),
         },
-        **about,
+        "model": made["model"],
+        "architecture": made,
     }
     return Export(run, model, document, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
 
@@ -113,44 +112,34 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
 def _parts(
     run: Run, checkpoint: str | Path | None
 ) -> tuple[nn.Module, HierarchicalLoss, dict[str, Any] | None, dict[str, Any]]:
-    """The network, its loss, how images become its input (None: it takes features), and what else to record."""
+    """The network, its loss, how images become its input (None: it takes features), and its architecture."""
     if run.config.kind == "train":
         trained = load_trained(run)
         seen = trained.preprocessing
-        view = _described(seen.resize, seen.size, "bilinear", seen.mean, seen.std)
-        about = {
-            "model": trained.config.model,
-            "architecture": {"kind": "train", "model": trained.config.model},
-        }
-        return trained.model.float(), trained.loss, view, about
+        view = _view(seen.resize, seen.size, "bilinear", seen.mean, seen.std)
+        return trained.model.float(), trained.loss, view, {"kind": "train", "model": trained.config.model}
     head = load_probe(run)
-    source = run.about["data"].get("source")
-    how = head.scaling.how
-    if source is None:
-        about = {"model": None, "architecture": {"kind": "probe", "model": None, "scaling": how}}
-        return ProbeNetwork(None, "auto", how, head.weights, head.ball), head.loss, None, about
+    made: dict[str, Any] = {"kind": "probe", "model": None, "scaling": head.scaling.how}
+    if run.about["data"].get("source") is None:
+        return ProbeNetwork(None, "auto", head.scaling.how, head.weights, head.ball), head.loss, None, made
     backbone = backbone_of(run, checkpoint, torch.device("cpu"))
     seen = backbone.preprocessing
-    if seen["crop_mode"] != "center" or seen["input_size"][1] != seen["input_size"][2]:
+    size = seen["input_size"][1]
+    if seen["crop_mode"] != "center" or size != seen["input_size"][2]:
         raise ConfigError(
             f"The preprocessing of {backbone.name} must be a resized square cut from the middle. Got {seen}."
         )
-    size = seen["input_size"][1]
-    view = _described(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
-    made = {"kind": "probe", "model": backbone.name, "pool": backbone.pool, "scaling": how}
-    network = ProbeNetwork(backbone.model, backbone.pool, how, head.weights, head.ball)
-    return network, head.loss, view, {"model": backbone.name, "architecture": made}
+    view = _view(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
+    network = ProbeNetwork(backbone.model, backbone.pool, head.scaling.how, head.weights, head.ball)
+    return network, head.loss, view, made | {"model": backbone.name, "pool": backbone.pool}
 
 
-def _described(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
-    return {
-        "steps": "RGB; resize the shorter side; cut out the middle; scale to 0..1; subtract mean, divide by std; NCHW",
-        "resize": resize,
-        "interpolation": interpolation,
-        "size": size,
-        "mean": list(mean),
-        "std": list(std),
-    }
+def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
+    steps = (
+        "RGB; resize the shorter side; cut out the middle; scale to 0..1; subtract mean, divide by std; NCHW"
+    )
+    sizes = {"resize": resize, "interpolation": interpolation, "size": size}
+    return {"steps": steps, **sizes, "mean": list(mean), "std": list(std)}
 
 
 def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
@@ -252,11 +241,8 @@ def export_run(
         raise ConfigError(
             f"{out} must be of the run. Got a link. Remove it, or say where to write: --out (path=)."
         )
-    return (
-        out,
-        export,
-        write_hub_folder(export, out) if to == "huggingface" else write_export(export, out, to),
-    )
+    difference = write_hub_folder(export, out) if to == "huggingface" else write_export(export, out, to)
+    return out, export, difference
 
 
 def write_hub_folder(export: Export, folder: str | Path) -> float:
@@ -275,82 +261,48 @@ def write_hub_folder(export: Export, folder: str | Path) -> float:
 def hub_config(export: Export) -> dict[str, Any]:
     """config.json: the keys that timm and transformers use, and the whole document under "hace"."""
     document, h = export.document, export.run.hierarchy
-    titles, nodes = node_titles(h), h.leaf_nodes.tolist()
-    over_nodes = document["outputs"]["scores"] == "nodes"
-    names = titles if over_nodes else [titles[v] for v in nodes]
-    view = document["preprocessing"]
-    seen = (
-        {}
-        if view is None
-        else {
+    titles, view = node_titles(h), document["preprocessing"]
+    names = titles if document["outputs"]["scores"] == "nodes" else [titles[v] for v in h.leaf_nodes.tolist()]
+    count = {"num_classes": document["head"]["num_outputs"]}
+    seen = {}
+    if view is not None:
+        seen = {key: view[key] for key in ("interpolation", "mean", "std")} | {
             "input_size": [3, view["size"], view["size"]],
-            "interpolation": view["interpolation"],
             "crop_pct": view["size"] / view["resize"],
             "crop_mode": "center",
-            "mean": view["mean"],
-            "std": view["std"],
         }
-    )
     return {
         "architecture": document["model"],
-        "num_classes": document["head"]["num_outputs"],
+        **count,
         "id2label": dict(enumerate(names)),
         "label2id": {name: i for i, name in enumerate(names)},
-        "pretrained_cfg": {**seen, "num_classes": document["head"]["num_outputs"]},
+        "pretrained_cfg": seen | count,
         "hace": document,
     }
 
 
 def model_card(export: Export, name: str) -> str:
     """README.md: what the model is, how good it is and on what, how to use it, and what it cannot do."""
-    return "\n".join(_lines(export, name)) + "\n"
-
-
-def _lines(export: Export, name: str) -> Iterator[str]:
     run, document = export.run, export.document
-    h, result = run.hierarchy, run.result or {}
-    images = document["preprocessing"] is not None
-    yield from ("---", "library_name: hace", "tags:", "- hierarchical-classification")
-    if images:
-        yield "- image-classification"
-    yield from ("---", "", f"# {name}", "")
-    taken = document["model"] or "features"
-    yield f"A classifier of {h.num_leaves:,} classes in a hierarchy of {h.num_nodes:,} nodes ({h.kind}, depth {h.max_depth})."
-    yield f"Model: {taken}. Loss: {document['loss']}. Data: {run.about['data']['name']}. Run: {document['run']}."
-    yield from ("", "## Results", "")
-    yield f"On the {result.get('samples', 0):,} samples of the {result.get('split')} split, one run, no interval:"
-    yield from ("", "| metric | value |", "| --- | --- |")
-    metrics = result.get("metrics") or {}
-    for heading, shown in _CARD.items():
-        for metric, value in metrics.get(heading, {}).items():
-            if (shown is None or metric in shown) and value is not None:
-                title = metric if heading == "leaves" else f"{heading}: {metric}"
-                yield f"| {title} | {value:.4f} |"
-    yield from (
-        "",
-        "## Confidence",
-        "",
-        f"Scores are divided by the temperature {document['temperature']:.4g}.",
+    result: dict[str, Any] = {"samples": 0, "split": None, "metrics": None, **(run.result or {})}
+    metrics = [
+        (metric if heading == "leaves" else f"{heading}: {metric}", value)
+        for heading, shown in _CARD.items()
+        for metric, value in (result["metrics"] or {}).get(heading, {}).items()
+        if (shown is None or metric in shown) and value is not None
+    ]
+    stored = document["calibration"]
+    return (
+        templates("hace.lab.serve")
+        .get_template("model_card.txt")
+        .render(
+            name=name,
+            document=document,
+            view=document["preprocessing"],
+            h=run.hierarchy,
+            data=run.about["data"]["name"],
+            result=result,
+            metrics=metrics,
+            calibration=None if stored is None else parse_calibration(stored, name),
+        )
     )
-    if document["calibration"] is None:
-        yield "The model was not calibrated with `hace calibrate`, so no threshold keeps a promise."
-    else:
-        found = parse_calibration(document["calibration"], name)
-        yield f"Promises, from {found.samples:,} samples of the split {found.split}:"
-        yield ""
-        for t in found.thresholds:
-            yield f"- {f'threshold {t.threshold:.4g}: ' if not t.is_silent else ''}{t.promise}"
-    source = "photos" if images else "features.npy"
-    yield from ("", "## Use", "", f"    hace predict {name} {source} --threshold 0.9", "", "```python")
-    yield from ("from hace import Predictor", "", f'predictor = Predictor.from_run("{name}")')
-    yield from (f'print(predictor.predict("{source}", threshold=0.9).to_frame())', "```", "", "## Limits", "")
-    yield from (
-        f"- It knows {h.num_leaves:,} classes and no others: whatever it is shown, it answers with one of them or a group.",
-        "- Results and promises hold for samples from the same source as those it was evaluated and calibrated on. On other "
-        "cameras, places or times it may be worse, and surer than it should be.",
-        "- A low probability is the only sign that something is new to it, and not a reliable one.",
-        "- The groups are those of the given hierarchy: a mistake within a group may matter more than one across groups.",
-    )
-    if images:
-        view = document["preprocessing"]
-        yield f"- Images are resized to {view['resize']} pixels and cut to {view['size']}: what lies outside is not seen."

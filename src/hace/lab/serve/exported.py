@@ -43,11 +43,7 @@ _ABSENT = object()
 
 
 class ScoredModel(nn.Module):
-    """A network, from inputs to the raw outputs (B, C) of a head, followed by the steps to probabilities.
-
-    The loss defines the outputs; without one they are scores already. The scores are over "leaves" or "nodes", and divided
-    by the temperature before the softmax.
-    """
+    """A network and the steps to probabilities: its loss makes scores of its outputs; without one they are scores already."""
 
     column: Tensor
     ancestor: Tensor
@@ -68,9 +64,8 @@ class ScoredModel(nn.Module):
         if outputs == "leaves":
             kept = hierarchy.labels[below] >= 0
             ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
-        arrays = {"ancestor": ancestor, "column": below, "leaf_nodes": hierarchy.leaf_nodes}
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(np.array(array, dtype=np.int64)), persistent=False)
+        for name, array in (("ancestor", ancestor), ("column", below), ("leaf_nodes", hierarchy.leaf_nodes)):
+            self.register_buffer(name, torch.tensor(np.array(array, dtype=np.int64)), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores (B, C), probabilities of the classes (B, n) and of the nodes (B, N)."""
@@ -85,10 +80,7 @@ class ScoredModel(nn.Module):
 
 
 class ProbeNetwork(nn.Module):
-    """A frozen timm model, the scaling of its features and a head; without the model it takes features.
-
-    The weights are "weight" (C, d), "bias" (C,) if the head has one, and "mean" and "std" for the scaling "standard".
-    """
+    """A frozen timm model, the scaling of its features ("mean", "std") and a head; without the model it takes features."""
 
     def __init__(
         self,
@@ -121,13 +113,12 @@ def last_layer(
     weight: Tensor, bias: Tensor | None, ball: PoincareBall | None = None
 ) -> nn.Linear | PoincareHead:
     """A layer with these weights, hyperbolic where there is a ball."""
-    if ball is not None:
-        bent = PoincareHead(weight.shape[1], weight.shape[0], curvature=ball.curvature, clip=ball.clip)
-        bent.load_state_dict(
-            {"weight": weight, "bias": weight.new_zeros(len(weight)) if bias is None else bias}
-        )
-        return bent
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    outputs, inputs = weight.shape
+    if ball is None:
+        layer = nn.Linear(inputs, outputs, bias=bias is not None)
+    else:
+        layer = PoincareHead(inputs, outputs, curvature=ball.curvature, clip=ball.clip)
+        bias = weight.new_zeros(outputs) if bias is None else bias
     layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     return layer
 
@@ -146,13 +137,12 @@ def seal(path: str | Path) -> None:
 
 def _check_seal(path: str, recorded: Any) -> None:
     """Refuse a file that changed since it was written."""
-    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as content:
         place = content.find(str(recorded).encode(errors="replace"))
-        with memoryview(content) as whole, whole[: max(place, 0)] as before, whole[place + 64 :] as after:
-            found = hashlib.sha256(before)
-            found.update(UNSEALED.encode())
-            found.update(after)
-    if place < 0 or found.hexdigest() != recorded:
+        if 0 <= place <= len(content) - 64:
+            content[place : place + 64] = UNSEALED.encode()
+        found = hashlib.sha256(content).hexdigest()
+    if place < 0 or found != recorded:
         raise FormatError(
             f"{path} is damaged: its bytes are not those that `hace export` wrote. Copy it again, or export the run again."
         )
@@ -265,9 +255,11 @@ def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
 def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
     """The calibration of a document that has one, if it was made for this model."""
     found = parse_calibration(document["calibration"], path)
-    made = (found.hierarchy, found.outputs, found.temperature)
-    own = (hierarchy.fingerprint, document["outputs"]["scores"], document["temperature"])
-    for name, theirs, ours in zip(("hierarchy", "outputs", "temperature"), made, own, strict=True):
+    for name, theirs, ours in (
+        ("hierarchy", found.hierarchy, hierarchy.fingerprint),
+        ("outputs", found.outputs, document["outputs"]["scores"]),
+        ("temperature", found.temperature, document["temperature"]),
+    ):
         if theirs != ours:
             raise FormatError(
                 f"{path} is damaged: its calibration must be for this model. Its {name} is {theirs}, the model's {ours}. "
@@ -289,23 +281,19 @@ class Program(NamedTuple):
 def open_program(path: str | Path) -> Program:
     """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
-    form = {suffix: form for form, suffix in SUFFIX_OF.items()}.get(file.suffix.lower())
-    if form is None:
-        why = " A .pt2 file can run code when it is opened, so it is never read." * (
-            file.suffix.lower() == ".pt2"
-        )
-        raise FormatError(
-            f"{path} must be a run, or a file of `hace export`: {', '.join(SUFFIX_OF.values())}.{why}"
-        )
+    suffix = file.suffix.lower()
+    opens = {".onnx": _open_onnx, ".safetensors": _open_safetensors}
+    if suffix not in opens:
+        why = " A .pt2 file can run code when it is opened, so it is never read." * (suffix == ".pt2")
+        raise FormatError(f"{path} must be a run, or a file of `hace export`: {', '.join(opens)}.{why}")
     with open_regular(file):  # refuses what is not a regular file
         pass
     try:
-        program = {"onnx": _open_onnx, "safetensors": _open_safetensors}[form](str(file))
+        return opens[suffix](str(file))
     except HaceError:
         raise
     except Exception as error:  # each library has its own kinds
-        raise FormatError(f"{path} cannot be opened as {form}: {first_line(error)}") from error
-    return program
+        raise FormatError(f"{path} cannot be opened as {suffix[1:]}: {first_line(error)}") from error
 
 
 def _open_onnx(path: str) -> Program:
@@ -367,11 +355,7 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
 def image_view(view: Mapping[str, Any]) -> Callable[[Any], Tensor]:
     """From a PIL image to the tensor that a model sees, by the preprocessing of a document."""
     t = optional("torchvision.transforms", "Transforming images")
+    resize = t.Resize(view["resize"], interpolation=t.InterpolationMode(view["interpolation"]))
     return t.Compose(
-        [
-            t.Resize(view["resize"], interpolation=t.InterpolationMode(view["interpolation"])),
-            t.CenterCrop(view["size"]),
-            t.ToTensor(),
-            t.Normalize(view["mean"], view["std"]),
-        ]
+        [resize, t.CenterCrop(view["size"]), t.ToTensor(), t.Normalize(view["mean"], view["std"])]
     )

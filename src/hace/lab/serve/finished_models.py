@@ -1,9 +1,15 @@
-"""The model of a finished run, rebuilt exactly as it was: a head on features, or a network trained on images."""
+"""The model of a finished run, rebuilt exactly as it was: a head on features, or a network trained on images.
+
+    rescored("runs/4cd033b43672ca23").report().values["leaves", "top-1"]
+
+scores a run on its own data again, with any evaluation. The data must be those of the run, to the byte: their fingerprint and
+that of their hierarchy are compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hace.data import Samples
+from hace.checks import check_choice
+from hace.data import Features, Samples
 from hace.data.batches import Preprocessing, make_batches
-from hace.errors import ConfigError, FormatError
+from hace.data.dataset import Split
+from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.store import manifest_differences
 from hace.lab.probe.probe import Scaling, check_width, head_outputs
-from hace.lab.runs.config import ProbeConfig, TrainConfig
+from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers
-from hace.lab.runs.run import WEIGHTS, Run, read_run
+from hace.lab.runs.result import evaluate_outputs
+from hace.lab.runs.run import HIERARCHY, WEIGHTS, Run, read_run
+from hace.lab.runs.samples import Source, load_source, make_task
 from hace.lab.train.loop import DTYPES, initial_model
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
+from hace.metrics.evaluation import Evaluation
 
 
 def open_finished(folder: str | Path) -> Run:
@@ -42,43 +53,24 @@ def open_finished(folder: str | Path) -> Run:
     return run
 
 
-def loss_of(run: Run) -> HierarchicalLoss:
-    """The loss of a run, on the tree it was trained with."""
-    return run.config.loss.build(run.tree)
-
-
 @dataclass(frozen=True, eq=False)
 class Vision:
-    """How a model sees images.
+    """How a model sees images."""
 
-    Attributes:
-        transform: From a PIL image to a tensor (3, H, W).
-        outputs: From a batch of them to the raw outputs (B, C) of the model's head.
-        batch_size: That of the run's own features or evaluation, which gives the same bits.
-    """
-
-    transform: Callable[[Any], Tensor]
-    outputs: Callable[[Tensor], Tensor]
-    batch_size: int
+    transform: Callable[[Any], Tensor]  # from a PIL image to (3, H, W)
+    outputs: Callable[[Tensor], Tensor]  # from a batch of them to the raw outputs (B, C) of the model's head
+    batch_size: int  # that of the run's own features or evaluation, which gives the same bits
 
 
 @dataclass(frozen=True, eq=False)
 class ProbeHead:
-    """The last layer of a finished probe.
-
-    Attributes:
-        run: The run it comes from.
-        loss: The loss it was trained with, on the tree it was trained with.
-        weights: "weight" (C, d), and "bias" (C,) if it has one.
-        scaling: How features are scaled first.
-        ball: Of a hyperbolic layer.
-    """
+    """The last layer of a finished probe."""
 
     run: Run
-    loss: HierarchicalLoss
-    weights: Mapping[str, Tensor]
-    scaling: Scaling
-    ball: PoincareBall | None = None
+    loss: HierarchicalLoss  # on the tree it was trained with
+    weights: Mapping[str, Tensor]  # "weight" (C, d), and "bias" (C,) if it has one
+    scaling: Scaling  # of the features, before the layer
+    ball: PoincareBall | None = None  # of a hyperbolic layer
 
     def outputs(self, x: np.ndarray, what: str = "given", first: int = 0) -> Iterable[Tensor]:
         """Chunks (B, C) of raw outputs for features (M, d); `what` and `first` name them in messages, as in `Scaling`."""
@@ -98,7 +90,7 @@ class ProbeHead:
 def load_probe(run: Run) -> ProbeHead:
     """The model of a finished probe."""
     assert isinstance(run.config, ProbeConfig)
-    weights, loss = run.weights(), loss_of(run)
+    weights, loss = run.weights(), run.config.loss.build(run.tree)
     shape = tuple(weights["weight"].shape) if "weight" in weights else ()
     if len(shape) != 2 or shape[0] != loss.num_outputs:
         raise FormatError(
@@ -232,9 +224,130 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
         )
     if run.status != "finished":
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
-    weights, loss = run.weights(), loss_of(run)
+    weights, loss = run.weights(), run.config.loss.build(run.tree)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
     chosen = choose_device(device)
     model = initial_model(config, loss, view, chosen).eval()
     fill(model, weights, run.folder / WEIGHTS)
     return Trained(run, model, loss, run.hierarchy, view, view.transform(), chosen)
+
+
+# --- a run on its own data again
+
+SPLITS = ("test", "val", "train")
+
+
+@dataclass(frozen=True, eq=False)
+class Rescored:
+    """A model and the samples to evaluate it on.
+
+    Attributes:
+        run: The run.
+        split: Which samples: "test", "val" or "train".
+        samples: The samples.
+        loss: What the model was trained with.
+        outputs: Gives chunks of the model's raw outputs on the samples, anew at every call.
+    """
+
+    run: Run
+    split: str
+    samples: Split
+    loss: HierarchicalLoss
+    outputs: Callable[[], Iterable[Tensor]]
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The tree of the results."""
+        return self.run.hierarchy
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the run's result; None where it has none, or was fitted on these samples."""
+        fitted = (self.run.result or {}).get("temperature") or {}
+        return None if fitted.get("source") == self.split else fitted.get("value")
+
+    def report(self, *, temperature: float | None = None, **options: Any) -> Evaluation:
+        """All metrics; without options those of the run's result.
+
+        Args:
+            temperature: By which scores are divided for the calibrated metrics; by default that of the run's result.
+            **options: Further options of :func:`hace.evaluate`.
+        """
+        options["temperature"] = self.temperature if temperature is None else temperature
+        return evaluate_outputs(
+            self.loss, self.outputs(), self.samples.nodes, self.hierarchy, **options
+        ).report
+
+
+def rescored(
+    folder: str | Path, *, root: str | Path | None = None, split: str | None = None, device: str = "cpu"
+) -> Rescored:
+    """A finished run on its data again.
+
+    Args:
+        folder: The run directory.
+        root: Where its data are now, if they were moved.
+        split: "test", "val" (the samples it held out) or "train"; by default that of its result.
+        device: Where a model that was trained end to end computes.
+
+    Raises:
+        FormatError: Not a finished run with a model.
+        ConfigError: The run has no such samples.
+        DataError: The data are not those of the run, or cannot be found.
+    """
+    run = open_finished(folder)
+    split = split or run.config.evaluate
+    check_choice("split", split, SPLITS)
+    model = load_trained(run, device) if run.config.kind == "train" else load_probe(run)
+    source = _load_data(run, root)
+    if isinstance(model, ProbeHead):
+        features = source.dataset["train"]
+        if not isinstance(features, Features):
+            raise DataError(f"{source.dataset.name} holds images, and {run.folder} was trained on features.")
+        check_width(features.num_features, model.weights)  # before the fingerprint, because it says more
+    _check_same_data(run, source)
+    samples = _samples_of(run, source, split)
+    if isinstance(model, ProbeHead):
+        return Rescored(run, split, samples, model.loss, lambda: model.outputs(samples.x, split))
+    return Rescored(run, split, samples, model.loss, lambda: model.outputs(samples))
+
+
+def _load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
+    """The data of a run, from their original place or another one, not compared yet."""
+    config: DataConfig = run.config.data
+    if root is not None:
+        config = replace(config, root=str(root))
+    if config.hierarchy is not None:  # the run keeps it, with or without a root as it was asked for
+        config = replace(config, hierarchy=str(run.folder / HIERARCHY), root_node=None)
+    try:
+        return load_source(config)
+    except HaceError as error:
+        raise DataError(
+            f"The data of {run.folder} cannot be loaded: {error} If they were moved, say where they are: "
+            "--data-root (root=)."
+        ) from error
+
+
+def _check_same_data(run: Run, source: Source[Any]) -> None:
+    """Refuse data that are not those of the run."""
+    here = source.data_print()
+    for what, before, now in (
+        ("hierarchy", run.about["data"]["hierarchy"], here.hierarchy),
+        ("data", run.about["data"]["fingerprint"], here.fingerprint),
+    ):
+        if before != now:
+            raise DataError(
+                f"{here.name}: the {what} changed since the run {run.folder}: the fingerprint was {before[:12]} and is "
+                f"{now[:12]}. Bring the old files back, or train again."
+            )
+
+
+def _samples_of(run: Run, source: Source[Any], split: str) -> Any:
+    """The samples of a run by name: its test samples, those it held out, or those it trained on."""
+    if split == "test":
+        return source.dataset["test"]
+    task = make_task(source, run.config)
+    samples = task.val if split == "val" else task.train
+    if samples is None:
+        raise ConfigError(f"{run.folder} held out no validation samples. Take the split test or train.")
+    return samples

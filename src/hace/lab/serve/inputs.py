@@ -30,30 +30,19 @@ FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
 
 class Broken(NamedTuple):
-    """An image that cannot be read.
+    """An image that cannot be read."""
 
-    Attributes:
-        place: Its position among all samples that were given.
-        name: Its name.
-        reason: Why.
-    """
-
-    place: int
+    place: int  # among all samples that were given
     name: str
     reason: str
 
 
 @dataclass(frozen=True)
 class ImageList:
-    """Images, not opened yet.
+    """Images, not opened yet."""
 
-    Attributes:
-        names: A name each, for the output; a file's path.
-        images: A path, a PIL image or a uint8 array (H, W, 3) each.
-    """
-
-    names: Sequence[str]
-    images: Sequence[Any]
+    names: Sequence[str]  # for the output
+    images: Sequence[Any]  # a path, a PIL image or a uint8 array (H, W, 3) each
 
     def __len__(self) -> int:
         return len(self.names)
@@ -66,33 +55,28 @@ class ImageList:
             _Opened(self.images, transform),
             batch_size=batch_size,
             num_workers=workers,
-            collate_fn=_as_it_is,
+            collate_fn=list,
             generator=torch.Generator(),  # its default would draw from the one of the whole process
         )
         start = 0
         for opened in loader:
-            whole = [i for i, image in enumerate(opened) if isinstance(image, Tensor)]
-            broken = [
-                Broken(at, self.names[at], str(image).removeprefix(f"{self.images[at]}: "))
-                for at, image in enumerate(opened, start)
-                if not isinstance(image, Tensor)
-            ]
-            stacked = torch.stack([opened[i] for i in whole]) if whole else None
-            yield [self.names[start + i] for i in whole], stacked, broken
+            names, whole, broken = [], [], []
+            for at, image in enumerate(opened, start):
+                if isinstance(image, Tensor):
+                    names.append(self.names[at])
+                    whole.append(image)
+                else:
+                    broken.append(Broken(at, self.names[at], str(image).removeprefix(f"{self.images[at]}: ")))
+            yield names, torch.stack(whole) if whole else None, broken
             start += len(opened)
 
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Features, in memory or mapped.
+    """Features, in memory or mapped."""
 
-    Attributes:
-        parts: Names and features (M, d), one part after the other.
-        about: Of features that `hace features` wrote: the model and the preprocessing behind them.
-    """
-
-    parts: Sequence[tuple[Sequence[str], np.ndarray]]
-    about: dict[str, Any] | None = None
+    parts: Sequence[tuple[Sequence[str], np.ndarray]]  # names and features (M, d), one part after the other
+    about: dict[str, Any] | None = None  # of `hace features`: the model and the preprocessing behind them
 
     def __len__(self) -> int:
         return sum(len(x) for _, x in self.parts)
@@ -118,8 +102,13 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
         DataError: It holds no image.
     """
     path = Path(path)
+    if (path / MANIFEST).is_file():
+        return _stored(path)
     if path.is_dir():
-        return _stored(path) if (path / MANIFEST).is_file() else _folder(path)
+        found = [path / image for image in image_files(path)]
+        if not found:
+            raise DataError(f"{path} holds no image, at any depth. Images have names such as a.jpg or b.png.")
+        return ImageList([str(image) for image in found], found)
     if not path.is_file():
         raise FormatError(
             f"There is no {path}. Give an image, a folder of images, a CSV list with a column path, or features."
@@ -127,7 +116,8 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
     if path.suffix.lower() in _LISTS:
         return _list(path)
     if path.suffix.lower() in FEATURES:
-        return FeatureRows(_feature_parts(path))
+        parts = feature_parts(path).items()
+        return FeatureRows([_named(x, f"{split}/" if split else "") for split, x in parts])
     return ImageList([str(path)], [path])
 
 
@@ -158,10 +148,8 @@ def as_inputs(given: Any) -> ImageList | FeatureRows:
         if isinstance(item, (str, Path)):
             if (Path(item) / RUN).is_file():
                 raise ConfigError(f"INPUT must be images. Got the run {item}: ask one run at a time.")
-            if Path(item).exists():
-                found = read_inputs(item)
-            else:
-                found = ImageList([str(item)], [Path(item)])  # listed among the broken ones
+            # One that does not exist is listed among the broken ones.
+            found = read_inputs(item) if Path(item).exists() else ImageList([str(item)], [Path(item)])
         if isinstance(found, FeatureRows):
             raise ConfigError(
                 f"INPUT must be one path, or several of images. Got the features {item} among others."
@@ -175,13 +163,6 @@ def _is_image(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype == np.uint8 and value.ndim == 3 and value.shape[-1] == 3
     return hasattr(value, "convert") and hasattr(value, "getbands")
-
-
-def _folder(folder: Path) -> ImageList:
-    found = image_files(folder)
-    if not found:
-        raise DataError(f"{folder} holds no image, at any depth. Images have names such as a.jpg or b.png.")
-    return ImageList([str(folder / image) for image in found], [folder / image for image in found])
 
 
 def _list(path: Path) -> ImageList:
@@ -215,10 +196,6 @@ def _stored(folder: Path) -> FeatureRows:
     return FeatureRows(parts, store.about)
 
 
-def _feature_parts(path: Path) -> list[tuple[Sequence[str], np.ndarray]]:
-    return [_named(x, f"{split}/" if split else "") for split, x in feature_parts(path).items()]
-
-
 def _named(x: np.ndarray, prefix: str = "") -> tuple[list[str], np.ndarray]:
     """Features (M, d) with a name each, or an error."""
     if x.ndim != 2 or not x.shape[1] or not np.issubdtype(x.dtype, np.floating):
@@ -242,16 +219,10 @@ class _Opened(torch_data.Dataset[Any]):
                 image = read_image(image)
             elif isinstance(image, np.ndarray):
                 image = optional("PIL.Image", "Making images").fromarray(image)
-            narrow, long = sorted(image.size)
-            if long > LONGEST * narrow:  # resized to the model's height it would not fit in memory
-                size = "{} x {}".format(*image.size)
-                raise DataError(
-                    f"{self.images[index]}: the image has {size} pixels, too narrow for its length."
-                )
+            width, height = image.size
+            if max(image.size) > LONGEST * min(image.size):  # resized to the model's height it would not fit
+                size = f"{width} x {height} pixels"
+                raise DataError(f"{self.images[index]}: the image has {size}, too narrow for its length.")
             return self.transform(image.convert("RGB"))
         except DataError as error:
             return error
-
-
-def _as_it_is(items: list[Any]) -> list[Any]:
-    return items

@@ -31,14 +31,7 @@ from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
 from hace.lab.serve.exported import hierarchy_of, image_view, open_program, stored_calibration
-from hace.lab.serve.finished_models import (
-    ProbeHead,
-    Trained,
-    Vision,
-    load_probe,
-    load_trained,
-    open_finished,
-)
+from hace.lab.serve.finished_models import Trained, Vision, load_probe, load_trained, open_finished
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
 from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise
 from hace.losses.base import HierarchicalLoss
@@ -84,10 +77,10 @@ class Question:
             raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
         if self.accuracy is not None:
             check_promise(self.accuracy, self.of)
-            if self.subset is not None:
-                raise ConfigError(
-                    "accuracy must come without subset: the promise is about answers among all classes."
-                )
+        if self.accuracy is not None and self.subset is not None:
+            raise ConfigError(
+                "accuracy must come without subset: the promise is about answers among all classes."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,13 +168,11 @@ class Predictions:
         columns = self.row_columns()
         for document in self.documents():
             row = dict.fromkeys(columns) | {"sample": document["sample"], "error": document.get("error")}
-            for key, value in document.get("answer", {}).items():
-                row["answer" if key == "id" else f"answer_{key}"] = (
-                    " > ".join(value) if key == "path" else value
-                )
-            for i, leaf in enumerate(document.get("leaves", ()), 1):
-                for key, value in leaf.items():
-                    row[f"leaf_{i}" if key == "id" else f"leaf_{i}_{key}"] = value
+            leaves = {f"leaf_{i}": leaf for i, leaf in enumerate(document.get("leaves", ()), 1)}
+            for what, node in {"answer": document.get("answer", {}), **leaves}.items():
+                for key, value in node.items():
+                    told = " > ".join(value) if key == "path" else value
+                    row[what if key == "id" else f"{what}_{key}"] = told
             yield row
 
     def to_frame(self) -> pd.DataFrame:
@@ -222,15 +213,12 @@ class Predictor:
     ) -> None:
         self.run, self.checkpoint, self.device = run, checkpoint, torch.device(device)
         self.hierarchy = run.hierarchy
-        self.model: Trained | ProbeHead
-        if run.config.kind == "train":
-            if checkpoint is not None:
-                raise ConfigError(
-                    f"checkpoint belongs to probes: {run.folder} was trained end to end, and has its weights."
-                )
-            self.model = load_trained(run, str(device))
-        else:
-            self.model = load_probe(run)
+        trained = run.config.kind == "train"
+        if trained and checkpoint is not None:
+            raise ConfigError(
+                f"checkpoint belongs to probes: {run.folder} was trained end to end, and has its weights."
+            )
+        self.model = load_trained(run, str(device)) if trained else load_probe(run)
         self.loss = self.model.loss
 
     @classmethod
@@ -270,12 +258,7 @@ class Predictor:
         Args:
             inputs: A path as `hace predict` takes it; a PIL image or a uint8 array (H, W, 3); several paths or images; or,
                 for a probe, features (M, d).
-            top_k: See :class:`Question`.
-            threshold: See :class:`Question`.
-            level: See :class:`Question`.
-            subset: See :class:`Question`.
-            accuracy: See :class:`Question`.
-            of: See :class:`Question`.
+            top_k, threshold, level, subset, accuracy, of: See :class:`Question`.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
             skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.
@@ -284,9 +267,10 @@ class Predictor:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
         asked = Question(top_k, threshold, level, None if subset is None else list(subset), accuracy, of)
-        parts = list(self.stream(inputs, asked, batch_size=batch_size, workers=workers))
-        nothing = self.decide(self._nothing(), asked)
-        found = Predictions.joined(parts) if parts else Predictions([], *nothing, promise=self.promise(asked))
+        nothing = Predictions([], *self.decide(self._nothing(), asked), promise=self.promise(asked))
+        found = Predictions.joined(
+            [nothing, *self.stream(inputs, asked, batch_size=batch_size, workers=workers)]
+        )
         if found.broken and not skip_broken:
             raise DataError(broken_message(found.broken, len(found) + len(found.broken)))
         return found
@@ -329,9 +313,8 @@ class Predictor:
                 first += len(x)
             return
         vision = self.vision
-        for names, images, broken in given.batches(
-            vision.transform, batch_size or vision.batch_size, workers
-        ):
+        batches = given.batches(vision.transform, batch_size or vision.batch_size, workers)
+        for names, images, broken in batches:
             yield names, self._nothing() if images is None else vision.outputs(images), broken
 
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
@@ -399,18 +382,18 @@ class Predictor:
         if isinstance(self.model, Trained):
             raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
         source = self.run.about["data"].get("source")
-        if given.about is not None and source is not None:
-            keys = ("model", "preprocessing")
-            different = manifest_differences(*({k: d.get(k) for k in keys} for d in (source, given.about)))
-            if different:
-                lines = "\n  ".join(different)
-                raise DataError(
-                    f"Features must be made as those of the training were. They differ:\n  {lines}"
-                )
+        if given.about is None or source is None:
+            return
+        made, now = ({key: d.get(key) for key in ("model", "preprocessing")} for d in (source, given.about))
+        different = "\n  ".join(manifest_differences(made, now))
+        if different:
+            raise DataError(
+                f"Features must be made as those of the training were. They differ:\n  {different}"
+            )
 
     def _features(self, x: np.ndarray, first: int) -> Tensor:
         """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""
-        assert isinstance(self.model, ProbeHead)
+        assert not isinstance(self.model, Trained)  # refused by _check_features
         return torch.cat(list(self.model.outputs(x, first=first)))
 
 

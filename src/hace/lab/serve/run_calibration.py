@@ -10,7 +10,7 @@ temperature and the rest the thresholds, unless the temperature comes from elsew
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
-from hace.lab.serve.finished_models import open_finished
-from hace.lab.serve.rescoring import rescored
+from hace.lab.runs.settings import Config, from_dict
+from hace.lab.serve.finished_models import open_finished, rescored
 
 FORMAT = "hace.calibration.1"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
@@ -56,7 +56,7 @@ class Promises:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Config):
     """What was learned about a model's confidence, and from what.
 
     Attributes:
@@ -82,6 +82,13 @@ class Calibration:
     weights: str | None = None
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+    def conflicts(self) -> list[str]:
+        """A temperature that is none, thresholds that are missing or of another hierarchy."""
+        if self.temperature <= 0:
+            return [f"temperature must be above 0. Got {self.temperature}."]
+        fits = self.thresholds and all(t.hierarchy == self.hierarchy for t in self.thresholds)
+        return [] if fits else ["thresholds must be at least one, all for its hierarchy."]
 
     def promise(
         self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
@@ -121,26 +128,15 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = asdict(replace(self, thresholds=(), missing=()))
-        del plain["missing"]
-        thresholds = [t.to_dict() for t in self.thresholds]
-        return {"format": FORMAT, **plain, "thresholds": thresholds, "notes": list(self.notes)}
+        plain = {"format": FORMAT, **super().to_dict(), "thresholds": [t.to_dict() for t in self.thresholds]}
+        return {key: value for key, value in plain.items() if key != "missing"}
 
     def write(self, path: str | Path) -> None:
         """Write it as JSON, whole or not at all."""
         write_whole(Path(path), json_bytes(self.to_dict()))
 
     def check_hierarchy(self, hierarchy: Hierarchy, path: str | Path, again: str) -> None:
-        """Refuse another hierarchy than the one it was made with.
-
-        Args:
-            hierarchy: The one to be used.
-            path: Where the calibration comes from, for the message.
-            again: The command that calibrates, for the message.
-
-        Raises:
-            ConfigError: With both fingerprints.
-        """
+        """Refuse another hierarchy than the one it was made with; `path` and the command `again` are for the message."""
         if self.hierarchy != hierarchy.fingerprint:
             raise ConfigError(
                 f"{path} must be made with this hierarchy, {hierarchy.fingerprint[:12]}. It was made with "
@@ -207,16 +203,8 @@ def calibrate_scores(
             "given: --temperature T (temperature=T), fitted on other samples or 1."
         )
         raise DataError([*error.problems, spent]) from error
-    return Calibration(
-        float(temperature),
-        found,
-        split,
-        len(rest),
-        len(fitting),
-        outputs,
-        hierarchy.fingerprint,
-        missing=missing,
-    )
+    counts, tree = (len(rest), len(fitting)), hierarchy.fingerprint
+    return Calibration(float(temperature), found, split, *counts, outputs, tree, missing=missing)
 
 
 def _fitted(scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, samples: int) -> float:
@@ -349,28 +337,12 @@ def read_calibration(path: str | Path) -> Calibration:
 def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibration:
     """A calibration from plain values."""
     try:
-        return _checked(dict(document))
+        values = {**document}
+        if values.pop("format", None) != FORMAT or not isinstance(values.get("thresholds"), list):
+            raise ValueError(f"its format must be {FORMAT!r}, with a list of thresholds.")
+        values["thresholds"] = tuple(GuaranteedThreshold.from_dict(t) for t in values["thresholds"])
+        return from_dict(Calibration, values)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(
             f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}"
         ) from error
-
-
-def _checked(document: dict[str, Any]) -> Calibration:
-    names = {field.name for field in fields(Calibration)} - {"missing"}
-    if document.pop("format", None) != FORMAT or set(document) != names:
-        raise ValueError(f"its format must be {FORMAT!r}, with the keys {', '.join(sorted(names))}.")
-    if not all(isinstance(document[name], list) for name in ("thresholds", "notes")):
-        raise ValueError("its thresholds and notes must be lists.")
-    thresholds = tuple(GuaranteedThreshold.from_dict(t) for t in document.pop("thresholds"))
-    found = Calibration(thresholds=thresholds, **{**document, "notes": tuple(document["notes"])})
-    texts = (found.split, found.hierarchy, *found.notes, *([] if found.weights is None else [found.weights]))
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("its split, hierarchy, weights and notes must be texts.")
-    if not all(isinstance(count, int) for count in (found.samples, found.temperature_samples)):
-        raise ValueError("its samples and temperature_samples must be whole numbers.")
-    if not is_number(found.temperature) or found.temperature <= 0:
-        raise ValueError("its temperature must be above 0.")
-    if not thresholds or any(t.hierarchy != found.hierarchy for t in thresholds):
-        raise ValueError("its thresholds must be at least one, all for its hierarchy.")
-    return found
