@@ -23,7 +23,7 @@ from hace import build_loss
 from hace.cli import main as hace
 from hace.formats import write_hierarchy
 from hace.linear import Optimization, Trial, fit_heads, head_scores
-from hace.metrics.evaluator import evaluate
+from hace.metrics.evaluation import evaluate
 
 BARS = {"all metrics": 40.0, "--metrics leaves": 4.0, "a probe": 0.2}
 

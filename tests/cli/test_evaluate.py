@@ -430,7 +430,7 @@ def test_a_full_disk_leaves_no_part_of_a_report(
 
     (folder / "out").mkdir()
     (folder / "out" / "report.json").write_text("old")
-    monkeypatch.setattr("hace.metrics.plots.draw_evaluation", full)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
     assert cli.main("evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --out out".split()) == 2
     assert capsys.readouterr().err == (
         "drawing the page and the pictures\n"

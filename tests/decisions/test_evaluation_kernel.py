@@ -19,7 +19,7 @@ from hace.hierarchy.index import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns, best_of_levels, level_squares, spread, walk
-from hace.metrics.evaluator import Evaluator, evaluate
+from hace.metrics.evaluation import Evaluator, evaluate
 from hace.metrics.metric_batch import MetricBatch
 from tests.hierarchies import KINDS, Plain, dags, forests, random_plain, trees
 

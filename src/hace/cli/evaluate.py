@@ -270,7 +270,7 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
 
     def evaluate(**options: Any) -> Evaluation:
         from hace.lab.runs.process import progress
-        from hace.metrics.evaluator import evaluate
+        from hace.metrics.evaluation import evaluate
 
         doubtful = args.kind == "logits" and scores.rows > 0 and sharing is None
 

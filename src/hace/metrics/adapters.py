@@ -14,33 +14,13 @@ from hace.errors import ConfigError, nearest
 from hace.files.reading import optional
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
-from hace.metrics import functional
-from hace.metrics.measures import level_titles
+from hace.metrics import measures
+from hace.metrics.measures import Measure, level_titles
+from hace.metrics.metric_batch import MetricBatch, as_metric_batch
 
-_Metric = Callable[[Any, Any, "AnswerMetric"], Any]
-
-_METRICS: dict[str, _Metric] = {
-    "accuracy": lambda answers, truth, m: functional.top_k_accuracy(
-        answers, truth, m.hierarchy, labels="nodes"
-    ),
-    "level_accuracy": lambda answers, truth, m: functional.level_accuracy(
-        answers, truth, m.hierarchy, labels="nodes"
-    )[m.level_index],
-    "distance": lambda answers, truth, m: functional.hierarchical_distance_at(
-        answers, truth, m.hierarchy, distance=m.distance, labels="nodes"
-    ),
-    "severity": lambda answers, truth, m: (
-        functional.mistake_severity(answers, truth, m.hierarchy, distance=m.distance, labels="nodes").value
-    ),
-    **{
-        name: lambda answers, truth, m, name=name: getattr(
-            functional.hierarchical_prf(answers, truth, m.hierarchy, labels="nodes"), name
-        )
-        for name in ("precision", "recall", "f1")
-    },
-}
-ID_METRICS = tuple(_METRICS)
+_PRF = ("precision", "recall", "f1")
 _SMALLER_IS_BETTER = ("distance", "severity")
+ID_METRICS = ("accuracy", "level_accuracy", *_SMALLER_IS_BETTER, *_PRF)
 
 
 @dataclass(frozen=True)
@@ -71,10 +51,10 @@ class AnswerMetric:
     distance: str = "lca_height"
 
     def __post_init__(self) -> None:
-        if self.name not in _METRICS:
-            choices = ", ".join(map(repr, ID_METRICS))
+        if self.name not in ID_METRICS:
+            known = ", ".join(map(repr, ID_METRICS))
             raise ConfigError(
-                f"name must be one of {choices}. Got {self.name!r}.{nearest(self.name, ID_METRICS)}"
+                f"name must be one of {known}. Got {self.name!r}.{nearest(self.name, ID_METRICS)}"
             )
         if not isinstance(self.hierarchy, Hierarchy):
             raise ConfigError(f"hierarchy must be a Hierarchy. Got {type(self.hierarchy).__name__}.")
@@ -109,7 +89,23 @@ class AnswerMetric:
         """The metric."""
         truth = as_nodes(_as_ids(y_true), self.hierarchy, "y_true")
         answers = as_nodes(_as_ids(y_pred), self.hierarchy, "y_pred", abstain=True)
-        return float(_METRICS[self.name](answers, truth, self))
+        batch = MetricBatch(self.hierarchy, truth.numpy(), answers=answers.numpy())
+        measure, place = self._measure()
+        return float(measure.value(batch)[place])
+
+    def _measure(self) -> tuple[Measure, int]:
+        """The measure, and which of its values is meant."""
+        h = self.hierarchy
+        if self.name in _PRF:
+            return measures.hierarchical_prf_measure(h), _PRF.index(self.name)
+        if self.name == "level_accuracy":
+            return measures.level_accuracy_measure(h), self.level_index
+        if self.name == "accuracy":
+            return measures.top_k_measure(h), 0
+        severe = self.name == "severity"
+        return measures.severity_measure(h, self.distance) if severe else measures.distance_measure(
+            h, 1, self.distance
+        ), 0
 
     def scorer(self) -> Any:
         """A scorer for ``scoring=``; one of distances has its sign turned, as scikit-learn does."""
@@ -143,25 +139,22 @@ def trainer_metrics(
     def compute_metrics(prediction: Any) -> dict[str, float]:
         scores, truth = prediction.predictions, torch.as_tensor(prediction.label_ids)
         kept = truth != loss.ignore_index
-        logits = scores[0] if isinstance(scores, tuple) else scores  # hidden states may follow
-        scores = torch.as_tensor(logits)
-        answers, truth = loss.leaf_logits(scores[kept]).argmax(dim=1), truth[kept]
+        logits = torch.as_tensor(
+            scores[0] if isinstance(scores, tuple) else scores
+        )  # hidden states may follow
+        answers, truth = loss.leaf_logits(logits[kept]).argmax(dim=1), truth[kept]
         if loss.labels == "nodes":
             answers = torch.as_tensor(h.leaf_nodes)[answers]
-        pairs = (answers, truth, h)
+        batch = as_metric_batch(answers, truth, h, labels=loss.labels)
         found = {
-            "accuracy": functional.top_k_accuracy(*pairs, labels=loss.labels),
-            "mistake_severity": functional.mistake_severity(
-                *pairs, distance=distance, labels=loss.labels
-            ).value,
-            "hierarchical_distance": functional.hierarchical_distance_at(
-                *pairs, distance=distance, labels=loss.labels
-            ),
-            "hierarchical_f1": functional.hierarchical_prf(*pairs, labels=loss.labels).f1,
+            "accuracy": measures.top_k_measure(h).value(batch)[0],
+            "mistake_severity": measures.severity_measure(h, distance).value(batch)[0],
+            "hierarchical_distance": measures.distance_measure(h, 1, distance).value(batch)[0],
+            "hierarchical_f1": measures.hierarchical_prf_measure(h).value(batch)[2],
         }
         if h.is_tree:
             names = [f"accuracy_{title.replace(' ', '_')}" for title in level_titles(h)]
-            found |= dict(zip(names, functional.level_accuracy(*pairs, labels=loss.labels), strict=True))
+            found |= dict(zip(names, measures.level_accuracy_measure(h).value(batch), strict=True))
         return {name: float(value) for name, value in found.items()}
 
     return compute_metrics

@@ -12,10 +12,11 @@ from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
 from hace.metrics.curves import ladder_curves, risk_curves
 from hace.metrics.evaluation import CALIBRATED, Evaluation, MetricKey, SampleStatistics
-from hace.metrics.intervals import LEVEL, draw_counts, interval_ends
+from hace.metrics.intervals import LEVEL
 
 _WEIGHTS = 1 << 22  # entries of the table of weights held at once
 _POINTS = 101  # of a curve
+_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 Curves = Callable[[SampleStatistics, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -90,8 +91,10 @@ def compare(
             progress(len(weights))
     gap = np.concatenate(gaps)
     found = {}
-    for column, (key, value) in enumerate(first.values.items()):
-        found[key] = Difference(value, second.values[key], *interval_ends(gap[:, column]))
+    for (key, value), column in zip(first.values.items(), gap.T, strict=True):
+        there = column[~np.isnan(column)]
+        ends = np.quantile(there, _ENDS).tolist() if len(there) else (np.nan, np.nan)
+        found[key] = Difference(value, second.values[key], *ends)
     if first.calibrated is not None and second.calibrated is not None:
         more = compare(first.calibrated, second.calibrated, replicates=replicates, seed=seed)
         found |= {
@@ -101,11 +104,15 @@ def compare(
 
 
 def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
-    """Blocks (R, S) of how often each sample is drawn."""
+    """Blocks (R, S) of how often each sample is drawn when S of them are drawn with replacement."""
     rng = np.random.default_rng(seed)
     step = max(1, _WEIGHTS // max(samples, 1))
     for start in range(0, replicates, step):
-        yield draw_counts(rng, samples, min(step, replicates - start)).astype(np.float64)
+        found = np.empty((min(step, replicates - start), samples))
+        drawn = rng.integers(samples, size=found.shape) if samples else found.astype(np.int64)
+        for row, indices in enumerate(drawn):  # one row of counts stays in the cache
+            found[row] = np.bincount(indices, minlength=samples)
+        yield found
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,18 +135,21 @@ class Comparison:
 
     def to_text(self, first: str) -> str:
         """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
-        width = max(len(name) for _, name in self.differences)
-        lines, heading = [], ""
+        width, heading = max(len(name) for _, name in self.differences), ""
+        lines = [
+            f"first: {first}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals by "
+            f"{self.replicates:,} paired bootstrap draws; * excludes 0"
+        ]
         for (group, name), d in self.differences.items():
             if group != heading:
                 heading = group
                 columns = f"  {'first':>8}  {'second':>8}  {'change':>8}  95% interval"
                 fits = len(heading) <= width + 2
-                lines += [
-                    "",
-                    *([] if fits else [heading]),
-                    f"{heading if fits else '':<{width + 2}}{columns}",
-                ]
+                lines += (
+                    ["", f"{heading:<{width + 2}}{columns}"]
+                    if fits
+                    else ["", heading, " " * (width + 2) + columns]
+                )
             if np.isnan(d.low):
                 lines.append(f"  {name:<{width}}  {'-':>8}  {'-':>8}  {'-':>8}")
                 continue
@@ -147,13 +157,7 @@ class Comparison:
             lines.append(
                 f"  {name:<{width}}  {d.first:8.4f}  {d.second:8.4f}  {d.value:+8.4f}  {d.low:+.4f} to {d.high:+.4f}{star}"
             )
-        return "\n".join(
-            [
-                f"first: {first}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals by "
-                f"{self.replicates:,} paired bootstrap draws; * excludes 0",
-                *lines,
-            ]
-        )
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -203,14 +207,14 @@ def curve_band(
         raise ConfigError(f"curve must be one of {', '.join(CURVES)}. Got {curve!r}.")
     if not len(samples):
         raise DataError("evaluation must hold at least one sample. Got none.")
-    if curve == "hierarchical" and not samples.ladders.reached.shape[1]:
+    if curve == "hierarchical" and not samples.ladders[0].shape[1]:
         raise DataError("The hierarchical curve needs a tree or forest: on a DAG a leaf has several ways up.")
     grid = np.linspace(0, 1, _POINTS)
     value = _on_grid(grid, *CURVES[curve](samples, np.ones((1, len(samples)))))
     drawn = np.concatenate(
         [_on_grid(grid, *CURVES[curve](samples, w)) for w in draws(len(samples), replicates, seed)]
     )
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    low, high = np.quantile(drawn, _ENDS, axis=0)
     return CurveBand(grid, value[0], low, high)
 
 
@@ -227,12 +231,8 @@ def _operating(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([0 * edge, x], axis=1), np.concatenate([edge, y], axis=1)
 
 
-def _risk(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return risk_curves(s.confidence, s.answers != s.truth, w)[1:]
-
-
-def _hierarchical(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return ladder_curves(s.ladders, w)[1:]
-
-
-CURVES: dict[str, Curves] = {"operating": _operating, "risk": _risk, "hierarchical": _hierarchical}
+CURVES: dict[str, Curves] = {
+    "operating": _operating,
+    "risk": lambda s, w: risk_curves(s.confidence, s.answers != s.truth, w)[1:],
+    "hierarchical": lambda s, w: ladder_curves(s.ladders, w)[1:],
+}

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import MOST_BINS, check_count, is_number
+from hace.checks import MOST_BINS, check_choice, check_count, is_number
 from hace.decisions.ladders import best_by_information, level_thresholds, path_to_best_leaf, walk_down
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import is_above
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -143,22 +144,19 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
     return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1)
 
 
-class OperatingColumns(NamedTuple):
-    """(B, T) of each answer at each threshold: its information over log2 n, its truth, whether it is below the root."""
+class Rungs(NamedTuple):
+    """(B, L) the answers of a rule as the threshold falls, the root first; or (B, T) those at each threshold.
 
+    The greatest threshold of each, its information over log2 n, whether it is true, and whether it is below the root.
+    """
+
+    reached: np.ndarray
     specific: np.ndarray
     true: np.ndarray
     answered: np.ndarray
 
 
-class Rungs(NamedTuple):
-    """(B, L) the answers of a rule as the threshold falls, the root first: the greatest threshold of each, and what it is."""
-
-    reached: np.ndarray
-    columns: OperatingColumns
-
-
-def _rungs_of(batch: MetricBatch, ladder: Ladder, constrained: bool) -> Rungs:
+def rungs_of(batch: MetricBatch, ladder: Ladder, constrained: bool) -> Rungs:
     """The rungs of a ladder of :mod:`hace.decisions.ladders`; ``constrained``: a rung takes all rungs above it, too."""
     h = batch.hierarchy
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
@@ -170,32 +168,29 @@ def _rungs_of(batch: MetricBatch, ladder: Ladder, constrained: bool) -> Rungs:
         reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1]  # of a rung or any below it
     steps = nodes.numpy()
     flat, truth = steps.ravel(), np.repeat(batch.truth, steps.shape[1])
-    true = batch.relations.is_above(flat, truth).reshape(steps.shape)
-    most = np.log2(h.num_leaves)
-    specific = batch.relations.information[steps] / most if most else np.ones(steps.shape)
-    below = np.append(h.depths, 0)[steps] > 0
-    return Rungs(reached, OperatingColumns(specific, true.astype(np.float64), below))
+    true = is_above(h, flat, truth).reshape(steps.shape)
+    return Rungs(reached, batch.relations.specificity[steps], true, np.append(h.depths, 0)[steps] > 0)
 
 
 def _rungs(batch: MetricBatch, constrained: bool) -> Rungs:
-    return _rungs_of(batch, walk_down if constrained else best_by_information, constrained)
+    return rungs_of(batch, walk_down if constrained else best_by_information, constrained)
 
 
 def operating_columns(
     batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
-) -> OperatingColumns:
-    """The answers of the threshold rule at every threshold."""
+) -> list[np.ndarray]:
+    """(B, T) the specificity of the threshold rule's answers, whether they are true, and below the root."""
     limits = np.asarray(thresholds, dtype=np.float64)
     for t in limits[~((limits >= 0) & (limits <= 1))].tolist():
         level_thresholds(t, batch.hierarchy)  # refuses what is not a probability
-    reached, columns = _rungs(batch, constrained)
+    reached, *columns = _rungs(batch, constrained)
     last = (reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
-    return OperatingColumns(*(np.take_along_axis(values, last, axis=1) for values in columns))
+    return [np.take_along_axis(values, last, axis=1) for values in columns]
 
 
 def _exact_sums(batch: MetricBatch, constrained: bool) -> tuple[np.ndarray, list[np.ndarray]]:
     """Every threshold at which an answer changes, growing, and the sums of the columns over the samples at each."""
-    reached, columns = _rungs(batch, constrained)
+    reached, *columns = _rungs(batch, constrained)
     limits, place = np.unique(np.minimum(reached[:, 1:], 1.0), return_inverse=True)
     if not len(limits):  # the root is all there is
         limits = np.zeros(1)
@@ -231,12 +226,12 @@ def operating_curve(
     if thresholds is None:
         limits, sums = _exact_sums(batch, constrained)
         return curve_of(limits.tolist(), sums, len(batch))
-    columns = operating_columns(batch, thresholds, constrained)
-    return curve_of(thresholds, [column.sum(axis=0) for column in columns], len(batch))
+    sums = [column.sum(axis=0) for column in operating_columns(batch, thresholds, constrained)]
+    return curve_of(thresholds, sums, len(batch))
 
 
 def curve_of(thresholds: Sequence[float], sums: Sequence[np.ndarray], samples: int) -> OperatingCurve:
-    """The curve from the sums of :class:`OperatingColumns` over samples."""
+    """The curve from the sums of :func:`operating_columns` over samples."""
     specific, true, answered = sums
     count = samples or np.nan
     among = np.full(answered.shape, np.nan)
@@ -276,27 +271,23 @@ class HierarchicalRiskCoverage:
         return float((np.diff(self.coverage) * (self.risk[1:] + self.risk[:-1]) / 2).sum())
 
 
-class LadderColumns(NamedTuple):
-    """(B, L) of each sample's rungs from the root down: greatest threshold, information over log2 n, whether it is false."""
-
-    reached: np.ndarray
-    specific: np.ndarray
-    false: np.ndarray
+# (B, L) of each sample's rungs from the root down: greatest threshold, information over log2 n, whether it is true
+Ladders = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def ladder_columns(batch: MetricBatch, rule: str = "climb") -> LadderColumns:
+def ladder_columns(batch: MetricBatch, rule: str = "climb") -> Ladders:
     """The ladders of a batch."""
-    if rule not in ("climb", "threshold"):
-        raise ConfigError(f"rule must be 'climb' or 'threshold'. Got {rule!r}.")
-    constrained = rule == "threshold"
-    ladder = walk_down if constrained else partial(path_to_best_leaf, best=torch.from_numpy(batch.answers))
-    reached, columns = _rungs_of(batch, ladder, constrained)
-    return LadderColumns(reached.copy(), columns.specific, columns.true == 0)
+    check_choice("rule", rule, ("climb", "threshold"))
+    if rule == "threshold":
+        return _rungs(batch, constrained=True)[:3]
+    climb = partial(path_to_best_leaf, best=torch.from_numpy(batch.answers))
+    reached, specific, true, _ = rungs_of(batch, climb, constrained=False)
+    return reached.copy(), specific, true
 
 
-def ladder_curves(ladders: LadderColumns, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ladder_curves(ladders: Ladders, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(P,) thresholds, and (R, P) coverage and risk under R weightings (R, S) of the samples."""
-    reached, specific, false = ladders
+    reached, specific, true = ladders
     total = weights.sum(axis=1, keepdims=True)
     # From the root down: passing below the probability of rung j moves a sample's answer from rung j - 1 to j.
     at = reached[:, 1:].ravel()
@@ -304,7 +295,7 @@ def ladder_curves(ladders: LadderColumns, weights: np.ndarray) -> tuple[np.ndarr
     ends = np.append(np.diff(at[order]) != 0, True) if len(at) else np.empty(0, dtype=bool)
     owner = np.repeat(np.arange(len(reached)), reached.shape[1] - 1)[order]
     curves = []
-    for column in (specific, false.astype(np.float64)):
+    for column in (specific, 1.0 - true):
         moves = np.diff(column, axis=1).ravel()[order]
         sums = np.cumsum(weights[:, owner] * moves, axis=1)[:, ends]
         start = weights @ column[:, 0]
@@ -332,25 +323,23 @@ def hierarchical_risk_coverage(
     return ladder_curve(ladder_columns(batch, rule))
 
 
-def ladder_curve(ladders: LadderColumns) -> HierarchicalRiskCoverage:
+def ladder_curve(ladders: Ladders) -> HierarchicalRiskCoverage:
     """The curve of ladders."""
-    if not len(ladders.reached):
+    if not ladders[0].size:  # no samples, or a DAG
         return HierarchicalRiskCoverage(*(np.empty(0) for _ in range(3)))
-    threshold, coverage, risk = ladder_curves(ladders, np.ones((1, len(ladders.reached))))
+    threshold, coverage, risk = ladder_curves(ladders, np.ones((1, len(ladders[0]))))
     return HierarchicalRiskCoverage(threshold, coverage[0], risk[0])
 
 
 # ---------------------------------------------------------------------- reliability: stated and true confidence
-
-BINNINGS = ("width", "mass")
 
 
 @dataclass(frozen=True)
 class Reliability:
     """Sums by bin of confidence: the reliability diagram, and the expected calibration error (ECE) that follows from it.
 
-    Bins of equal width: [i/M, (i+1)/M), and one more for a confidence of exactly 1, as in torchmetrics. Diagrams with them add
-    up. Bins of equal mass: M parts of the sorted samples, equal confidences together.
+    Bins of equal width: [i/M, (i+1)/M), and one more for a confidence of exactly 1, as in torchmetrics. Bins of
+    equal mass: M parts of the sorted samples, equal confidences together.
 
     Attributes:
         counts: (M + 1,) samples in each bin; (M,) with bins of equal mass.
@@ -371,19 +360,15 @@ class Reliability:
     @property
     def accuracy(self) -> np.ndarray:
         """(M + 1,) share of right answers in each bin; nan for an empty one."""
-        return _ratio(self.correct_sums, self.counts)
+        return self._means(self.correct_sums)
 
     @property
     def confidence(self) -> np.ndarray:
         """(M + 1,) mean confidence in each bin; nan for an empty one."""
-        return _ratio(self.confidence_sums, self.counts)
+        return self._means(self.confidence_sums)
 
-    def __add__(self, other: Reliability) -> Reliability:
-        return Reliability(
-            self.counts + other.counts,
-            self.confidence_sums + other.confidence_sums,
-            self.correct_sums + other.correct_sums,
-        )
+    def _means(self, sums: np.ndarray) -> np.ndarray:
+        return np.divide(sums, self.counts, out=np.full(sums.shape, np.nan), where=self.counts > 0)
 
 
 def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "width") -> Reliability:
@@ -415,7 +400,8 @@ def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "w
 
 def bin_of(confidence: np.ndarray, bins: int, binning: str = "width") -> np.ndarray:
     """The bin of each confidence, from 0. Rounding may lift a sum of probabilities slightly above 1."""
-    check_binning(binning)
+    if binning not in ("width", "mass"):
+        raise ConfigError(f"binning must be 'width' or 'mass'. Got {binning!r}.")
     if binning == "mass":
         first = np.searchsorted(np.sort(confidence), confidence)  # the rank of the first that is equal
         return first * bins // max(len(confidence), 1)
@@ -435,12 +421,6 @@ def expected_calibration_error(
         binning: ``"width"`` or ``"mass"``; see :func:`reliability`.
     """
     return reliability(confidence, correct, bins, binning).ece
-
-
-def check_binning(binning: str) -> None:
-    """Refuse what is not a way to make bins."""
-    if binning not in BINNINGS:
-        raise ConfigError(f"binning must be 'width' or 'mass'. Got {binning!r}.")
 
 
 def level_calibration(
@@ -466,8 +446,3 @@ def level_diagrams(batch: MetricBatch, bins: int, binning: str = "width") -> lis
     confidence = batch.levels.probabilities.double().cpu().numpy()
     correct = batch.correct_at_levels
     return [reliability(confidence[:, k], correct[:, k], bins, binning) for k in range(confidence.shape[1])]
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    out = np.full(part.shape, np.nan)
-    return np.divide(part, whole, out=out, where=whole > 0)

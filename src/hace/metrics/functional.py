@@ -166,11 +166,7 @@ def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
 
 
 def promised_answers(
-    preds: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    promise: GuaranteedThreshold,
-    **forms: Unpack[ScoreForms],
+    preds: Any, target: Any, hierarchy: Hierarchy, promise: GuaranteedThreshold, **forms: Unpack[ScoreForms]
 ) -> PromisedAnswers:
     """Specificity at a guaranteed accuracy: the answers that a calibrated threshold gives on other samples.
 

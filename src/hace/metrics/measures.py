@@ -20,6 +20,7 @@ from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
+from hace.hierarchy.index import is_above
 from hace.metrics.metric_batch import MetricBatch
 
 Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
@@ -178,7 +179,7 @@ def _inconsistency(batch: MetricBatch) -> Ratios:
     answers = batch.answers_at_levels
     broken = np.zeros(len(answers), dtype=bool)
     for k in range(1, answers.shape[1]):
-        broken |= batch.relations.level(k)[answers[:, k]] != answers[:, k - 1]
+        broken |= batch.relations.levels[k][answers[:, k]] != answers[:, k - 1]
     return mean_of(broken)
 
 
@@ -192,12 +193,11 @@ def promise_measure(hierarchy: Hierarchy, promise: GuaranteedThreshold) -> Measu
 
 
 def _promise(batch: MetricBatch, promise: GuaranteedThreshold) -> Ratios:
-    h, relations = batch.hierarchy, batch.relations
+    h = batch.hierarchy
     answers = promise.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
     below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
-    true = relations.is_above(answers, batch.truth)
-    most = np.log2(h.num_leaves)
-    specific = relations.information[answers] / most if most else np.ones(len(answers))
+    true = is_above(h, answers, batch.truth)
+    specific = batch.relations.specificity[answers]
     above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
     every = np.ones(len(answers))
     return above, np.stack([every, every, every, below], axis=1).astype(np.float64)

@@ -27,7 +27,7 @@ from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import check_distance, lca_nodes, virtual_height
-from hace.hierarchy.index import derived, is_above, layout, leaf_counts, level_choices
+from hace.hierarchy.index import derived, layout, leaf_counts, level_choices
 from hace.losses.kernels.answers import level_squares
 
 
@@ -50,6 +50,12 @@ class Relations:
         return np.append(np.log2(h.num_leaves) - np.log2(leaf_counts(h)), 0.0)
 
     @cached_property
+    def specificity(self) -> np.ndarray:
+        """(N + 1,) information as a share of log2 n, the most there is; 1 throughout where there is one leaf."""
+        most = np.log2(self.hierarchy.num_leaves)
+        return self.information / most if most else np.ones(len(self.information))
+
+    @cached_property
     def ancestor_counts(self) -> IntArray:
         """(N + 1,) the number of ancestors of each node, itself included and the root excluded."""
         h = self.hierarchy
@@ -58,18 +64,11 @@ class Relations:
         _, descendant = h.reachability()
         return np.append(np.bincount(descendant, minlength=h.num_nodes) - int(h.rooted), 0)
 
-    def level(self, level: int) -> IntArray:
-        """(N + 1,) each node carried to a level; -1, no answer, stays -1 in the last place. Trees and forests only."""
-        return self._levels[level]
-
     @cached_property
-    def _levels(self) -> dict[int, IntArray]:
+    def levels(self) -> dict[int, IntArray]:
+        """(N + 1,) by level, each node carried to it; -1, no answer, stays -1 in the last place. Trees and forests only."""
         h = self.hierarchy
         return {k: np.append(h.level_nodes(k), -1) for k in range(int(not h.rooted), h.max_depth + 1)}
-
-    def is_above(self, answer: IntArray, truth: IntArray) -> np.ndarray:
-        """Whether each answer is the truth or an ancestor of it; no answer is above everything."""
-        return is_above(self.hierarchy, answer, truth)
 
     def lca(self, answer: IntArray, truth: IntArray) -> IntArray:
         """Lowest common ancestor of each pair, -1 where only the virtual root is above both."""
@@ -263,11 +262,8 @@ class MetricBatch:
     def carried(self, nodes: IntArray) -> IntArray:
         """(B, H) nodes carried to every level 1 to the deepest."""
         levels = level_numbers(self.hierarchy)
-        return (
-            np.stack([self.relations.level(k)[nodes] for k in levels], axis=-1)
-            if levels
-            else nodes[:, None][:, :0]
-        )
+        each = [self.relations.levels[k][nodes] for k in levels]
+        return np.stack(each, axis=-1) if each else nodes[:, None][:, :0]
 
     def distance(self, distance: str) -> IntArray:
         """(B,) named distance from each answer to its truth."""

@@ -172,7 +172,7 @@ def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
     """(N,) samples and right answers by the truth's node at a level."""
     h = batch.hierarchy
     level_numbers(h)
-    carried = batch.relations.level(level)
+    carried = batch.relations.levels[level]
     truth, hit = carried[batch.truth], carried[batch.answers] == carried[batch.truth]
     return np.bincount(truth, minlength=h.num_nodes), np.bincount(truth[hit], minlength=h.num_nodes)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hace.errors import ConfigError
+from hace.metrics.comparison import curve_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from hace.metrics.curves import OperatingCurve
     from hace.metrics.evaluation import Evaluation
 
+    Models = list[tuple[Evaluation, str]]
+
 MODEL_COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared with
 _MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
 _PAIRS = 12
 _LEVELS = 8
 _DRAWS = 200  # of the samples, for the shaded intervals
-
-
-def draw_evaluation(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write the plots of an evaluation as PNG files."""
-    files = [folder / f"{name}.png" for name in figures]
-    for path, figure in zip(files, figures.values(), strict=True):
-        figure.savefig(path, metadata={"Software": None})
-    return files
 
 
 def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
@@ -60,44 +54,63 @@ def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Fi
     return figures
 
 
-def _operating(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
+def _curves(
+    figure: Figure, both: Models, name: str, x: str, y: str, title: str, labels: tuple[str, str]
+) -> Axes:
+    """One curve of each model with its 95% interval, shaded; ``x`` and ``y``: the attributes to draw."""
     axes = figure.add_subplot()
-    for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
-        curve = evaluation.operating_curve
-        axes.plot(curve.specificity, curve.precision, color=colour, label=f"{name} (area {curve.area:.3f})")
-        _band(axes, evaluation, "operating", colour)
-        marked = [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
-        places = [int(np.argmin(np.abs(curve.thresholds - t))) for t in marked]
-        axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
-    axes.set(
-        xlabel="specificity (share of the possible information)",
-        ylabel="precision (share of samples without a false answer)",
-    )
-    axes.set_title("Operating curve: the deepest node above a threshold t (shaded: 95%)", fontsize=11)
-    low = (
-        min(float(np.nanmin(r.operating_curve.precision)) for r, _ in both)
-        if len(both[0][0].samples)
-        else 0.0
-    )
-    low = max(0.0, low - 0.05)
-    axes.set(xlim=(0, 1.02), ylim=(low, 1 + 0.07 * (1 - low)))  # room for labels above a precision of 1
-    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
+    for (evaluation, model), colour in zip(both, MODEL_COLOURS, strict=False):
+        curve = getattr(evaluation, name)
+        axes.plot(
+            getattr(curve, x), getattr(curve, y), color=colour, label=f"{model} (area {curve.area:.3f})"
+        )
+        if len(evaluation.samples):
+            band = curve_band(evaluation, name.split("_")[0], replicates=_DRAWS)
+            axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+    axes.set(xlabel=labels[0], ylabel=labels[1], xlim=(0, 1.02))
+    axes.set_title(f"{title} (shaded: 95%)", fontsize=11)
     _finish(axes)
+    return axes
+
+
+def _operating(figure: Figure, both: Models) -> None:
+    labels = (
+        "specificity (share of the possible information)",
+        "precision (share of samples without a false answer)",
+    )
+    title = "Operating curve: the deepest node above a threshold t"
+    axes = _curves(figure, both, "operating_curve", "specificity", "precision", title, labels)
+    low = 0.0
+    if len(both[0][0].samples):
+        low = max(0.0, min(float(np.nanmin(e.operating_curve.precision)) for e, _ in both) - 0.05)
+    axes.set_ylim(low, 1 + 0.07 * (1 - low))  # room for labels above a precision of 1
+    axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= 1])
     axes.legend(loc="lower left", frameon=False)
+    for (evaluation, _), colour in zip(both, MODEL_COLOURS, strict=False):
+        curve = evaluation.operating_curve
+        places = [_place(curve, t) for t in _marked(curve)]
+        axes.plot(curve.specificity[places], curve.precision[places], "o", color=colour, markersize=5)
     if len(both[0][0].samples):
         _name_thresholds(axes, both[0][0].operating_curve)
 
 
+def _marked(curve: OperatingCurve) -> list[float]:
+    return [t for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+
+
+def _place(curve: OperatingCurve, threshold: float) -> int:
+    return int(np.argmin(np.abs(curve.thresholds - threshold)))
+
+
 def _name_thresholds(axes: Axes, curve: OperatingCurve) -> None:
     """Write the thresholds beside the points of a curve; labels that would overlap become one."""
-    groups = [[t] for t in _MARKED if np.isclose(curve.thresholds, t).any()]
+    groups = [[t] for t in _marked(curve)]
     while True:
         texts = [_name_point(axes, curve, group) for group in groups]
         axes.figure.draw_without_rendering()  # type: ignore[union-attr]  # only then is their size known
         boxes = [text.get_window_extent() for text in texts]
-        clash = next(
-            ((i, j) for j in range(len(boxes)) for i in range(j) if boxes[i].overlaps(boxes[j])), None
-        )
+        pairs = [(i, j) for j in range(len(boxes)) for i in range(j)]
+        clash = next((pair for pair in pairs if boxes[pair[0]].overlaps(boxes[pair[1]])), None)
         if clash is None:
             return
         for text in texts:
@@ -108,7 +121,7 @@ def _name_thresholds(axes: Axes, curve: OperatingCurve) -> None:
 
 def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annotation:
     """A label at the first of some thresholds: above the curve, at the right end below it, where there is room."""
-    place = int(np.argmin(np.abs(curve.thresholds - group[0])))
+    place = _place(curve, group[0])
     at = (float(curve.specificity[place]), float(curve.precision[place]))
     end = at[0] > 0.8
     return axes.annotate(
@@ -122,33 +135,16 @@ def _name_point(axes: Axes, curve: OperatingCurve, group: list[float]) -> Annota
     )
 
 
-def _risk(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
-    axes = figure.add_subplot()
-    for (evaluation, name), colour in zip(both, MODEL_COLOURS, strict=False):
-        curve = evaluation.risk_coverage
-        axes.plot(curve.coverage, curve.risk, color=colour, label=f"{name} (area {curve.area:.3f})")
-        _band(axes, evaluation, "risk", colour)
-    axes.set(
-        xlabel="coverage (share of samples answered, most confident first)",
-        ylabel="share of mistakes among them",
+def _risk(figure: Figure, both: Models) -> None:
+    labels = ("coverage (share of samples answered, most confident first)", "share of mistakes among them")
+    axes = _curves(
+        figure, both, "risk_coverage", "coverage", "risk", "Risk and coverage of the best leaf", labels
     )
-    axes.set_title("Risk and coverage of the best leaf (shaded: 95%)", fontsize=11)
-    axes.set(xlim=(0, 1.02))
     axes.set_ylim(bottom=0)
-    _finish(axes)
     axes.legend(loc="upper left", frameon=False)
 
 
-def _band(axes: Axes, evaluation: Evaluation, curve: str, colour: str) -> None:
-    """The 95% interval of a curve, shaded."""
-    from hace.metrics.comparison import curve_band
-
-    if len(evaluation.samples):
-        band = curve_band(evaluation, curve, replicates=_DRAWS)
-        axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
+def _reliability(figure: Figure, both: Models) -> None:
     titles = list(both[0][0].reliability)
     shown = titles if len(titles) <= _LEVELS else [*titles[: _LEVELS - 1], titles[-1]]
     columns = min(4, len(shown))
@@ -163,10 +159,8 @@ def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
             share = diagram.counts / max(diagram.counts.sum(), 1)
             axes.bar(diagram.confidence, share, width=0.04, color=colour, alpha=0.2)
             axes.plot(diagram.confidence, diagram.accuracy, color=colour, linewidth=1.2)
-            # A bin of few samples makes a small point: its accuracy says little.
-            axes.scatter(
-                diagram.confidence, diagram.accuracy, s=4 + 120 * np.minimum(share, 0.25), color=colour
-            )
+            sizes = 4 + 120 * np.minimum(share, 0.25)  # the accuracy of a bin of few samples says little
+            axes.scatter(diagram.confidence, diagram.accuracy, s=sizes, color=colour)
             lines.append(f"ECE {diagram.ece:.3f}")
         axes.set_title("   ".join(lines), fontsize=9)
         axes.set(xlim=(0, 1.03), ylim=(0, 1.03))
@@ -179,23 +173,19 @@ def _reliability(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     figure.suptitle(f"Reliability of the most probable node of each level{legend}", fontsize=11)
 
 
-def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
+def _mistakes(figure: Figure, both: Models) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.3))
     evaluation = both[0][0]
-    names = [
-        "root",
-        *(evaluation.level_titles or [f"depth {k}" for k in range(1, evaluation.hierarchy.max_depth + 1)]),
-    ]
-    deepest = max(int(np.max(np.flatnonzero(r.confusion.by_level), initial=0)) for r, _ in both)
-    titles = names[: deepest + 1]
+    levels = evaluation.level_titles or [f"depth {k}" for k in range(1, evaluation.hierarchy.max_depth + 1)]
+    deepest = max(int(np.max(np.flatnonzero(e.confusion.by_level), initial=0)) for e, _ in both)
+    titles = ["root", *levels][: deepest + 1]
     height = 0.8 / len(both)
     for i, ((each, name), colour) in enumerate(zip(both, MODEL_COLOURS, strict=False)):
         counts = each.confusion.by_level[: len(titles)]
         share = counts / max(each.confusion.mistakes, 1)
         places = np.arange(len(counts)) + (i - (len(both) - 1) / 2) * height
-        left.barh(
-            places, share, height=height, color=colour, label=f"{name}: {each.confusion.mistakes:,} mistakes"
-        )
+        label = f"{name}: {each.confusion.mistakes:,} mistakes"
+        left.barh(places, share, height=height, color=colour, label=label)
         for y, (x, count) in zip(places, zip(share, counts, strict=True), strict=True):
             left.text(x + 0.01, y, f"{count:,}", va="center", fontsize=7)
     left.set_yticks(range(len(titles)), titles)
@@ -204,15 +194,12 @@ def _mistakes(figure: Figure, both: list[tuple[Evaluation, str]]) -> None:
     left.set(xlabel="share of mistakes")
     left.set_title("Level where answer and truth meet", fontsize=11)
     narrow = any(len(name) > 20 for _, name in both)  # two long names side by side leave no room for the bars
-    left.legend(
-        fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=1 if narrow else 2
-    )
-    table = evaluation.confusion.pair_columns()
-    pairs = [
-        f"{_short(truth)} → {_short(answer or 'no answer')}"
-        for truth, answer in zip(table["truth_name"][:_PAIRS], table["answer_name"][:_PAIRS], strict=True)
-    ]
-    right.barh(range(len(pairs)), table["count"][:_PAIRS], color=MODEL_COLOURS[0], height=0.7)
+    columns = 1 if narrow else 2
+    left.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
+    table = evaluation.confusion.pair_columns(_PAIRS)
+    names = zip(table["truth_name"], table["answer_name"], strict=True)
+    pairs = [f"{_short(truth)} → {_short(answer or 'no answer')}" for truth, answer in names]
+    right.barh(range(len(pairs)), table["count"], color=MODEL_COLOURS[0], height=0.7)
     right.set_yticks(range(len(pairs)), pairs, fontsize=8)
     right.invert_yaxis()
     right.set(xlabel="samples")

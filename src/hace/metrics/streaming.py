@@ -32,24 +32,8 @@ from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import level_choices
-from hace.metrics import measures
-from hace.metrics.curves import (
-    THRESHOLDS,
-    HierarchicalRiskCoverage,
-    LadderColumns,
-    OperatingColumns,
-    OperatingCurve,
-    Reliability,
-    RiskCoverage,
-    check_binning,
-    curve_of,
-    ladder_columns,
-    ladder_curve,
-    level_diagrams,
-    operating_columns,
-    reliability,
-    risk_coverage,
-)
+from hace.metrics import curves, measures
+from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.measures import Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 from hace.metrics.mistakes import ClassTable, Confusion, class_counts, summarise_mistakes
@@ -135,19 +119,30 @@ class HierarchicalMetric(Metric):
 
 
 class RatioMetric(HierarchicalMetric):
-    """A measure, added up: it takes the hierarchy, the arguments of its measure, then the choice of one value."""
+    """A measure, added up: it takes the hierarchy, the arguments of its measure, then the choice of one value.
 
-    measure_of: ClassVar[Callable[..., Measure]]  # from the hierarchy and the metric's own arguments
-    choice: ClassVar[str | None] = (
-        None  # "level" or "value": the argument that picks one of several values, as a scalar
-    )
-    keys: ClassVar[Sequence[str] | None] = None  # names of the values, where those of the measure are long
+    Of a subclass: ``measure_of`` makes the measure; ``choice``, "level" or "value", is the argument that picks one of several
+    values, as a scalar; ``keys`` are names of the values, where those of the measure are long.
+    """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own = list(inspect.signature(cls.measure_of).parameters.values())
+    measure_of: ClassVar[Callable[..., Measure]]
+    choice: ClassVar[str | None]
+    keys: ClassVar[Sequence[str] | None]
+
+    def __init_subclass__(
+        cls,
+        measure_of: Callable[..., Measure] | None = None,
+        higher_is_better: bool = True,
+        choice: str | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> None:
+        if measure_of is None:  # a user's subclass of a metric
+            return
+        cls.measure_of, cls.choice, cls.keys = staticmethod(measure_of), choice, keys
+        cls.higher_is_better = higher_is_better
+        own = list(inspect.signature(measure_of).parameters.values())
         word = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        picked = [] if cls.choice is None else [inspect.Parameter(cls.choice, word, default=None)]
+        picked = [] if choice is None else [inspect.Parameter(choice, word, default=None)]
         rest = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation=MetricOptions)
         cls.__signature__ = inspect.Signature([*own, *picked, rest])  # type: ignore[attr-defined]
 
@@ -166,134 +161,108 @@ class RatioMetric(HierarchicalMetric):
             chosen = level_key(hierarchy, chosen) if self.choice == "level" else chosen
             check_choice(str(self.choice), chosen, names)
         self.chosen: str | None = chosen
-        for name in ("numerator", "denominator"):
-            self._sums(name, len(names))
-        self._sums("samples")
+        self._sums("sums", 3, len(names))  # of numerators, of denominators, of samples
 
     def _add(self, batch: MetricBatch) -> None:
         numerator, denominator = self.measure.columns(batch)
-        self._plus("numerator", numerator.sum(axis=0))
-        self._plus("denominator", denominator.sum(axis=0))
-        self._plus("samples", len(batch))
+        self._plus(
+            "sums", [numerator.sum(axis=0), denominator.sum(axis=0), [len(batch)] * numerator.shape[1]]
+        )
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """The value so far."""
-        sums = self._array("numerator"), self._array("denominator")
-        values = torch.as_tensor(self.measure.divide(*sums, int(self._array("samples"))), device=self.device)
+        above, below, samples = self._array("sums")
+        values = torch.as_tensor(self.measure.divide(above, below, int(samples.sum())), device=self.device)
         if self.choice is None:
             return values[0]
         found = dict(zip(self.keys or self.measure.names, values, strict=True))
         return found if self.chosen is None else found[self.chosen]
 
 
-def level_key(hierarchy: Hierarchy, level: int | str | None) -> str | None:
+def level_key(hierarchy: Hierarchy, level: int | str) -> str:
     """The title of a level, by which measures of levels name their values."""
-    if level is None:
-        return None
     depth = hierarchy.level_index(level)
     if depth == 0:
         raise HierarchyError("level must be at least 1: every answer is right at the root. Got 0.")
     return level_titles(hierarchy)[depth - 1]
 
 
-class TopKAccuracy(RatioMetric):
+_PRF = ("precision", "recall", "f1")
+
+
+class TopKAccuracy(RatioMetric, measure_of=measures.top_k_measure, higher_is_better=True):
     """:func:`hace.metrics.top_k_accuracy`, streaming: ``TopKAccuracy(hierarchy, k=1)``."""
 
-    measure_of = staticmethod(measures.top_k_measure)
-    higher_is_better = True
 
-
-class HierarchicalDistance(RatioMetric):
+class HierarchicalDistance(RatioMetric, measure_of=measures.distance_measure, higher_is_better=False):
     """HD@k of :func:`hace.metrics.hierarchical_distance_at`, streaming; arguments ``k`` and ``distance``."""
 
-    measure_of = staticmethod(measures.distance_measure)
-    higher_is_better = False
 
-
-class MistakeSeverity(RatioMetric):
+class MistakeSeverity(RatioMetric, measure_of=measures.severity_measure, higher_is_better=False):
     """:func:`hace.metrics.mistake_severity`, streaming: ``MistakeSeverity(hierarchy, distance="lca_height")``."""
-
-    measure_of = staticmethod(measures.severity_measure)
-    higher_is_better = False
 
     @property
     def mistakes(self) -> int:
         """The number of mistakes seen by this process."""
-        return int(self._array("denominator").sum())
+        return int(self._array("sums")[1].sum())
 
 
-class LevelAccuracy(RatioMetric):
+class LevelAccuracy(
+    RatioMetric, measure_of=measures.level_accuracy_measure, higher_is_better=True, choice="level"
+):
     """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
 
     With ``level``, a depth or a level's name, it is that level's value, a scalar; ``log_dict`` of Lightning needs that.
     """
 
-    measure_of = staticmethod(measures.level_accuracy_measure)
-    choice = "level"
-    higher_is_better = True
 
-
-class BrierScore(RatioMetric):
+class BrierScore(RatioMetric, measure_of=measures.brier_measure, higher_is_better=False, choice="level"):
     """:func:`hace.metrics.brier_score`, streaming: a dict by level, or with ``level`` that level's value."""
 
-    measure_of = staticmethod(measures.brier_measure)
-    choice = "level"
-    higher_is_better = False
 
-
-class LogLikelihood(RatioMetric):
+class LogLikelihood(
+    RatioMetric, measure_of=measures.log_likelihood_measure, higher_is_better=True, choice="level"
+):
     """:func:`hace.metrics.log_likelihood`, streaming: a dict by level, or with ``level`` that level's value."""
 
-    measure_of = staticmethod(measures.log_likelihood_measure)
-    choice = "level"
-    higher_is_better = True
 
-
-class HierarchicalPRF(RatioMetric):
+class HierarchicalPRF(
+    RatioMetric,
+    measure_of=measures.hierarchical_prf_measure,
+    higher_is_better=True,
+    choice="value",
+    keys=_PRF,
+):
     """:func:`hace.metrics.hierarchical_prf`, streaming: ``HierarchicalPRF(hierarchy, average="micro")``.
 
     A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
-    measure_of = staticmethod(measures.hierarchical_prf_measure)
-    choice, keys = "value", ("precision", "recall", "f1")
-    higher_is_better = True
 
-
-class InformationPRF(RatioMetric):
+class InformationPRF(
+    RatioMetric, measure_of=measures.information_prf_measure, higher_is_better=True, choice="value", keys=_PRF
+):
     """:func:`hace.metrics.information_prf`, streaming: ``InformationPRF(hierarchy, average="macro")``.
 
     A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
-    measure_of = staticmethod(measures.information_prf_measure)
-    choice, keys = "value", ("precision", "recall", "f1")
-    higher_is_better = True
 
-
-class GuaranteedAnswers(RatioMetric):
+class GuaranteedAnswers(
+    RatioMetric, measure_of=measures.promise_measure, higher_is_better=True, choice="value"
+):
     """:func:`hace.metrics.promised_answers`, streaming: ``GuaranteedAnswers(hierarchy, promise)``.
 
     A dict of specificity, false, answered and true_answers; with ``value``, one of these names, that value alone.
     """
 
-    measure_of = staticmethod(measures.promise_measure)
-    choice = "value"
-    higher_is_better = True
 
-
-class FullPathAccuracy(RatioMetric):
+class FullPathAccuracy(RatioMetric, measure_of=measures.full_path_measure, higher_is_better=True):
     """:func:`hace.metrics.full_path_accuracy`, streaming."""
 
-    measure_of = staticmethod(measures.full_path_measure)
-    higher_is_better = True
 
-
-class TreeInconsistency(RatioMetric):
+class TreeInconsistency(RatioMetric, measure_of=measures.inconsistency_measure, higher_is_better=False):
     """:func:`hace.metrics.tree_inconsistency`, streaming."""
-
-    measure_of = staticmethod(measures.inconsistency_measure)
-    higher_is_better = False
 
 
 # ---------------------------------------------------------------------- tables and curves
@@ -375,10 +344,10 @@ class LevelCalibration(HierarchicalMetric):
         **forms: Unpack[MetricOptions],
     ) -> None:
         check_count("bins", bins, MOST_BINS)
-        check_binning(binning)
+        curves.bin_of(np.zeros(0), bins, binning)  # refuses what is not a way to make bins
         super().__init__(hierarchy, bins, binning, **forms)
         self.bins, self.binning = bins, binning
-        self.key = level_key(hierarchy, level)
+        self.key = None if level is None else level_key(hierarchy, level)
         self.titles = level_titles(hierarchy)
         if binning == "width":
             self._sums("bin_sums", len(self.titles), 3, bins + 1)
@@ -390,7 +359,7 @@ class LevelCalibration(HierarchicalMetric):
             self._append("confidence", batch.levels.probabilities.double().cpu().numpy())
             self._append("correct", batch.correct_at_levels)
             return
-        each = level_diagrams(batch, self.bins)
+        each = curves.level_diagrams(batch, self.bins)
         self._plus("bin_sums", [(r.counts, r.confidence_sums, r.correct_sums) for r in each])
 
     def diagrams(self) -> list[Reliability]:
@@ -399,7 +368,7 @@ class LevelCalibration(HierarchicalMetric):
             return [Reliability(*sums) for sums in self._array("bin_sums")]
         seen = [self._array(name).reshape(-1, len(self.titles)) for name in ("confidence", "correct")]
         pairs = zip(seen[0].T, seen[1].T, strict=True)
-        return [reliability(p, right, self.bins, "mass") for p, right in pairs]
+        return [curves.reliability(p, right, self.bins, "mass") for p, right in pairs]
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""
@@ -433,26 +402,23 @@ class OperatingArea(CurveArea):
     def __init__(
         self,
         hierarchy: Hierarchy,
-        thresholds: Sequence[float] = THRESHOLDS,
+        thresholds: Sequence[float] = curves.THRESHOLDS,
         constrained: bool = True,
         **forms: Unpack[MetricOptions],
     ) -> None:
         super().__init__(hierarchy, tuple(thresholds), constrained, **forms)
         self.thresholds, self.constrained = tuple(thresholds), constrained
-        for name in OperatingColumns._fields:
-            self._sums(name, len(self.thresholds))
+        self._sums("columns", 3, len(self.thresholds))
         self._sums("samples")
 
     def _add(self, batch: MetricBatch) -> None:
-        columns = operating_columns(batch, self.thresholds, self.constrained)
-        for name, column in columns._asdict().items():
-            self._plus(name, column.sum(axis=0))
+        columns = curves.operating_columns(batch, self.thresholds, self.constrained)
+        self._plus("columns", [column.sum(axis=0) for column in columns])
         self._plus("samples", len(batch))
 
     def curve(self) -> OperatingCurve:
         """The curve itself."""
-        sums = [self._array(name) for name in OperatingColumns._fields]
-        return curve_of(self.thresholds, sums, int(self._array("samples")))
+        return curves.curve_of(self.thresholds, list(self._array("columns")), int(self._array("samples")))
 
 
 class RiskCoverageArea(CurveArea):
@@ -480,7 +446,7 @@ class RiskCoverageArea(CurveArea):
 
     def curve(self) -> RiskCoverage:
         """The curve itself."""
-        return risk_coverage(self._array("confidence"), self._array("risk"))
+        return curves.risk_coverage(self._array("confidence"), self._array("risk"))
 
 
 class HierarchicalRiskArea(CurveArea):
@@ -491,14 +457,14 @@ class HierarchicalRiskArea(CurveArea):
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         level_numbers(hierarchy)
         super().__init__(hierarchy, **forms)
-        self._rows(*LadderColumns._fields)
+        self._rows("ladders")
 
     def _add(self, batch: MetricBatch) -> None:
-        for name, column in ladder_columns(batch)._asdict().items():
-            self._append(name, column)
+        self._append("ladders", np.stack(curves.ladder_columns(batch), axis=1))
 
     def curve(self) -> HierarchicalRiskCoverage:
         """The curve itself."""
-        rungs = self.hierarchy.max_depth + 1
-        reached, specific, false = (self._array(n).reshape(-1, rungs) for n in LadderColumns._fields)
-        return ladder_curve(LadderColumns(reached, specific, false.astype(bool)))
+        reached, specific, true = (
+            self._array("ladders").reshape(-1, 3, self.hierarchy.max_depth + 1).swapaxes(0, 1)
+        )
+        return curves.ladder_curve((reached, specific, true))

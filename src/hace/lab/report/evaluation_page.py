@@ -57,7 +57,7 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: b
     Returns:
         The page.
     """
-    from hace.metrics.plots import draw_evaluation, evaluation_figures
+    from hace.metrics.plots import evaluation_figures
 
     models = _models(evaluation)
     leaves = evaluation.samples.only_leaves
@@ -65,7 +65,8 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: b
     with atomic_folder(Path(folder)) as temporary:
         _write_tables(temporary, evaluation, raw_cells)
         if not leaves:
-            draw_evaluation(figures, temporary)
+            for name, figure in figures.items():
+                figure.savefig(temporary / f"{name}.png", metadata={"Software": None})
             page = evaluation_page(evaluation, figures)
             (temporary / EVALUATION_PAGE).write_text(page, encoding="utf-8", newline="\n")
     return (Path(folder) / EVALUATION_PAGE).resolve()
