@@ -27,8 +27,7 @@ from hace import (
     SoftLabelLoss,
     SoftMarginLoss,
 )
-from hace.losses.node_heads import class_embeddings
-from hace.losses.tables import dilution_masses
+from hace.hierarchy.index import reachability_matrix
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (
     CASES,
@@ -82,14 +81,17 @@ def test_one_classifier_per_level_answers_in_three_ways(plain: Plain) -> None:
     )
 
 
+def class_embeddings(h: Hierarchy) -> torch.Tensor:
+    """(n, N) the embedding of each class: the step of each node at or above it."""
+    return reachability_matrix(h, "leaves", dense=True).t() * ClassEmbeddingLoss(h).step
+
+
 @examples(25)
 @given(plain=forest_or_tree)
 def test_inner_products_of_class_embeddings_are_similarities(plain: Plain) -> None:
     """Those of Barz and Denzler: 1 - height of the LCA / height of the root."""
     h = plain.build()
-    start, node, value = class_embeddings(h, h.leaf_nodes)
-    phi = np.zeros((h.num_leaves, h.num_nodes))
-    phi[np.repeat(np.arange(h.num_leaves), np.diff(start)), node] = value
+    phi = class_embeddings(h).numpy()
     root = h.heights.max() + (not h.rooted)
     np.testing.assert_allclose(phi @ phi.T, 1.0 - h.distance_matrix() / root, atol=1e-12)
     nearest = ClassEmbeddingLoss(h).leaf_logits(torch.from_numpy(phi)).argmax(dim=1)
@@ -105,13 +107,9 @@ def test_a_margin_of_0_is_cross_entropy() -> None:
 def test_outputs_of_0_learn_the_embedding() -> None:
     """Zeros have no direction: the loss is 1, and its gradient that of a vector of length 1."""
     h = NAMED["ragged"].build()
-    start, node, value = class_embeddings(h, h.leaf_nodes)
     found, gradient = with_gradient(ClassEmbeddingLoss(h), torch.zeros(1, h.num_nodes), torch.tensor([0]))
-    wanted = torch.zeros(h.num_nodes).index_put(
-        (torch.from_numpy(node[: start[1]]),), torch.from_numpy(value[: start[1]]).float()
-    )
     assert found == 1.0
-    torch.testing.assert_close(gradient[0], -wanted)
+    torch.testing.assert_close(gradient[0], -class_embeddings(h)[0].float())
 
 
 @examples(20)
@@ -260,6 +258,12 @@ def test_rows_sum_to_one_and_are_the_recursion_s(plain: Plain, d: float) -> None
             wanted = [[row.get(v, 0.0) for v in h.nodes] for row in rows]
             torch.testing.assert_close(table, torch.tensor(wanted, dtype=torch.float64))
             torch.testing.assert_close(table.sum(dim=1), torch.ones(len(ids), dtype=torch.float64))
+
+
+def dilution_masses(dilution: float, length: int) -> np.ndarray:
+    """(length,) the masses of a dilution, d (1 - d)^j and (1 - d)^k at the top: eq. (4) as level weights."""
+    step = np.arange(length)
+    return np.power(1.0 - dilution, step) * np.where(step == length - 1, 1.0, dilution)
 
 
 def test_level_weights_of_a_dilution_are_hace_bit_for_bit() -> None:

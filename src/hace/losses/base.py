@@ -73,7 +73,6 @@ class HierarchicalLoss(TableModule, ABC):
     allowed_outputs: ClassVar[tuple[Any, ...]] = get_args(Outputs)  # of this loss, the default first
     hierarchy: Hierarchy
     __signature__: ClassVar[inspect.Signature]
-    label_nodes: Tensor
     label_weight: Tensor | None
 
     def __init__(
@@ -202,7 +201,8 @@ class HierarchicalLoss(TableModule, ABC):
             raise DataError(
                 f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
             )
-        batch_shape = z.shape[:1] if z is input else _without_classes(input)
+        batch_shape = z.shape[:1] if z is input else input.shape[:1] + input.shape[2:]
+        batch_shape = batch_shape if input.ndim > 1 else ()
         if target.is_floating_point():
             soft = self._soft_rows(input, target).to(z.dtype)
             losses = self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), soft))
@@ -333,12 +333,9 @@ class HierarchicalLoss(TableModule, ABC):
         expected = (*input.shape[:dim], self.num_labels, *input.shape[dim + 1 :])
         if target.shape != expected:
             width = target.shape[dim] if target.ndim > dim else None
-            hint = f" Soft targets are over the {self.num_labels} {self.labels}, not over the head's columns."
-            hint = (
-                hint
-                if width == self.num_outputs
-                else " Integer labels must have an integer dtype (use target.long())."
-            )
+            hint = " Integer labels must have an integer dtype (use target.long())."
+            if width == self.num_outputs:
+                hint = f" Soft targets are over the {self.num_labels} {self.labels}, not over the head's columns."
             raise DataError(f"Soft target must have shape {expected}. Got {tuple(target.shape)}.{hint}")
         return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
 
@@ -376,11 +373,6 @@ def _whole_signature(cls: type[HierarchicalLoss]) -> inspect.Signature:
     if "outputs" in names:
         shared[0] = shared[0].replace(default=cls.allowed_outputs[0], annotation="LeafOutputs")
     return given.replace(parameters=[*own[:-1], *shared])
-
-
-def _without_classes(input: Tensor) -> tuple[int, ...]:
-    """The shape of the labels of these logits."""
-    return input.shape[:1] + input.shape[2:] if input.ndim > 1 else input.shape[:0]
 
 
 class LabelLoss(HierarchicalLoss):

@@ -33,8 +33,7 @@ class CrossEntropyLoss(TableLoss):
     Args:
         hierarchy: the taxonomy; it decides the order of the columns only.
         label_smoothing: eps in [0, 1); the paper uses 0.1 (eq. 3).
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -46,14 +45,10 @@ class CrossEntropyLoss(TableLoss):
     allowed_outputs = get_args(LeafOutputs)
 
     def __init__(
-        self,
-        hierarchy: Hierarchy,
-        label_smoothing: float = 0.0,
-        **shared: Unpack[LeafLossOptions],
+        self, hierarchy: Hierarchy, label_smoothing: float = 0.0, **shared: Unpack[LeafLossOptions]
     ) -> None:
         super().__init__(
             hierarchy,
-            partial(tables.label_table, hierarchy),
             label_smoothing=label_smoothing,
             aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
             **shared,
@@ -90,8 +85,7 @@ class SoftLabelLoss(TableLoss):
         hierarchy: the taxonomy.
         beta: sharpness > 0; the paper uses 10 and 30, its authors 4 to 30.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -115,7 +109,6 @@ class SoftLabelLoss(TableLoss):
         check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
         super().__init__(
             hierarchy,
-            partial(tables.label_table, hierarchy),
             soft_label_beta=beta,
             distance=distance,
             aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
@@ -146,8 +139,7 @@ class HXELoss(TableLoss):
             codes. ``"height"``: lambda(v) = exp(-alpha height(v)), smaller toward the root, as in the paper's words.
         normalize: None, or ``"tree"``: lambda divided by its sum over all nodes, as in the published code. That divides
             the loss, and so the learning rate, by hundreds.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -175,7 +167,7 @@ class HXELoss(TableLoss):
         require_tree(hierarchy, "HXELoss")
         super().__init__(
             hierarchy,
-            partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),
+            table=partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),
             **shared,
         )
         self.alpha, self.decay, self.normalize = alpha, decay, normalize

@@ -1,4 +1,4 @@
-"""Losses of the class probabilities and the distances from the label: SimLoss, expected distance and soft margins."""
+"""Distances from labels to all classes, and the losses of them: SimLoss, expected distance and soft margins."""
 
 from __future__ import annotations
 
@@ -12,45 +12,111 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_number, is_number
-from hace.errors import ConfigError
+from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.distances import Distance
+from hace.hierarchy.distances import Distance, check_distance
+from hace.hierarchy.index import leaf_ranges, preorder_labels
 from hace.losses import numerics
 from hace.losses.base import LabelLoss, LeafLossOptions
-from hace.losses.head import LeafOutputs
-from hace.losses.kernels.losses import EXPECTED, SIMILARITY, Call
-from hace.losses.leaf_distances import LeafDistances
+from hace.losses.head import LeafOutputs, TableModule
+from hace.losses.kernels.losses import EXPECTED, SIMILARITY, Call, make_call
+from hace.losses.tables import distance_parts, path_entries
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
+DENSE_LIMIT = 1 << 26  # entries of a dense distance table on a DAG (512 MiB)
+
+
+class LeafDistances(TableModule):
+    """dist(label, class) for given labels, in label order.
+
+    On a tree a row follows from the label's path: the classes below b_j that are not below b_{j-1} are equally far
+    (up to their own depth, for ``edges``), and in preorder they are two ranges. No n x n matrix exists. On a DAG
+    there is no such path, so the rows are computed once and kept.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, rows: np.ndarray, distance: str) -> None:
+        super().__init__()
+        check_distance(distance)
+        h = hierarchy
+        self.is_tree = h.is_tree
+        if not h.is_tree:
+            if len(rows) * h.num_leaves > DENSE_LIMIT:
+                raise HierarchyError(
+                    f"Distances between {len(rows):,} labels and {h.num_leaves:,} classes of a DAG need a "
+                    "dense table, which is too large. Use a tree, or a loss without distances."
+                )
+            table = h.distances(rows[:, None], h.leaf_nodes[None, :], distance, labels="nodes")
+            self.constant("table", table.astype(np.float64))
+            return
+        own, at, leaf, self.outside = distance_parts(h, distance)
+        start, node, _ = path_entries(h, rows)
+        self.longest = int(np.diff(start).max())
+        self.ragged = bool(leaf.any())
+        low, high = leaf_ranges(h)
+        self.constant("start", start)
+        self.constant("node", node)
+        self.constant("own", own[rows])
+        self.constant("at", at)
+        self.constant("low", low)
+        self.constant("high", high)
+        self.constant("leaf", leaf[h.labels >= 0])
+        self.constant("place", np.argsort(preorder_labels(h)))  # position of each label in preorder
+        self.constant("label", h.labels[rows])
+
+    def call(self, kind: int, strength: float, column: Tensor | None, weight: Tensor | None) -> Call | None:
+        """A compiled loss of the classes' probabilities and these distances; None on a DAG."""
+        if not self.is_tree:
+            return None
+        leaf = self.leaf if self.ragged else None
+        tensors = (self.start, self.node, self.low, self.high, column, self.own, self.at, leaf, self.label)
+        return make_call(
+            "lca_group_loss", tensors, (self.outside, kind, strength), len(self.start) - 1, weight
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B,) positions in ``rows`` -> (B, n) distances, float64."""
+        if not self.is_tree:
+            return self.table.index_select(0, rows)
+        node = self.node[padded(rows, self.start, self.longest)[0]]  # (B, K), filled up with the top
+        low, high, at = self.low[node], self.high[node], self.at[node]
+        batch = len(node)
+        classes = len(self.leaf)
+        edges = torch.cat(
+            [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
+        )
+        # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1). Then in preorder: the left
+        # parts from the outside in, and the right parts.
+        groups = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)
+        groups = torch.cat([groups.flip(1), groups[:, 1:]], dim=1)
+        distance = groups.flatten()[numerics.segment_members(edges, classes).long()].view(batch, classes)
+        distance = self.own[rows][:, None] + distance + self.leaf
+        distance = distance.index_select(1, self.place)
+        itself = self.label[rows][:, None] == torch.arange(classes, device=rows.device)
+        return distance.masked_fill(itself, 0.0)
+
+
+def padded(rows: Tensor, start: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Positions (B, K) of the entries of sparse rows, filled up with a row's last, and which of them are real."""
+    # index_select refuses a negative row, which [] would count from the end.
+    entry = start.index_select(0, rows)[:, None] + torch.arange(longest, device=rows.device)
+    last = start.index_select(0, rows + 1)[:, None] - 1
+    return torch.minimum(entry, last), entry <= last
 
 
 class DistanceLoss(LabelLoss):
-    """Base of losses of the class probabilities p and one row of distances per label.
-
-    Args:
-        hierarchy: the taxonomy.
-        distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
-    """
+    """Base of losses of the class probabilities p and one row of distances per label."""
 
     allowed_outputs = get_args(LeafOutputs)
     kernel_kind: int | None = None  # the kernel's number for this loss, or None
     kernel_strength = 1.0
 
     def __init__(
-        self,
-        hierarchy: Hierarchy,
-        distance: Distance,
-        **shared: Unpack[LeafLossOptions],
+        self, hierarchy: Hierarchy, *, distance: Distance = "lca_height", **shared: Unpack[LeafLossOptions]
     ) -> None:
-        super().__init__(
-            hierarchy,
-            **shared,
-        )
+        super().__init__(hierarchy, **shared)
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
 
@@ -99,8 +165,7 @@ class SimLoss(DistanceLoss):
         similarity: S in place of r^dist: (labels, n) numbers >= 0, some above 0 in every row; rows and columns in label
             order, rows in node order with ``labels="nodes"``.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -123,11 +188,7 @@ class SimLoss(DistanceLoss):
     ) -> None:
         fits = is_number(reduction_factor) and 0 <= reduction_factor < 1
         check_number("reduction_factor", reduction_factor, "in [0, 1)", fits)
-        super().__init__(
-            hierarchy,
-            distance,
-            **shared,
-        )
+        super().__init__(hierarchy, distance=distance, **shared)
         self.reduction_factor = reduction_factor
         self.constant("log_similarity", self._checked_similarity(similarity))
         self.kernel_kind = SIMILARITY if similarity is None else None
@@ -160,8 +221,8 @@ class SimLoss(DistanceLoss):
             return None
         shape = (self.num_labels, self.hierarchy.num_leaves)
         try:
-            values = given.detach().double().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-            values = values.astype(np.float64)
+            given = given.detach().double().cpu() if isinstance(given, Tensor) else given
+            values = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError):
             values = np.zeros(0)
         fits = values.shape == shape and bool(np.isfinite(values).all()) and bool((values >= 0).all())
@@ -182,8 +243,7 @@ class ExpectedDistanceLoss(DistanceLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -195,19 +255,6 @@ class ExpectedDistanceLoss(DistanceLoss):
     """
 
     kernel_kind = EXPECTED
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        *,
-        distance: Distance = "lca_height",
-        **shared: Unpack[LeafLossOptions],
-    ) -> None:
-        super().__init__(
-            hierarchy,
-            distance,
-            **shared,
-        )
 
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:
         """The expected distance."""
@@ -226,8 +273,7 @@ class SoftMarginLoss(DistanceLoss):
         hierarchy: the taxonomy.
         margin: tau >= 0, the head start of one step of distance.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (``"leaves"`` or ``"paths"``), ``sharing``, ``labels``, ``weight``, ``ignore_index`` and
-            ``reduction``, as in every loss: see :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -247,11 +293,7 @@ class SoftMarginLoss(DistanceLoss):
         **shared: Unpack[LeafLossOptions],
     ) -> None:
         check_number("margin", margin, "a number >= 0", is_number(margin) and margin >= 0)
-        super().__init__(
-            hierarchy,
-            distance,
-            **shared,
-        )
+        super().__init__(hierarchy, distance=distance, **shared)
         self.margin = margin
 
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:

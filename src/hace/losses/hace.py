@@ -51,8 +51,7 @@ class HACELoss(TableLoss):
         sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
             plain sum along the path; with ``outputs="paths"`` only.
         aggregate: False omits the aggregation of predictions: ancestral smoothing only (an ablation).
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Shape:
         - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
@@ -100,7 +99,7 @@ class HACELoss(TableLoss):
             table = partial(tables.profile_table, hierarchy, level_weights=level_weights)
         super().__init__(
             hierarchy,
-            table,
+            table=table,
             dilution=dilution if level_weights is None else None,
             label_smoothing=label_smoothing,
             soft_label_beta=soft_label_beta,
@@ -133,8 +132,7 @@ class HCELoss(TableLoss):
 
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -147,17 +145,8 @@ class HCELoss(TableLoss):
     Reference: Cultrera di Montesano et al. (2026), hierarchical cross-entropy for cell-type annotation.
     """
 
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        **shared: Unpack[LossOptions],
-    ) -> None:
-        super().__init__(
-            hierarchy,
-            partial(tables.label_table, hierarchy),
-            outputs="nodes",
-            **shared,
-        )
+    def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
+        super().__init__(hierarchy, outputs="nodes", **shared)
 
 
 def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights | None:
@@ -165,12 +154,10 @@ def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights |
     if given is None:
         return None
     rule = "'uniform', 'linear', or numbers >= 0 that sum to 1"
-    named = isinstance(given, str) and given in get_args(tables.Profile)
-    fits = named
-    if not isinstance(given, str):
-        fits = isinstance(given, (Sequence, np.ndarray)) and len(given) > 0
-        fits = fits and all(is_number(weight) and weight >= 0 for weight in given)
-        fits = fits and abs(sum(given) - 1) <= 1e-6
+    fits = named = isinstance(given, str) and given in get_args(tables.Profile)
+    if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str):
+        weights = list(given)
+        fits = all(is_number(weight) and weight >= 0 for weight in weights) and abs(sum(weights) - 1) <= 1e-6
     check_number("level_weights", given, rule, fits)
     if dilution != 0.5:
         raise ConfigError(

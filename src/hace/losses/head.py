@@ -8,7 +8,7 @@ the free functions serve anybody's scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -22,9 +22,8 @@ from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.hierarchy import allow_in_checkpoints
 from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
-from hace.losses.kernels import path_sums as _path_sums
 from hace.losses.kernels.answers import spread
-from hace.losses.kernels.losses import kernel_log_probs
+from hace.losses.kernels.losses import Tree, kernel_log_probs, path_sums, path_sums_serve
 
 Outputs = Literal["nodes", "leaves", "paths"]
 LeafOutputs = Literal["leaves", "paths"]  # of losses whose softmax is over the classes
@@ -42,6 +41,10 @@ class TableModule(nn.Module):
     ``state_dict()`` stays empty.
     """
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor: ...  # a constant; one that may be None is declared
+
     def __init__(self) -> None:
         super().__init__()
         self._kept: dict[str, Any] = {}
@@ -56,12 +59,7 @@ class TableModule(nn.Module):
         self.register_buffer(name, tensor, persistent=False)
 
     def kept(self, name: str, make: Callable[[], _Kept]) -> _Kept:
-        """What ``make`` makes of the buffers, kept for the next call until they move or the module is copied.
-
-        Args:
-            name: its name.
-            make: makes it.
-        """
+        """What ``make`` makes of the buffers, kept for the next call until they move or the module is copied."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -89,20 +87,8 @@ class PathSums(TableModule):
     .. math:: \ell_c = z_c + s \sum_{v \text{ above } c} z_v
 
     On a DAG each ancestor counts once, however many ways lead up to it. Sums are taken in double precision and rounded once.
-
-    Args:
-        hierarchy: the taxonomy: a tree, a forest or a DAG.
-        sharing: s >= 0. At 0 inner outputs do nothing and have no gradient.
+    At s = 0 inner outputs do nothing and have no gradient.
     """
-
-    leaf_nodes: Tensor
-    factor: Tensor
-    level: Tensor
-    end: Tensor
-    parent: Tensor
-    label: Tensor
-    pair_nodes: Tensor
-    pair_labels: Tensor
 
     def __init__(self, hierarchy: Hierarchy, sharing: float) -> None:
         super().__init__()
@@ -127,16 +113,16 @@ class PathSums(TableModule):
         return self.sharing != 0 and self.hierarchy.num_nodes != self.hierarchy.num_leaves
 
     @property
-    def tree(self) -> _path_sums.Tree:
-        """The paths of the classes, for the _path_sums."""
-        return _path_sums.Tree(self.level, self.end, self.parent, self.label, self.sharing)
+    def tree(self) -> Tree:
+        """The paths of the classes, for the kernel."""
+        return Tree(self.level, self.end, self.parent, self.label, self.sharing)
 
     def forward(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool = False) -> Tensor:
         """(B, N) outputs -> (B, n) logits of the classes in label order."""
         if not self.adds:
             return z.index_select(1, self.leaf_nodes)  # an inner output of inf times 0 must not count
-        if levels is not None and _path_sums.serves(z, self.tree):
-            return _path_sums.path_sums(z, self.tree, centred, lambda z: self._sums(z, levels, centred=False))
+        if levels is not None and path_sums_serve(z, self.tree):
+            return path_sums(z, self.tree, centred, lambda z: self._sums(z, levels, centred=False))
         return self._sums(z, levels, centred=centred)
 
     def _sums(self, z: Tensor, levels: numerics.Levels | None, *, centred: bool) -> Tensor:
@@ -146,11 +132,8 @@ class PathSums(TableModule):
             sums = numerics.sum_down(shares, levels).index_select(1, self.leaf_nodes)
         else:
             terms = shares.t().index_select(0, self.pair_nodes)  # (pairs, B)
-            sums = (
-                terms.new_zeros(self.hierarchy.num_leaves, z.shape[0])
-                .index_add(0, self.pair_labels, terms)
-                .t()
-            )
+            none = terms.new_zeros(self.hierarchy.num_leaves, z.shape[0])
+            sums = none.index_add(0, self.pair_labels, terms).t()
         if centred:
             top = numerics.finite_shift(sums.detach().amax(dim=1, keepdim=True))
             sums = sums - top.masked_fill(top.abs() <= _NEAR, 0.0)
@@ -167,20 +150,8 @@ class Head(TableModule):
         sharing: s of path sums, a number >= 0; with ``outputs="paths"`` only.
     """
 
-    leaf_nodes: Tensor
-    level_nodes: Tensor
-    level_parents: Tensor
-    level_places: Tensor
-    parent: Tensor
-    level: Tensor
-    low: Tensor
-    high: Tensor
     column: Tensor | None
     branch: Tensor | None
-    ancestor: Tensor
-    descendant: Tensor
-    below_first: Tensor
-    below: Tensor
 
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs, sharing: float = 1.0) -> None:
         super().__init__()
@@ -294,27 +265,22 @@ class Head(TableModule):
         if self.outputs != "paths":
             raise ConfigError(f"outputs must be 'paths' for a head that collapses. Got {self.outputs!r}.")
         if weight.ndim != 2 or (bias is not None and bias.ndim != 1):
-            shapes = [tuple(t.shape) for t in (weight, bias) if t is not None]
-            raise DataError(
-                f"weight must be (N, d), and bias (N,) or None. Got {' and '.join(map(str, shapes))}."
-            )
-        both = [None if t is None else self.leaf_logits(t.t()).t().to(t.dtype) for t in (weight, bias)]
-        assert both[0] is not None
-        return both[0], both[1]
+            got = " and ".join(str(tuple(t.shape)) for t in (weight, bias) if t is not None)
+            raise DataError(f"weight must be (N, d), and bias (N,) or None. Got {got}.")
+        collapsed = self.leaf_logits(weight.t()).t().to(weight.dtype)
+        return collapsed, None if bias is None else self.leaf_logits(bias).to(bias.dtype)
 
     def flat_rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
         self.check_width(z, owner)
         wide = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
         if z.ndim == 2:
-            return wide, _unchanged
+            return wide, lambda out: out
         if z.ndim == 1:
             return wide[None], lambda out: out[0]
         batch, rest = z.shape[0], z.shape[2:]
-        flat = wide.movedim(1, -1)
-        return flat.reshape(-1, z.shape[1]), lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(
-            -1, 1
-        )
+        flat = wide.movedim(1, -1).reshape(-1, z.shape[1])
+        return flat, lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(-1, 1)
 
     def check_width(self, z: Tensor, owner: str) -> None:
         """Refuses logits that are not this head's."""
@@ -344,10 +310,6 @@ def _branches(h: Hierarchy, column: IntArray, low: IntArray, high: IntArray) -> 
     branch = np.empty_like(first)
     branch[column] = np.maximum.accumulate(first)
     return branch
-
-
-def _unchanged(rows: Tensor) -> Tensor:
-    return rows
 
 
 def head_for(

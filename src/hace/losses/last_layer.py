@@ -44,10 +44,6 @@ class Layer(NamedTuple):
             z = torch.mm(x, w.t(), out=memory[: len(x) * len(w)].view(len(x), len(w)))
             return z if b is None else z.add_(b)
 
-    def rows(self, first: int, last: int) -> Layer:
-        """The same with some of the samples."""
-        return self._replace(features=self.features[first:last])
-
     def columns(self, pick: slice | Tensor) -> Layer:
         """The same with some of the outputs."""
         return self._replace(weight=self.weight[pick], bias=None if self.bias is None else self.bias[pick])
@@ -145,8 +141,8 @@ class _BySamples(torch.autograd.Function):
 
 def _sample_chunks(layer: Layer) -> list[tuple[Layer, slice]]:
     batch, few = len(layer.features), max(1, _SAMPLE_ENTRIES // len(layer.weight))
-    places = [(first, min(first + few, batch)) for first in range(0, batch, few)] or [(0, 0)]
-    return [(layer.rows(first, last), slice(first, last)) for first, last in places]
+    places = [slice(first, first + few) for first in range(0, max(batch, 1), few)]
+    return [(layer._replace(features=layer.features[place]), place) for place in places]
 
 
 def _differentiable(ctx: Any, layer: Layer, pure: Callable[[Tensor], Tensor], outer: Tensor) -> Any:

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from hace.checks import check_choice, check_number, is_number, require_tree
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.assembly import IntArray
 from hace.losses import numerics
 from hace.losses.base import LabelLoss, LossOptions
 from hace.losses.head import Head
 from hace.losses.kernels.losses import Call, make_call
-from hace.losses.tables import FloatArray, path_entries
+from hace.losses.tables import FloatArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,99 +23,17 @@ if TYPE_CHECKING:
 LevelAnswers = Literal["product", "leaf", "top_down"]
 
 
-class ConditionalSoftmaxLoss(LabelLoss):
-    r"""Softmax among siblings; a node's probability is the product along its path.
-
-    .. math:: \ell(z, y) = -\sum_i \log P(b_i \mid b_{i+1}), \qquad
-        P(v \mid \text{parent}) = \operatorname{softmax}_{\text{siblings of } v}(z)_v
-
-    The tops of a forest are siblings; a root has probability 1 and its output is inert. Trees and forests only.
-
-    Args:
-        hierarchy: the taxonomy, in which no node has several parents.
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
-        >>> loss = ConditionalSoftmaxLoss(h)
-        >>> loss(torch.zeros(1, loss.num_outputs), torch.tensor([h.label("husky")]))
-        tensor(1.3863)
-
-    Reference: Redmon and Farhadi, "YOLO9000" (2017), hierarchical classification.
-    """
-
-    allowed_outputs = ("nodes",)
-    group: Tensor
-    fixed: Tensor
-    first: Tensor
-    member: Tensor
-
-    def __init__(
-        self,
-        hierarchy: Hierarchy,
-        **shared: Unpack[LossOptions],
-    ) -> None:
-        require_tree(hierarchy, "ConditionalSoftmaxLoss")
-        super().__init__(
-            hierarchy,
-            **shared,
-        )
-        self.constant("group", hierarchy.parent_nodes + 1)  # siblings share their parent; 0: the tops
-        self.constant("fixed", (np.arange(hierarchy.num_nodes) == 0) & hierarchy.rooted)
-        # For the kernel: the members of group g begin at first[g].
-        group = hierarchy.parent_nodes + 1
-        member = np.argsort(group, kind="stable")
-        self.constant("member", member.astype(np.int32))
-        self.constant("first", np.searchsorted(group[member], np.arange(hierarchy.num_nodes + 2)))
-
-    def node_log_probs(self, z: Tensor) -> Tensor:
-        """(B, N, ...) log-probabilities in node order: sums of the conditionals along the path."""
-        rows, restore = self.head.rows(z)
-        return restore(self._log_probs(rows))
-
-    def leaf_logits(self, z: Tensor) -> Tensor:
-        """(B, n, ...) log-probabilities of the classes in label order."""
-        rows, restore = self.head.rows(z)
-        return restore(self._log_probs(rows).index_select(1, self.head.leaf_nodes))
-
-    def kernel_call(self) -> Call | None:
-        """The compiled loss for batches of labels."""
-        tensors = (self.label_nodes, self.head.parent, self.first, self.member)
-        numbers = (self.hierarchy.rooted,)
-        return make_call("sibling_loss", tensors, numbers, self.num_labels, self.label_weight)
-
-    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels -> (B,) losses."""
-        return -self._log_probs(z).gather(1, self.label_nodes[rows][:, None])[:, 0]
-
-    def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
-        """(B, C) logits and (B, labels) masses -> (B,) losses."""
-        return numerics.table_cross_entropy(self._log_probs(z).index_select(1, self.label_nodes), mass)
-
-    def _log_probs(self, z: Tensor) -> Tensor:
-        conditional = numerics.sibling_log_probs(z, self.group, self.hierarchy.num_nodes + 1, self.fixed)
-        return numerics.sum_down(conditional, self.head.levels)
-
-
 class NodeScoreLoss(LabelLoss):
-    """Base of losses over all nodes' outputs whose classes are scored by a rule, and whose probabilities are a softmax of that.
-
-    Args:
-        hierarchy: the taxonomy, in which no node has several parents.
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
-    """
+    """Base of losses over all nodes' outputs: a rule scores the classes, and probabilities are a softmax of these scores."""
 
     allowed_outputs = ("nodes",)
 
     def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
         require_tree(hierarchy, type(self).__name__)
-        super().__init__(
-            hierarchy,
-            **shared,
-        )
+        super().__init__(hierarchy, **shared)
         self.classes = Head(hierarchy, "leaves")
+        self.constant("group", hierarchy.parent_nodes + 1)  # siblings share their parent; 0: the tops
+        self.constant("fixed", (np.arange(hierarchy.num_nodes) == 0) & hierarchy.rooted)
 
     @abstractmethod
     def class_scores(self, z: Tensor) -> Tensor:
@@ -145,6 +62,59 @@ class NodeScoreLoss(LabelLoss):
         losses = self.node_losses(z).index_select(1, self.label_nodes)
         return numerics.table_cross_entropy(-losses, mass)  # 0 times inf is 0
 
+    def conditional_log_probs(self, z: Tensor) -> Tensor:
+        """(B, N) outputs -> (B, N) sums of the log softmax among siblings along each node's path."""
+        among = numerics.sibling_log_probs(z, self.group, self.hierarchy.num_nodes + 1, self.fixed)
+        return numerics.sum_down(among, self.head.levels)
+
+
+class ConditionalSoftmaxLoss(NodeScoreLoss):
+    r"""Softmax among siblings; a node's probability is the product along its path.
+
+    .. math:: \ell(z, y) = -\sum_i \log P(b_i \mid b_{i+1}), \qquad
+        P(v \mid \text{parent}) = \operatorname{softmax}_{\text{siblings of } v}(z)_v
+
+    The tops of a forest are siblings; a root has probability 1 and its output is inert. Trees and forests only.
+
+    Args:
+        hierarchy: the taxonomy, in which no node has several parents.
+        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+        >>> loss = ConditionalSoftmaxLoss(h)
+        >>> loss(torch.zeros(1, loss.num_outputs), torch.tensor([h.label("husky")]))
+        tensor(1.3863)
+
+    Reference: Redmon and Farhadi, "YOLO9000" (2017), hierarchical classification.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
+        super().__init__(hierarchy, **shared)
+        group = hierarchy.parent_nodes + 1  # for the kernel: its members begin at first[group]
+        member = np.argsort(group, kind="stable")
+        self.constant("member", member.astype(np.int32))
+        self.constant("first", np.searchsorted(group[member], np.arange(hierarchy.num_nodes + 2)))
+
+    def node_log_probs(self, z: Tensor) -> Tensor:
+        """(B, N, ...) log-probabilities in node order: sums of the conditionals along the path."""
+        rows, restore = self.head.rows(z)
+        return restore(self.conditional_log_probs(rows))
+
+    def class_scores(self, z: Tensor) -> Tensor:
+        """(B, N) outputs -> (B, n) log-probabilities of the classes in label order."""
+        return self.conditional_log_probs(z).index_select(1, self.head.leaf_nodes)
+
+    def node_losses(self, z: Tensor) -> Tensor:
+        """(B, N) outputs -> (B, N) the loss with each node as the label."""
+        return -self.conditional_log_probs(z)
+
+    def kernel_call(self) -> Call | None:
+        """The compiled loss for batches of labels."""
+        tensors = (self.label_nodes, self.head.parent, self.first, self.member)
+        numbers = (self.hierarchy.rooted,)
+        return make_call("sibling_loss", tensors, numbers, self.num_labels, self.label_weight)
+
 
 class LevelwiseLoss(NodeScoreLoss):
     r"""One classifier per level: a softmax of its own over the nodes of each level.
@@ -160,8 +130,7 @@ class LevelwiseLoss(NodeScoreLoss):
         answers: how classes are scored. ``"product"``: by the product of the probabilities of their ancestors, each at its
             level. ``"leaf"``: by the deepest classifier alone. ``"top_down"``: by the product of the probabilities among
             siblings, each level's softmax taken over the children of one node.
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -173,18 +142,8 @@ class LevelwiseLoss(NodeScoreLoss):
     local classifier per level; ``levelwise_softmax`` in the hiercls code.
     """
 
-    entry: Tensor
-    level: Tensor
-    inert: Tensor
-    group: Tensor
-    fixed: Tensor
-
     def __init__(
-        self,
-        hierarchy: Hierarchy,
-        *,
-        answers: LevelAnswers = "product",
-        **shared: Unpack[LossOptions],
+        self, hierarchy: Hierarchy, *, answers: LevelAnswers = "product", **shared: Unpack[LossOptions]
     ) -> None:
         check_choice("answers", answers, get_args(LevelAnswers))
         super().__init__(hierarchy, **shared)
@@ -196,9 +155,6 @@ class LevelwiseLoss(NodeScoreLoss):
         later = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
         self.constant("entry", entry)
         self.constant("level", first[entry] + later - 1)
-        self.constant("inert", np.zeros(len(entry), dtype=bool))
-        self.constant("group", h.parent_nodes + 1)
-        self.constant("fixed", (np.arange(h.num_nodes) == 0) & h.rooted)
 
     def class_scores(self, z: Tensor) -> Tensor:
         """(B, N) outputs -> (B, n) scores of the classes in label order."""
@@ -207,14 +163,13 @@ class LevelwiseLoss(NodeScoreLoss):
         if self.answers == "product":
             scores = -self.node_losses(z)
         else:
-            among = numerics.sibling_log_probs(z, self.group, self.hierarchy.num_nodes + 1, self.fixed)
-            scores = numerics.sum_down(among, self.head.levels)
+            scores = self.conditional_log_probs(z)
         return scores.index_select(1, self.head.leaf_nodes)
 
     def node_losses(self, z: Tensor) -> Tensor:
         """(B, N) outputs -> (B, N) the loss with each node as the label."""
         entries = z.index_select(1, self.entry)
-        log_p = numerics.sibling_log_probs(entries, self.level, self.hierarchy.max_depth, self.inert)
+        log_p = numerics.sibling_log_probs(entries, self.level, self.hierarchy.max_depth)
         own = log_p.new_zeros(z.shape[0], self.hierarchy.num_nodes).index_add(1, self.entry, log_p)
         return -numerics.sum_down(own, self.head.levels)
 
@@ -238,29 +193,21 @@ class ClassEmbeddingLoss(NodeScoreLoss):
     Args:
         hierarchy: the taxonomy, in which no node has several parents.
         cross_entropy: lambda >= 0; the paper uses 0 and 0.1.
-        **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss: see
-            :class:`hace.losses.base.HierarchicalLoss`.
+        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
         >>> loss = ClassEmbeddingLoss(h)
-        >>> start, node, value = class_embeddings(h, h.leaf_nodes)
         >>> z = torch.zeros(1, loss.num_outputs)
-        >>> z[0, node[: start[1]]] = torch.from_numpy(value[: start[1]]).float()  # the embedding of class 0
-        >>> bool(loss(z, torch.tensor([0])) < 1e-6)
+        >>> z[0, h.index("dog")] = z[0, h.index("husky")] = 1.0  # equal steps: the embedding of husky, by a factor
+        >>> bool(loss(z, torch.tensor([h.label("husky")])) < 1e-6)
         True
 
     Reference: Barz and Denzler, "Hierarchy-based Image Embeddings for Semantic Image Retrieval" (2019), eq. 1 to 9.
     """
 
-    step: Tensor
-    length: Tensor
-
     def __init__(
-        self,
-        hierarchy: Hierarchy,
-        cross_entropy: float = 0.0,
-        **shared: Unpack[LossOptions],
+        self, hierarchy: Hierarchy, cross_entropy: float = 0.0, **shared: Unpack[LossOptions]
     ) -> None:
         fits = is_number(cross_entropy) and cross_entropy >= 0
         check_number("cross_entropy", cross_entropy, "a number >= 0", fits)
@@ -290,17 +237,6 @@ class ClassEmbeddingLoss(NodeScoreLoss):
         """(B, N) inner products with all nodes' embeddings, in double precision where the device has it."""
         wide = z.to(numerics.wide_dtype(z)) * self.step
         return numerics.sum_down(wide, self.head.levels)
-
-
-def class_embeddings(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-    """(start, node, value): the embeddings of nodes as sparse rows over the N nodes, from the node upward.
-
-    Args:
-        h: a tree or forest.
-        rows: node indices, such as ``h.leaf_nodes``.
-    """
-    start, node, _ = path_entries(h, rows)
-    return start, node, _steps(h)[0][node]
 
 
 def _steps(h: Hierarchy) -> tuple[FloatArray, FloatArray]:

@@ -51,9 +51,8 @@ def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> T
     batch, columns = z.shape
     depth = low.shape[1]
     edges = torch.cat([low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), columns)], dim=1)
-    segments = (
-        2 * depth + 1
-    )  # from left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K
+    # From left to right: the left parts of levels K to 1, level 0, the right parts of 1 to K.
+    segments = 2 * depth + 1
     member, wide = segment_members(edges, columns), wide_dtype(z)
     top = _shared_shift(z)
     if top is not None:
@@ -95,9 +94,8 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
         return torch.repeat_interleave(lengths, output_size=len(edges) * columns)
     # The same without a shape that depends on values, for vmap: count the edges at or before each column.
     inner = edges[:, 1:-1]
-    passed = (
-        edges.new_zeros(len(edges), columns + 1).scatter_add(1, inner, torch.ones_like(inner)).cumsum(dim=1)
-    )
+    counts = edges.new_zeros(len(edges), columns + 1).scatter_add(1, inner, torch.ones_like(inner))
+    passed = counts.cumsum(dim=1)
     first = (edges.shape[1] - 1) * torch.arange(len(edges), device=edges.device)
     return (passed[:, :columns] + first[:, None]).flatten()
 
@@ -118,11 +116,8 @@ def tree_log_probs(z: Tensor, levels: Levels) -> Tensor:
         carried = sums[k] * (shifts[k] - shifts[k - 1][parents[k]]).clamp(max=0.0).exp()
         sums[k - 1] = sums[k - 1].index_add(0, parents[k], carried)
     everything = (sums[0] * (shifts[0] - top).clamp(max=0.0).exp()).sum(dim=0).log()
-    return (
-        ((torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything))
-        .index_select(0, levels.places)
-        .t()
-    )
+    log_q = (torch.cat(shifts) - top) + (_safe_log(torch.cat(sums)) - everything)
+    return log_q.index_select(0, levels.places).t()
 
 
 def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
@@ -136,7 +131,7 @@ def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     return ((shift - top) + (_safe_log(sums) - everything)).t()
 
 
-def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) -> Tensor:
+def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor | None = None) -> Tensor:
     """log softmax within groups of siblings; 0 at the ``fixed`` nodes (a root, whose probability is 1)."""
     columns = z.t()
     shift = _group_max(columns.new_full((num_groups, z.shape[0]), -torch.inf), group, columns.detach())
@@ -144,7 +139,7 @@ def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor) 
     sums = columns.new_zeros(num_groups, z.shape[0]).index_add(0, group, (columns - shift).exp())
     some = sums != 0  # a group of -inf alone has no sum to divide by
     out = (columns - shift) - torch.where(some, torch.where(some, sums, 1.0).log(), 0.0)[group]
-    return out.masked_fill(fixed[:, None], 0.0).t()
+    return (out if fixed is None else out.masked_fill(fixed[:, None], 0.0)).t()
 
 
 def log_sum(terms: Tensor) -> Tensor:
@@ -201,7 +196,7 @@ def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
     top = finite_shift(shift.cummax(dim=1).values)
     weight = (
         (shift[:, None, :] - top[:, :, None]).exp().tril()
-    )  # (B, K, K): group j in units of the largest up to k
+    )  # (B, K, K): j in units of the largest up to k
     return top + _safe_log((weight * total[:, None, :]).sum(dim=2))
 
 

@@ -73,14 +73,7 @@ class PoincareBall:
 
 
 def layer_logits(features: Tensor, weight: Tensor, bias: Tensor | None, ball: PoincareBall | None) -> Tensor:
-    """(B, C) logits of a last layer: linear, or hyperplanes in a ball.
-
-    Args:
-        features: (B, d).
-        weight: (C, d).
-        bias: (C,), or None.
-        ball: the ball; None: the layer is linear.
-    """
+    """(B, C) logits of a last layer: linear without a ball, else hyperplanes in it."""
     if ball is None:
         return nn.functional.linear(features, weight, bias)
     return ball.logits(features, weight, bias)

@@ -80,12 +80,8 @@ def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLo
     return LOSSES[name](hierarchy, **params)
 
 
-def loss_parameters(name: str) -> dict[str, Any]:
-    """Parameters of a loss and their defaults, without the hierarchy."""
-    return dict(_parameters(LOSSES[name]))
-
-
 @cache  # a study has thousands of configurations
-def _parameters(loss: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(loss).parameters.values()
-    return {p.name: p.default for p in parameters if p.name != "hierarchy"}
+def loss_parameters(name: str) -> Mapping[str, Any]:
+    """Parameters of a loss and their defaults, without the hierarchy."""
+    parameters = inspect.signature(LOSSES[name]).parameters.values()
+    return MappingProxyType({p.name: p.default for p in parameters if p.name != "hierarchy"})

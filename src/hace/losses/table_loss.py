@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +17,11 @@ from hace.hierarchy.distances import DISTANCES, Distance
 from hace.hierarchy.index import sparse_matrix
 from hace.losses import kernels, numerics, tables
 from hace.losses.base import HierarchicalLoss, LossOptions
+from hace.losses.distance_losses import LeafDistances, padded
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
 from hace.losses.kernels.losses import Call, kernel_loss, make_call, tree_places
 from hace.losses.last_layer import Layer, PathRanges, path_losses
-from hace.losses.leaf_distances import LeafDistances, padded
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,7 +39,7 @@ class TableLoss(HierarchicalLoss):
 
     Args:
         hierarchy: the taxonomy.
-        table: from node indices of labels to their rows of V.
+        table: from node indices of labels to their rows of V; one-hot rows by default.
         dilution: d of V, for the row that smoothing adds to all; None: that row comes from the table.
         label_smoothing: eps of a uniform H.
         soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
@@ -49,17 +50,14 @@ class TableLoss(HierarchicalLoss):
         **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss.
     """
 
-    start: Tensor
-    node: Tensor
-    value: Tensor
     shared: Tensor | None
     soften: LeafDistances | None
 
     def __init__(
         self,
         hierarchy: Hierarchy,
-        table: Callable[[IntArray], tables.Table],
         *,
+        table: Callable[[IntArray], tables.Table] | None = None,
         dilution: float | None = 1.0,
         label_smoothing: float = 0.0,
         soft_label_beta: float | None = None,
@@ -79,6 +77,7 @@ class TableLoss(HierarchicalLoss):
         self.soft_label_beta, self.distance = soft_label_beta, distance
         self.aggregate = aggregate
         nodes = self.label_nodes.numpy()
+        table = partial(tables.label_table, hierarchy) if table is None else table
         built = table(nodes)
         class_weight = np.ones(hierarchy.num_nodes)
         if self.label_weight is not None:
@@ -89,9 +88,8 @@ class TableLoss(HierarchicalLoss):
         if dilution is not None:
             background = tables.background(hierarchy, dilution, uniform, class_weight)
         else:
-            background = tables.table_background(
-                hierarchy, table(hierarchy.leaf_nodes), uniform, class_weight
-            )
+            rows = table(hierarchy.leaf_nodes)
+            background = tables.table_background(hierarchy, rows, uniform, class_weight)
         self.longest = int(np.diff(built.start).max())
         self.constant("start", built.start)
         self.constant("node", built.node)
@@ -105,8 +103,6 @@ class TableLoss(HierarchicalLoss):
             widest = hierarchy.max_distance(distance)
             # With one class there is nothing to spread over: only what is at distance 0 keeps its mass.
             self.sharpness = soft_label_beta / widest if widest else _ONE_HOT
-
-    # ------------------------------------------------------------------ the table, by name
 
     def table(self, *, dense: bool = False) -> Tensor:
         """T, the table of targets (labels, N), float64: sparse COO by default, dense on request.
@@ -123,8 +119,6 @@ class TableLoss(HierarchicalLoss):
         shape = (self.num_labels, self.hierarchy.num_nodes)
         return sparse_matrix(row, node, value, shape).to(self.label_nodes.device)
 
-    # ------------------------------------------------------------------ class labels
-
     def kernel_call(self) -> Call | None:
         """The compiled loss for batches of labels; None where there is none."""
         if not self._labels_served:
@@ -140,11 +134,8 @@ class TableLoss(HierarchicalLoss):
         if not self.hierarchy.is_tree:
             function, tensors, numbers = "dag_loss", (mass, head.below_first, head.below), (stride,)
         elif mass is not None:
-            function, tensors, numbers = (
-                "dense_loss",
-                (mass, head.parent, head.level, self._places()),
-                (stride,),
-            )
+            function, numbers = "dense_loss", (stride,)
+            tensors = (mass, head.parent, head.level, self._places())
         elif head.path_sums is not None:
             paths = head.path_sums.tree
             function, tensors = "path_sum_loss", (head.low, head.high, *paths[:3], self._places())
@@ -182,7 +173,12 @@ class TableLoss(HierarchicalLoss):
         if self.soften is not None:
             return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
         if self.aggregate and self.hierarchy.is_tree and self.shared is None:
-            return self._path_losses(z, self._path(rows))
+            path = self._path(rows)
+
+            def pure(z: Tensor) -> Tensor:
+                return numerics.path_cross_entropy(self.head.preorder(z), path.low, path.high, path.value)
+
+            return on_cuda.path_losses_on_cuda(z, *path, pure) if on_cuda.serves_on_cuda(z) else pure(z)
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         log_probs = self._log_probs(z)
@@ -190,14 +186,6 @@ class TableLoss(HierarchicalLoss):
         if self.shared is not None:
             losses = losses + numerics.table_cross_entropy(log_probs, self.shared.to(z.dtype))
         return losses
-
-    def _path_losses(self, z: Tensor, path: PathRanges) -> Tensor:
-        def pure(z: Tensor) -> Tensor:
-            return numerics.path_cross_entropy(self.head.preorder(z), path.low, path.high, path.value)
-
-        return on_cuda.path_losses_on_cuda(z, *path, pure) if on_cuda.serves_on_cuda(z) else pure(z)
-
-    # ------------------------------------------------------------------ soft targets
 
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
@@ -207,9 +195,8 @@ class TableLoss(HierarchicalLoss):
         served = self.aggregate and self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0
         if served and kernels.usable(z, self.start, dense):
             call = self._call((None, None, None), dense.to(torch.float32).contiguous())
-            return kernel_loss(
-                z, call, None, lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)
-            )
+            pure = lambda z, _: numerics.table_cross_entropy(self._log_probs(z), dense)  # noqa: E731
+            return kernel_loss(z, call, None, pure)
         return numerics.table_cross_entropy(self._log_probs(z), dense.to(z.dtype))
 
     def _dense_rows(self, target: Tensor) -> Tensor:
@@ -225,20 +212,20 @@ class TableLoss(HierarchicalLoss):
             torch.arange(self.num_labels, device=mass.device), self.start.diff(), output_size=len(self.node)
         )
         few = max(1, _ENTRIES // len(row))  # samples whose entries are held at once
-        return torch.cat([self._climb_few(part, row) for part in mass.split(few)])
-
-    def _climb_few(self, mass: Tensor, row: Tensor) -> Tensor:
-        entries = mass.index_select(1, row) * self.value.to(mass.dtype)
-        return entries.new_zeros(len(mass), self.hierarchy.num_nodes).index_add(1, self.node, entries)
+        parts = []
+        for part in mass.split(few):
+            entries = part.index_select(1, row) * self.value.to(mass.dtype)
+            full = entries.new_zeros(len(part), self.hierarchy.num_nodes)
+            parts.append(full.index_add(1, self.node, entries))
+        return torch.cat(parts)
 
     def _soft_labels(self, rows: Tensor) -> Tensor:
         """(B, labels) LCA soft labels: exp(-beta dist(y, c) / max dist) over the classes c, normalised, or eps of them."""
         assert self.soften is not None
         closeness = (-self.sharpness * self.soften(rows)).exp()
         if self.labels == "nodes":  # y itself has its share where it is not a class
-            full = closeness.new_zeros(len(rows), self.num_labels).index_copy(
-                1, self.head.leaf_nodes, closeness
-            )
+            full = closeness.new_zeros(len(rows), self.num_labels)
+            full = full.index_copy(1, self.head.leaf_nodes, closeness)
             closeness = full.scatter(1, rows[:, None], 1.0)
         mass = closeness / closeness.sum(dim=1, keepdim=True)
         if self.label_smoothing == 0:
@@ -257,8 +244,6 @@ class TableLoss(HierarchicalLoss):
             with torch.autocast(target.device.type, enabled=False):
                 mass = mass + target[:, part] @ self._soft_labels(part).to(target.dtype)
         return mass
-
-    # ------------------------------------------------------------------ inside
 
     def _log_probs(self, z: Tensor) -> Tensor:
         """(B, N) log q*, or log softmax(z) without aggregation (0 at nodes without an output: no table looks there)."""

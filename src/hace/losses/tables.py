@@ -88,12 +88,6 @@ def level_masses(level_weights: LevelWeights, length: int) -> FloatArray:
     return masses
 
 
-def dilution_masses(dilution: float, length: int) -> FloatArray:
-    """(length,) the masses of a dilution, d (1 - d)^j and (1 - d)^k at the top: eq. (4) as level weights."""
-    step = np.arange(length)
-    return np.power(1.0 - dilution, step) * np.where(step == length - 1, 1.0, dilution)
-
-
 def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize: str | None) -> Table:
     r"""HXE (Bertinetto et al. 2020, eq. 2 and 3) as a table.
 
@@ -172,11 +166,7 @@ def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
         values.append(np.append(np.bincount(place, weights=value, minlength=len(unique)), dilution))
     chosen = rows.tolist()
     start = np.concatenate([[0], np.cumsum([len(nodes[v]) for v in chosen])]).astype(np.int64)
-    return Table(
-        start,
-        np.concatenate([nodes[v][::-1] for v in chosen]),
-        np.concatenate([values[v][::-1] for v in chosen]),
-    )
+    return Table(start, *(np.concatenate([part[v][::-1] for v in chosen]) for part in (nodes, values)))
 
 
 def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
@@ -188,11 +178,7 @@ def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
     for step in range(masses.shape[1]):
         kept.append((row * h.num_nodes + node, mass * masses[row, step]))
         ways = np.maximum(parents[node], 1)  # a top keeps what arrives
-        edge = (
-            np.repeat(first[node], ways)
-            + np.arange(int(ways.sum()))
-            - np.repeat(np.cumsum(ways) - ways, ways)
-        )
+        edge = np.repeat(first[node] - (np.cumsum(ways) - ways), ways) + np.arange(int(ways.sum()))
         stays = np.repeat(parents[node] == 0, ways)
         node = np.where(stays, np.repeat(node, ways), h.edges[np.minimum(edge, len(h.edges) - 1), 0])
         row, node, mass = _merged(np.repeat(row, ways) * h.num_nodes + node, np.repeat(mass / ways, ways), h)

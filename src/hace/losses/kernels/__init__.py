@@ -1,14 +1,12 @@
 """The compiled accelerator: optional, for float32 on the CPU.
 
-It computes what :mod:`hace.losses.numerics` computes and passes the same tests. It is built with the package where
-a C compiler is at hand; without it everything works in plain PyTorch. Eager code calls it directly;
-``torch.compile`` sees it as a custom operator. Second derivatives go through the PyTorch form.
+It computes what :mod:`hace.losses.numerics` computes and passes the same tests; without it everything works in plain PyTorch.
+Eager code calls it directly, ``torch.compile`` sees a custom operator, second derivatives go through the PyTorch form.
 
-It is plain C in a CPython extension. That needs no torch headers, so that one build serves every torch version, takes
-seconds, and adds nothing to what a user installs; and the compiler makes one version of each loop for each vector width,
-so that one build serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
+It is plain C in a CPython extension: without torch headers one build serves every torch version, and with one version of
+each loop per vector width it serves every CPU of its kind. ``benchmarks/losses.py`` prints what it gains.
 
-The questions that decide whether it may serve a call are here; `losses`, `path_sums` and `answers` call it.
+The questions that decide whether it may serve a call are here; `losses` and `answers` call it.
 
 Set ``HACE_KERNEL=0`` in the environment, or use :func:`disabled`, to do without.
 """
@@ -116,11 +114,6 @@ def transformed() -> bool:
     Each of them adds to the keys that operations are dispatched by, but for forward-mode AD.
     """
     return _as_value(_modes()) not in _NO_MODES or forward_ad._current_level >= 0
-
-
-def switched_on() -> bool:
-    """Whether accelerators may serve: by the environment, and not within :func:`disabled`."""
-    return _on
 
 
 def is_plain(tensor: Tensor, device: str = "cpu") -> bool:

@@ -1,4 +1,4 @@
-"""The compiled losses: what each is called with, its place in autograd, and the operator that graphs of torch.compile hold.
+"""The compiled losses and path sums: what each is called with, its place in autograd, and its operator for torch.compile.
 
 The gradient of a loss is made together with its value.
 """
@@ -15,6 +15,7 @@ from hace.losses import kernels
 
 SOFT_LABELS, SIMILARITY, EXPECTED = 0, 1, 2  # kinds of losses of distances
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_DOWN, _CENTRED, _UP = 0, 1, 2  # passes of path sums
 
 
 class BatchLabels(NamedTuple):
@@ -211,3 +212,98 @@ def _node_log_probs_op(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
 @_node_log_probs_op.register_fake
 def _(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
     return torch.empty_like(z, memory_format=torch.contiguous_format)
+
+
+# ---------------------------------------------------------------------- path sums
+# One pass down the tree, and its transpose, one pass up: each is the other's derivative, as often as you like.
+
+
+class Tree(NamedTuple):
+    """The paths of a tree, its nodes in preorder.
+
+    ``level`` is each node's, the tops' being 0; ``end`` where its subtree ends; ``parent`` the node above it (N for none);
+    ``label`` the class of each leaf, in preorder; ``sharing`` is s.
+    """
+
+    level: Tensor
+    end: Tensor
+    parent: Tensor
+    label: Tensor
+    sharing: float
+
+
+def path_sums_serve(z: Tensor, tree: Tree) -> bool:
+    """Whether the kernel serves these outputs, here and now."""
+    return kernels.usable(z, *tree[:4])
+
+
+def path_sums(z: Tensor, tree: Tree, centred: bool, pure: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B, N) float32 outputs -> (B, n) logits of the classes, with ``centred`` less the row's largest, as a constant.
+
+    ``pure`` computes the same in plain PyTorch: it serves gradients that are not plain memory.
+    """
+    way = _CENTRED if centred else _DOWN
+    if kernels.compiling():
+        return _path_sums_op(z, *tree, way)
+    return _PathSums.apply(z, tree, way, pure)
+
+
+class _PathSums(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, tree: Tree, way: int, pure: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+        ctx.tree, ctx.way, ctx.pure = tree, way, pure
+        return _path_sums(x, tree, way)
+
+    @staticmethod
+    def backward(ctx, outer: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        up = ctx.way != _UP
+        if path_sums_serve(outer, ctx.tree):
+            found = _PathSums.apply(outer, ctx.tree, _UP if up else _DOWN, ctx.pure)
+        elif up:
+            with torch.enable_grad():
+                z = torch.zeros(len(outer), len(ctx.tree.level), requires_grad=True)
+                (found,) = torch.autograd.grad(ctx.pure(z), z, outer, create_graph=outer.requires_grad)
+        else:
+            found = ctx.pure(outer)
+        return found, None, None, None
+
+
+def _path_sums(x: Tensor, tree: Tree, way: int) -> Tensor:
+    x = x.detach().contiguous()
+    nodes, classes = len(tree.level), len(tree.label)
+    out = x.new_empty(len(x), nodes if way == _UP else classes)
+    kernels._kernels.path_sums(
+        *(x.data_ptr(), len(x), out.data_ptr(), nodes, classes, tree.level.data_ptr(), tree.label.data_ptr()),
+        *(tree.sharing, way, torch.get_num_threads()),
+    )
+    return out
+
+
+@torch.library.custom_op(
+    "hace::path_sums",
+    mutates_args=(),
+    schema="(Tensor x, Tensor level, Tensor end, Tensor parent, Tensor label, float sharing, int way) -> Tensor",
+)
+def _path_sums_op(
+    x: Tensor, level: Tensor, end: Tensor, parent: Tensor, label: Tensor, sharing: float, way: int
+) -> Tensor:
+    return _path_sums(x, Tree(level, end, parent, label, sharing), way)
+
+
+@_path_sums_op.register_fake
+def _(x: Tensor, *rest: Any) -> Tensor:
+    level, _, _, label, _, way = rest
+    return x.new_empty(x.shape[0], level.shape[0] if way == _UP else label.shape[0])
+
+
+def _keep_tree(ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[1:5])
+    ctx.sharing, ctx.way = inputs[5:]
+
+
+def _turn_round(ctx, outer: Tensor) -> tuple[Tensor | None, ...]:
+    way = _DOWN if ctx.way == _UP else _UP
+    return (_path_sums_op(outer, *ctx.saved_tensors, ctx.sharing, way), *(None,) * 6)
+
+
+_path_sums_op.register_autograd(_turn_round, setup_context=_keep_tree)

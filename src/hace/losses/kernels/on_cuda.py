@@ -28,7 +28,7 @@ def serves_on_cuda(z: Tensor) -> bool:
         return False
     # torch.compile makes kernels of the plain form itself.
     recorded = kernels.compiling() or kernels.transformed()
-    return kernels.switched_on() and not recorded and kernels.is_plain(z, "cuda") and installed()
+    return kernels._on and not recorded and kernels.is_plain(z, "cuda") and installed()
 
 
 @cache
