@@ -174,13 +174,13 @@ def subset_of(text: str, h: Hierarchy) -> list[str]:
     from hace.decisions.scores import subset_leaves
     from hace.files.reading import is_file
     from hace.formats.label_files import read_list
-    from hace.hierarchy.names import known_names, subset_ids
+    from hace.hierarchy.names import known_names
 
-    words = read_list(text)
-    unknown = [word for word in words if word not in known_names(h)]
+    words, known = read_list(text), known_names(h)
+    unknown = [word for word in words if word not in known]
     if unknown and not is_file(text):
         raise DataError(
             f"--subset must name a file or classes. There is no file {text!r}, and the hierarchy has no class "
-            f"{unknown[0]!r}.{nearest(unknown[0], known_names(h))}"
+            f"{unknown[0]!r}.{nearest(unknown[0], known)}"
         )
-    return subset_leaves(h, subset_ids(words, h))
+    return subset_leaves(h, [h.nodes[known[w]] if w in known else w for w in words])

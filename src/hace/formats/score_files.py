@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +17,7 @@ from hace.files.arrays import Arrays, Parquet, native
 from hace.files.documents import csv_rows, is_numeric, ragged
 from hace.files.reading import open_regular, text_lines
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import column_places, score_columns
+from hace.hierarchy.names import known_names, score_columns, unknown_name_hint
 
 CHUNK = 1 << 22  # numbers of a chunk
 _CHANGED = "must stay as it is while it is read. It has changed: run the same command again."
@@ -139,7 +140,7 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) ->
     header = [cell.strip().replace("\n", " ") for cell in first]
     named = set(header) >= set(h.leaves) or not all(map(is_numeric, first))
     if named:
-        places, over = column_places(header, h, outputs, ignored, str(path))
+        places, over = _column_places(header, h, outputs, ignored, str(path))
     else:
         places, over = list(range(len(first))), _width(path, (rows, len(first)), h, outputs)
 
@@ -166,9 +167,46 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     return csv_rows((f"{line}\n" for line in text_lines(path)), str(path))
 
 
+def _column_places(
+    columns: Sequence[str], h: Hierarchy, outputs: str, ignored: Sequence[str], source: str
+) -> tuple[list[int], Width]:
+    """For each leaf in label order, or each node in node order, the column that holds it."""
+    stray = [c for c in ignored if c not in columns]
+    if stray:
+        raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
+    known = known_names(h)
+    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored]
+    unknown = [c for _, c in kept if c not in known]
+    if unknown:
+        raise DataError(
+            f"{source}: every column must be a class of the hierarchy. Got {listed(unknown)}."
+            f"{unknown_name_hint(h, unknown[0])} Leave out other columns with --ignore-column NAME."
+        )
+    repeated = [v for v, k in Counter(known[c] for _, c in kept).items() if k > 1]
+    if repeated:
+        raise DataError(f"{source}: each class must have one column. Got two for {h.nodes[repeated[0]]!r}.")
+    place = {known[c]: i for i, c in kept}
+    wanted: dict[Width, list[int]] = {"leaves": h.leaf_nodes.tolist(), "nodes": list(range(h.num_nodes))}
+    for over, nodes in wanted.items():
+        if outputs in ("auto", over) and set(place) == set(nodes):
+            return [place[v] for v in nodes], over
+    over = "leaves" if outputs != "nodes" and all(h.labels[v] >= 0 for v in place) else "nodes"
+    missing = [h.nodes[v] for v in wanted[over] if v not in place]
+    extra = [h.nodes[v] for v in place if v not in wanted[over]]
+    what = (
+        f"without a column: {listed(missing)}"
+        if missing
+        else f"inner nodes among the columns: {listed(extra)}"
+    )
+    raise DataError(
+        f"{source}: scores must have a column for each of the {h.num_leaves} leaves, or for each of the {h.num_nodes} nodes. "
+        f"{over.capitalize()} {what}."
+    )
+
+
 def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
     table = Parquet(path)
-    places, over = column_places(table.names, h, outputs, ignored, str(path))
+    places, over = _column_places(table.names, h, outputs, ignored, str(path))
     wanted = [table.names[i] for i in places]
     step = max(1, CHUNK // max(len(table.names), 1))
 

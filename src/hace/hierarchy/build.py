@@ -17,18 +17,8 @@ from hace.hierarchy.assembly import IntArray, as_id, as_ids
 if TYPE_CHECKING:
     import networkx as nx
 
-    from hace.hierarchy.hierarchy import Hierarchy
 
-# What makes a node of a label path, and what else to try where two places have the same id.
-_OTHER_IDS = {
-    "name": ', or use ids="level" or ids="path"',
-    "merged": ', or use ids="level" or ids="path"',
-    "level": ', or use ids="path"',
-    "path": "",
-}
 _MERGE = ' ids="merged" makes one node of a class and the group of its name.'
-
-
 # pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
 _PANDAS_MISSING = ("NAType", "NaTType")
 
@@ -36,9 +26,7 @@ _PANDAS_MISSING = ("NAType", "NaTType")
 class Frame(Protocol):
     """A data frame of pandas or polars: columns with names, and rows."""
 
-    @property
-    def columns(self) -> Any:
-        """The names of the columns."""
+    columns: Any  # their names
 
 
 def frame_rows(table: Any, argument: str) -> tuple[list[str], Iterable[tuple[Any, ...]]] | None:
@@ -106,72 +94,58 @@ def edges_of_parents(
     parents: Mapping[Any, Any] | Sequence[int] | np.ndarray,
 ) -> tuple[list[str], IntArray, list[str]]:
     """Ids and index pairs of a mapping child -> parents, of a pandas Series, or of an array of parent positions."""
-    series = hasattr(parents, "items") and not hasattr(parents, "columns")
-    if series and not isinstance(parents, Mapping):  # of pandas, where no parent is NaN
-        parents = _series_parents(parents)
+    if hasattr(parents, "items") and not isinstance(parents, Mapping) and not hasattr(parents, "columns"):
+        found: dict[Any, list[Any]] = {}  # of a Series: an id may occur once for each of its parents
+        for row, (node, above) in enumerate(parents.items(), start=1):  # type: ignore[union-attr]
+            cell = _cell(above, row, "parents")
+            found.setdefault(node, []).extend([] if cell is None else [cell])
+        parents = found
     if not isinstance(parents, Mapping):
         if frame_rows(parents, "parents") is not None:
             raise HierarchyError(
                 "parents must be a mapping or a 1-D array of integers. Got a frame: use Hierarchy.from_edges with its "
                 "columns 'parent' and 'child'."
             )
-        return _edges_of_parent_array(parents)
-    index: dict[str, int] = {}
-    problems: list[str] = []
-    for node in parents:
-        key = as_id(node, "parents")
-        if key in index:
-            problems.append(f"parents has two keys for the id {key!r}. Each id must occur once.")
-        index.setdefault(key, len(index))
+        array = np.asarray(parents)
+        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+            raise HierarchyError(
+                "parents must be a mapping or a 1-D array of integers (-1 for a top). "
+                f"Got shape {array.shape} of {array.dtype}."
+            )
+        array = array.astype(np.int64)
+        n = len(array)
+        outside = np.flatnonzero((array < -1) | (array >= n))
+        problems = [
+            f"Unknown parent {int(array[i])} of node {i}: parents must be positions from 0 to {n - 1}, or -1 for a top."
+            for i in outside.tolist()
+        ]
+        children = np.flatnonzero((array >= 0) & (array < n))
+        return list(map(str, range(n))), np.stack([array[children], children], axis=1), problems
+    keys = as_ids(parents, "parents")
+    index = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    problems = [f"parents has two keys for the id {key!r}. Each id must occur once." for key in twice]
     flat: list[int] = []
     unknown: dict[str, str] = {}
-    for node, above in parents.items():
-        child = index[as_id(node, "parents")]
+    for child, above in zip(keys, parents.values(), strict=True):
         several = isinstance(above, Iterable) and not isinstance(above, str)
         for parent in above if several else () if above is None else (above,):
             key = as_id(parent, "parents")
             if key in index:
-                flat += (index[key], child)
+                flat += (index[key], index[child])
             else:
-                unknown.setdefault(key, as_id(node, "parents"))
-    for parent, child in unknown.items():
-        problems.append(
-            f"Unknown parent {parent!r} of {child!r}: it is not a key of parents. "
-            f"Add {{{parent!r}: None}} if it is a top, or correct it."
-        )
-    return list(index), _pairs(flat), problems
-
-
-def _series_parents(series: Any) -> dict[Any, list[Any]]:
-    """Parents by id; an id may occur once for each of its parents."""
-    found: dict[Any, list[Any]] = {}
-    for row, (node, above) in enumerate(series.items(), start=1):
-        cell = _cell(above, row, "parents")
-        found.setdefault(node, []).extend([] if cell is None else [cell])
-    return found
-
-
-def _edges_of_parent_array(parents: Sequence[int] | np.ndarray) -> tuple[list[str], IntArray, list[str]]:
-    array = np.asarray(parents)
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise HierarchyError(
-            "parents must be a mapping or a 1-D array of integers (-1 for a top). "
-            f"Got shape {array.shape} of {array.dtype}."
-        )
-    array = array.astype(np.int64)
-    n = len(array)
-    outside = np.flatnonzero((array < -1) | (array >= n))
-    problems = [
-        f"Unknown parent {int(array[i])} of node {i}: parents must be positions from 0 to {n - 1}, or -1 for a top."
-        for i in outside.tolist()
+                unknown.setdefault(key, child)
+    problems += [
+        f"Unknown parent {parent!r} of {child!r}: it is not a key of parents. "
+        f"Add {{{parent!r}: None}} if it is a top, or correct it."
+        for parent, child in unknown.items()
     ]
-    children = np.flatnonzero((array >= 0) & (array < n))
-    return list(map(str, range(n))), np.stack([array[children], children], axis=1), problems
+    return list(index), _pairs(flat), problems
 
 
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
-    if ids not in _OTHER_IDS:
+    if ids not in ("name", "merged", "level", "path"):
         raise HierarchyError(f"ids must be 'name', 'merged', 'level' or 'path'. Got {ids!r}.")
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
@@ -190,73 +164,50 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
             problems.append(f"Row {number} has {len(cells)} names, but level_names only {len(levels)}.")
         elif cells:
             rows.setdefault(cells, number)
-    trie = _Trie()
-    ends = {trie.add(row): number for row, number in rows.items()}
-    inner = set(trie.parent)
-    above = [(number, trie.name[place]) for place, number in ends.items() if place in inner]
+    places = dict.fromkeys(row[:k] for row in rows for k in range(1, len(row) + 1))  # parents first
+    inner = {place[:-1] for place in places}
+    above = [(number, row[-1]) for row, number in rows.items() if row in inner]
     if above:
-        others = f", and {_likewise(len(above) - 1, 'row')}" if len(above) > 1 else ""
+        others = _others(len(above) - 1, "row")
         remedy = ' Give it another name than its group, or use ids="level".' if ids == "merged" else ""
         problems.append(
             f"Row {above[0][0]} ends at {above[0][1]!r}, which has classes below it in other rows{others}. "
             f"A class must be a leaf.{remedy}"
         )
     index: dict[str, int] = {}
+    names: dict[str, str] = {}
     flat: list[int] = []
-    at: list[int] = []  # index of the id that each place got
-    first: list[int] = []  # the place that made each id
-    repeated: dict[str, tuple[int, int]] = {}  # id: two places that have it
-    for place, name in enumerate(trie.name):
-        key = _place_id(trie, place, name, ids, place in inner, levels)
-        if key in index:
-            repeated.setdefault(key, (first[index[key]], place))
-        else:
-            first.append(place)
-            if trie.parent[place] >= 0:
-                flat += (at[trie.parent[place]], len(index))
-        at.append(index.setdefault(key, len(index)))
+    at: dict[tuple[str, ...], int] = {}  # index of the id that each place got
+    first: list[tuple[str, ...]] = []  # the place that made each id
+    repeated: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # id: two places that have it
+    for place in places:
+        key = place[-1]
+        if ids == "path":
+            key = "/".join(place)
+        elif ids == "level" and place in inner:
+            key = f"{levels[len(place) - 1] if levels else len(place)}:{place[-1]}"
+        names[key] = place[-1]
+        at[place] = index.setdefault(key, len(index))
+        if at[place] < len(first):
+            repeated.setdefault(key, (first[at[place]], place))
+            continue
+        first.append(place)
+        if len(place) > 1:
+            flat += (at[place[:-1]], at[place])
     if repeated:
-        key, places = next(iter(repeated.items()))
-        where = " and ".join(" / ".join(trie.path(p)) for p in places)
-        others = f", and {_likewise(len(repeated) - 1, 'name')}" if len(repeated) > 1 else ""
-        remedy = _MERGE if trie.parent[places[1]] == places[0] and ids == "name" else ""
+        key, two = next(iter(repeated.items()))
+        where = " and ".join(" / ".join(place) for place in two)
+        others = _others(len(repeated) - 1, "name")
+        finer = {"level": ', or use ids="path"', "path": ""}.get(ids, ', or use ids="level" or ids="path"')
+        remedy = _MERGE if two[1][:-1] == two[0] and ids == "name" else ""
         problems.append(
-            f"{key!r} is at two places: {where}{others}. Give them different names{_OTHER_IDS[ids]}.{remedy}"
+            f"{key!r} is at two places: {where}{others}. Give them different names{finer}.{remedy}"
         )
-    known = list(index)
-    names = {known[i]: name for i, name in zip(at, trie.name, strict=True)}
-    return PathTable(known, _pairs(flat), names, levels, problems)
+    return PathTable(list(index), _pairs(flat), names, levels, problems)
 
 
-def _likewise(count: int, what: str) -> str:
-    return f"{count:,} more {what}{'' if count == 1 else 's'} likewise"
-
-
-class _Trie:
-    """Places in the paths: a place is a name below another place (-1: at the top)."""
-
-    def __init__(self) -> None:
-        self.name: list[str] = []
-        self.parent: list[int] = []
-        self._place: dict[tuple[int, str], int] = {}
-
-    def add(self, row: tuple[str, ...]) -> int:
-        place = -1
-        for name in row:
-            key = (place, name)
-            if key not in self._place:
-                self._place[key] = len(self.name)
-                self.name.append(name)
-                self.parent.append(place)
-            place = self._place[key]
-        return place
-
-    def path(self, place: int) -> list[str]:
-        names = []
-        while place >= 0:
-            names.append(self.name[place])
-            place = self.parent[place]
-        return names[::-1]
+def _others(count: int, what: str) -> str:
+    return f", and {count:,} more {what}{'s' * (count > 1)} likewise" if count else ""
 
 
 def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, ...]:
@@ -278,43 +229,24 @@ def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, .
 
 
 def _cell(value: Any, number: int, of: str = "paths") -> str | None:
-    is_nan = isinstance(value, float) and value != value
-    if (
-        value is None
-        or is_nan
-        or (isinstance(value, str) and not value)
-        or type(value).__name__ in _PANDAS_MISSING
-    ):
+    no_text = value is None or (isinstance(value, str) and not value)
+    not_a_number = isinstance(value, float) and value != value
+    if no_text or not_a_number or type(value).__name__ in _PANDAS_MISSING:
         return None
     if isinstance(value, float) and value.is_integer():  # integers in a column with gaps
         value = int(value)
     return as_id(value, f"Row {number} of {of}")
 
 
-def _place_id(
-    trie: _Trie, place: int, name: str, ids: str, is_inner: bool, levels: tuple[str, ...] | None
-) -> str:
-    if ids == "path":
-        return "/".join(trie.path(place))
-    if ids == "level" and is_inner:
-        depth = len(trie.path(place))
-        return f"{levels[depth - 1] if levels else depth}:{name}"
-    return name
-
-
 def _pairs(flat: list[int]) -> IntArray:
     return np.array(flat, dtype=np.int64).reshape(-1, 2)
 
 
-# ------------------------------------------------------------------ trees of Python objects
-
 _MISSING: Any = object()
 
 
-class _Found(NamedTuple):
-    tops: list[str]
-    edges: list[tuple[str, str]]
-    names: dict[str, str]  # by id
+# Ids of the tops, (parent, child) pairs and names by id.
+_Found = tuple[list[str], list[tuple[str, str]], dict[str, str]]
 
 
 class _Branch(NamedTuple):
@@ -330,21 +262,17 @@ def edges_of_tree(tree: Any, children: str, parents: str | None, name: str, ids:
         raise HierarchyError(f"ids must be 'name' or 'path'. Got {ids!r}.")
     if parents is not None and ids == "path":
         raise HierarchyError("ids must be 'name' with parents=: a node may have several paths.")
-    found = _walk(_tops(tree, name), parents or children, name, ids)
-    return found._replace(edges=[(b, a) for a, b in found.edges]) if parents else found
+    tops, edges, names = _walk(_tops(tree, name), parents or children, name, ids)
+    return tops, [(b, a) for a, b in edges] if parents else edges, names
 
 
 def _tops(tree: Any, name: str) -> list[Any]:
     """The nodes a walk starts from."""
-    if isinstance(tree, Mapping) and not _is_record(tree, name):
-        return list(_branches(tree))
-    several = isinstance(tree, (list, tuple, set, frozenset)) and not isinstance(tree, _Branch)
-    return list(tree) if several else [tree]
-
-
-def _is_record(tree: Mapping[Any, Any], name: str) -> bool:
-    """Whether a mapping is a node with a name, as in JSON, rather than names and what is below them."""
-    return isinstance(tree.get(name), (str, int)) and not isinstance(tree[name], bool)
+    if isinstance(tree, Mapping):
+        # A node with a name, as in JSON, or names and what is below them.
+        record = isinstance(tree.get(name), (str, int)) and not isinstance(tree[name], bool)
+        return [tree] if record else list(_branches(tree))
+    return list(tree) if isinstance(tree, (list, tuple, set, frozenset)) else [tree]
 
 
 def _branches(below: Any) -> Iterator[_Branch]:
@@ -382,7 +310,9 @@ def _next(node: Any, attribute: str) -> list[Any]:
 def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Found:
     """Every node once, every edge once, in the order of the tree; a stack, so that depth does not matter."""
     seen: dict[str, Any] = {}
-    found = _Found([], [], {})
+    begin: list[str] = []
+    edges: list[tuple[str, str]] = []
+    names: dict[str, str] = {}
     problems: dict[str, None] = {}
     stack: list[tuple[Any, str | None]] = [(node, None) for node in reversed(tops)]
     nameless = 0
@@ -395,35 +325,25 @@ def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Found:
         title = as_id(title, "tree")
         key = title if ids == "name" or before is None else f"{before}/{title}"
         if before is None:
-            found.tops.append(key)
+            begin.append(key)
         else:
-            found.edges.append((before, key))
+            edges.append((before, key))
         if key not in seen:
-            seen[key], found.names[key] = node, title
+            seen[key], names[key] = node, title
             stack += [(child, key) for child in reversed(_next(node, attribute))]
         elif isinstance(node, _Branch) or (seen[key] is not node and seen[key] != node):
             problems[f"Two nodes are called {key!r}. Rename one, or use ids='path'."] = None
     if problems:
         raise HierarchyError(list(problems))
-    return found
+    return begin, edges, names
 
-
-# ------------------------------------------------------------------ networkx
 
 Direction = Literal["parent_to_child", "child_to_parent"]
 _RELATIONS = {"is_a", "part_of"}  # edge keys of ontology graphs, which point from child to parent
 
 
-class GraphParts(NamedTuple):
-    """What a graph says about a hierarchy."""
-
-    edges: list[tuple[Any, Any]]  # parent, child
-    leaves: Iterable[Any] | None
-    names: dict[Any, str]
-
-
-def graph_parts(graph: nx.DiGraph, leaves: Iterable[Any] | None, direction: str) -> GraphParts:
-    """Edges, class list and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
+def graph_parts(graph: nx.DiGraph, direction: str) -> tuple[list[tuple[Any, Any]], dict[Any, str]]:
+    """(parent, child) pairs and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
     if direction not in get_args(Direction):
         raise HierarchyError(f"direction must be 'parent_to_child' or 'child_to_parent'. Got {direction!r}.")
     if not graph.is_directed():
@@ -440,21 +360,10 @@ def graph_parts(graph: nx.DiGraph, leaves: Iterable[Any] | None, direction: str)
     if direction == "child_to_parent":
         edges = [(parent, child) for child, parent in edges]
     names = {k: str(v) for k, v in graph.nodes(data="name") if v is not None}
-    return GraphParts(edges, _labelled(graph) if leaves is None else leaves, names)
+    return edges, names
 
 
-def to_graph(h: Hierarchy) -> nx.DiGraph:
-    """See :meth:`hace.Hierarchy.to_networkx`."""
-    import networkx as nx
-
-    graph = nx.DiGraph(rooted=h.rooted, level_names=h.level_names)
-    for node, name, label in zip(h.nodes, h.names, h.labels.tolist(), strict=True):
-        graph.add_node(node, name=name, **({"label": label} if label >= 0 else {}))
-    graph.add_edges_from((h.nodes[p], h.nodes[c]) for p, c in h.edges.tolist())
-    return graph
-
-
-def _labelled(graph: nx.DiGraph) -> list[Any] | None:
+def labelled(graph: nx.DiGraph) -> list[Any] | None:
     """The nodes with an attribute ``label``, in its order; None where there are none."""
     labels: dict[Any, Any] = {k: v for k, v in graph.nodes(data="label") if v is not None}
     strange = [f"{k}: {v!r}" for k, v in labels.items() if not isinstance(v, (int, np.integer))]

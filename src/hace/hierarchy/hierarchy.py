@@ -115,11 +115,8 @@ class Hierarchy:
         """The last step of a constructor."""
         if names is None:
             return self
-        levels = (
-            ()
-            if isinstance(names, str) or not isinstance(names, Iterable)
-            else tuple(str(name) for name in names)
-        )
+        listed_names = isinstance(names, Iterable) and not isinstance(names, str)
+        levels = tuple(map(str, names)) if listed_names else ()
         if len(levels) != self.max_depth:
             raise HierarchyError(
                 f"level_names must have one name for each of the levels 1 to {self.max_depth}. Got {names!r}."
@@ -176,10 +173,7 @@ class Hierarchy:
             parents: a mapping (or a pandas Series) from every id to its parent, to a list of parents, or to None for a top; or
                 a 1-D integer array with the parent's position of node i at position i and -1 for a top (ids are then "0",
                 "1", ...).
-            leaves: as in :meth:`from_edges`.
-            names: as in :meth:`from_edges`.
-            level_names: as in :meth:`from_edges`.
-            rooted: as in :meth:`from_edges`.
+            leaves, names, level_names, rooted: as in :meth:`from_edges`.
 
         Example:
             >>> Hierarchy.from_parents([-1, 0, 0, 1, 1]).leaves
@@ -246,15 +240,14 @@ class Hierarchy:
             direction: where edges point: ``"parent_to_child"``, or ``"child_to_parent"`` as in graphs of ontologies
                 (obonet).
         """
-        found = build.graph_parts(graph, leaves, direction)
-        rooted = graph.graph.get("rooted") if rooted is None else rooted
+        edges, names = build.graph_parts(graph, direction)
         return cls.from_edges(
-            found.edges,
-            leaves=found.leaves,
+            edges,
+            leaves=build.labelled(graph) if leaves is None else leaves,
             nodes=graph.nodes(),
-            names=found.names,
+            names=names,
             level_names=graph.graph.get("level_names"),
-            rooted=rooted,
+            rooted=graph.graph.get("rooted") if rooted is None else rooted,
         )
 
     @classmethod
@@ -281,25 +274,17 @@ class Hierarchy:
             name: the one that holds a node's name. Nodes without one get the ids node1, node2, ...
             ids: what makes a node. ``"name"``: its name; two nodes of one name are an error. ``"path"``: the names from the
                 top, joined with "/".
-            leaves: as in :meth:`from_edges`.
-            level_names: as in :meth:`from_edges`.
-            rooted: as in :meth:`from_edges`.
+            leaves, level_names, rooted: as in :meth:`from_edges`.
 
         Example:
             >>> h = Hierarchy.from_tree({"animal": {"dog": ["husky", "beagle"], "cat": None}})
             >>> h.nodes
             ('animal', 'dog', 'beagle', 'husky', 'cat')
         """
-        found = build.edges_of_tree(tree, children, parents, name, ids)
-        if parents and leaves is None:
-            leaves = found.tops
+        tops, edges, names = build.edges_of_tree(tree, children, parents, name, ids)
+        leaves = tops if parents and leaves is None else leaves
         return cls.from_edges(
-            found.edges,
-            nodes=found.names,
-            names=found.names,
-            leaves=leaves,
-            level_names=level_names,
-            rooted=rooted,
+            edges, nodes=names, names=names, leaves=leaves, level_names=level_names, rooted=rooted
         )
 
     @classmethod
@@ -428,9 +413,7 @@ class Hierarchy:
     @cached_property
     def tops(self) -> tuple[str, ...]:
         """Ids of the nodes without parent."""
-        has_parent = np.zeros(self.num_nodes, dtype=bool)
-        has_parent[self.edges[:, 1]] = True
-        return tuple(self.nodes[i] for i in np.flatnonzero(~has_parent).tolist())
+        return self._ids(np.setdiff1d(np.arange(self.num_nodes), self.edges[:, 1]))
 
     @cached_property
     def depths(self) -> IntArray:
@@ -559,9 +542,8 @@ class Hierarchy:
         k = self.level_index(level)
         at = np.flatnonzero(self.depths == k)
         every = np.arange(self.num_nodes)
-        return np.where(
-            self.depths <= k, every, at[np.maximum(np.searchsorted(at, every, side="right") - 1, 0)]
-        )
+        above = at[np.maximum(np.searchsorted(at, every, side="right") - 1, 0)]
+        return np.where(self.depths <= k, every, above)
 
     # ------------------------------------------------------------------ questions about pairs of nodes
 
@@ -674,13 +656,12 @@ class Hierarchy:
         kept = as_ids(leaves, "leaves")
         if not kept:
             raise HierarchyError("leaves is empty. A hierarchy must have at least one class.")
-        known, classes = set(self.nodes), set(self.leaves)
         problems = []
-        unknown = [c for c in kept if c not in known]
+        unknown = [c for c in kept if c not in self._index]
         if unknown:
             hint = nearest(unknown[0], self.leaves)
             problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
-        inner = [c for c in kept if c in known and c not in classes]
+        inner = [c for c in kept if c in self._index and self.labels[self._index[c]] < 0]
         if inner:
             problems.append(
                 f"leaves names nodes that have children: {listed(inner)}. Name the classes below them."
@@ -723,14 +704,19 @@ class Hierarchy:
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise HierarchyError(f"seed must be an integer from 0 on. Got {seed!r}.")
         order = np.random.default_rng(seed).permutation(self.num_leaves)
-        ids = list(self.nodes)
-        for place, leaf in zip(self.leaf_nodes.tolist(), self.leaf_nodes[order].tolist(), strict=True):
-            ids[place] = self.nodes[leaf]
-        return self._derive(ids, self.edges, self.leaves, rooted=self.rooted)
+        ids = np.array(self.nodes, dtype=object)
+        ids[self.leaf_nodes] = ids[self.leaf_nodes[order]]
+        return self._derive(ids.tolist(), self.edges, self.leaves, rooted=self.rooted)
 
     def to_networkx(self) -> nx.DiGraph:
         """A networkx graph with edges from parent to child; see :meth:`from_networkx`."""
-        return build.to_graph(self)
+        import networkx as nx
+
+        graph = nx.DiGraph(rooted=self.rooted, level_names=self.level_names)
+        for node, name, label in zip(self.nodes, self.names, self.labels.tolist(), strict=True):
+            graph.add_node(node, name=name, **({"label": label} if label >= 0 else {}))
+        graph.add_edges_from((self.nodes[p], self.nodes[c]) for p, c in self.edges.tolist())
+        return graph
 
     # ------------------------------------------------------------------ how it shows and compares itself
 
@@ -741,7 +727,28 @@ class Hierarchy:
 
     def summary(self) -> str:
         """A page that describes the hierarchy; meant for ``print``."""
-        return _summary(self)
+        children = np.bincount(self.edges[:, 0], minlength=self.num_nodes)
+        parents = np.bincount(self.edges[:, 1], minlength=self.num_nodes)
+        inner, tops = (
+            self.num_nodes - self.num_leaves,
+            f"{len(self.tops):,} top{'s' * (len(self.tops) > 1)}, no root",
+        )
+        repeated = {name: k for name, k in Counter(self.names).items() if k > 1}
+        some = children[children > 0]
+        spread = f"{some.min()} to {some.max():,}, median {np.median(some):g}" if len(some) else "none"
+        lines = [
+            repr(self)[1:-1],
+            f"  {inner:,} inner node{'s' * (inner != 1)}, {self.num_edges:,} edge{'s' * (self.num_edges != 1)}, "
+            + (f"root {self.tops[0]!r}" if self.rooted else tops),
+            f"  children of an inner node: {spread}",
+            f"  unary nodes (one child): {_some(self, np.flatnonzero(children == 1))}",
+            f"  nodes with several parents: {_some(self, np.flatnonzero(parents > 1))}",
+            f"  repeated display names: {len(repeated):,}" + (f" ({listed(repeated)})" if repeated else ""),
+        ]
+        lines += [
+            f"  ids that look alike: {a!a} and {b!a}" for a, b in _look_alikes(self.nodes)[:_PAIRS_SHOWN]
+        ]
+        return "\n".join([*lines, f"  fingerprint: {self.fingerprint[:16]}", "", *_levels(self)])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -767,11 +774,8 @@ class Hierarchy:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:  # plain values: torch.load(weights_only=True) reads them
-        edges, leaves = (
-            self.edges.ravel().tolist(),
-            self.leaf_nodes.tolist(),
-        )
-        return restore, (self.nodes, self.names, edges, leaves, self.rooted, self.level_names)
+        arrays = self.edges.ravel().tolist(), self.leaf_nodes.tolist()
+        return restore, (self.nodes, self.names, *arrays, self.rooted, self.level_names)
 
     # ------------------------------------------------------------------ inside
 
@@ -864,15 +868,9 @@ def frozen(array: IntArray) -> IntArray:
     return array
 
 
-def restore(
-    nodes: tuple[str, ...],
-    names: tuple[str, ...],
-    edges: list[int],
-    leaf_nodes: list[int],
-    rooted: bool,
-    level_names: tuple[str, ...] | None,
-) -> Hierarchy:
+def restore(nodes: tuple[str, ...], names: tuple[str, ...], *rest: Any) -> Hierarchy:
     """A pickled hierarchy, from plain values and through the same gate as any other."""
+    edges, leaf_nodes, rooted, level_names = rest
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
     leaves = [nodes[i] for i in leaf_nodes]
     display = dict(zip(nodes, names, strict=True))
@@ -885,32 +883,6 @@ def allow_in_checkpoints() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "serialization"):
         torch.serialization.add_safe_globals([restore])
-
-
-def _summary(h: Hierarchy) -> str:
-    children = np.bincount(h.edges[:, 0], minlength=h.num_nodes)
-    parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
-    inner = h.num_nodes - h.num_leaves
-    unary = np.flatnonzero(children == 1)
-    several = np.flatnonzero(parents > 1)
-    repeated = {name: k for name, k in Counter(h.names).items() if k > 1}
-    top = f"root {h.tops[0]!r}" if h.rooted else f"{len(h.tops):,} top{'s' * (len(h.tops) > 1)}, no root"
-    lines = [
-        repr(h)[1:-1],
-        f"  {inner:,} inner node{'s' * (inner != 1)}, {h.num_edges:,} edge{'s' * (h.num_edges != 1)}, {top}",
-        f"  children of an inner node: {_spread(children[children > 0])}",
-        f"  unary nodes (one child): {_some(h, unary)}",
-        f"  nodes with several parents: {_some(h, several)}",
-        f"  repeated display names: {len(repeated):,}" + (f" ({listed(repeated)})" if repeated else ""),
-        *(
-            f"  ids that look alike: {one!a} and {other!a}"
-            for one, other in _look_alikes(h.nodes)[:_PAIRS_SHOWN]
-        ),
-        f"  fingerprint: {h.fingerprint[:16]}",
-        "",
-        *_levels(h),
-    ]
-    return "\n".join(lines)
 
 
 # Letters of Cyrillic and Greek that print as Latin ones.
@@ -944,12 +916,6 @@ def _levels(h: Hierarchy) -> list[str]:
     if shown.stop <= h.max_depth:
         rows.append(f"  ... and {h.max_depth + 1 - shown.stop:,} more levels")
     return rows
-
-
-def _spread(values: np.ndarray) -> str:
-    if not len(values):
-        return "none"
-    return f"{values.min()} to {values.max():,}, median {np.median(values):g}"
 
 
 def _some(h: Hierarchy, nodes: np.ndarray) -> str:

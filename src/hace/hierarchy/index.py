@@ -27,17 +27,7 @@ Made = TypeVar("Made")
 def derived(
     make: Callable[Concatenate[Hierarchy, Arguments], Made],
 ) -> Callable[Concatenate[Hierarchy, Arguments], Made]:
-    """Calls a function once per hierarchy and arguments, and keeps the result as long as the hierarchy lives.
-
-    Example:
-        >>> from hace import Hierarchy
-        >>> @derived
-        ... def top_level(h):
-        ...     return h.level(1)
-        >>> h = Hierarchy.flat(["cat", "dog"])
-        >>> top_level(h) is top_level(h)
-        True
-    """
+    """Calls a function once per hierarchy and arguments, and keeps the result as long as the hierarchy lives."""
 
     @wraps(make)
     def kept(hierarchy: Hierarchy, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
@@ -100,7 +90,7 @@ def layout(hierarchy: Hierarchy, device: torch.device | str = "cpu") -> Layout:
     """The hierarchy's tensors on a device; the same object on every call."""
     import torch
 
-    return _layout(hierarchy, torch.device(device))
+    return derived(Layout)(hierarchy, torch.device(device))
 
 
 class Layout:
@@ -150,13 +140,8 @@ class Layout:
         return 0 if self.hierarchy.rooted else -1
 
     def level_choices(self, level: int) -> Tensor:
-        """The nodes to choose from at a level: those of that depth and the leaves above it, in node order."""
+        """:func:`level_choices` as a tensor."""
         return self._tensor(level_choices(self.hierarchy, level))
-
-
-@derived
-def _layout(hierarchy: Hierarchy, device: torch.device) -> Layout:
-    return Layout(hierarchy, device)
 
 
 def reachability_matrix(hierarchy: Hierarchy, outputs: str = "nodes", *, dense: bool = False) -> Tensor:

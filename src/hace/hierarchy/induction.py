@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -29,13 +30,12 @@ def edges_of_linkage(
 ) -> tuple[list[str], Edges, dict[str, str]]:
     """Classes, edges and names of groups; see :meth:`hace.Hierarchy.from_linkage`."""
     merges = _merges(linkage)
-    ids = _class_ids(classes, len(merges) + 1)
-    made = (
-        _whole_tree(merges, ids)
-        if levels is None
-        else _cut_tree(_cuts(merges, _counts(levels, len(ids))), ids)
-    )
-    return ids, *made
+    ids = list(map(str, range(len(merges) + 1))) if classes is None else as_ids(classes, "classes")
+    if len(ids) != len(merges) + 1:
+        raise HierarchyError(f"classes must name the {len(merges) + 1} classes of the data. Got {len(ids)}.")
+    if levels is None:
+        return ids, *_whole_tree(merges, ids)
+    return ids, *_cut_tree(_cuts(merges, _counts(levels, len(ids))), ids)
 
 
 def linkage_of_features(
@@ -44,10 +44,9 @@ def linkage_of_features(
     """The merges of the classes' means; see :meth:`hace.Hierarchy.from_features`."""
     from scipy.cluster.hierarchy import linkage as agglomerate
 
-    if linkage not in get_args(Linkage):
-        raise HierarchyError(
-            f"linkage must be one of {', '.join(map(repr, get_args(Linkage)))}. Got {linkage!r}."
-        )
+    known = get_args(Linkage)
+    if linkage not in known:
+        raise HierarchyError(f"linkage must be one of {', '.join(map(repr, known))}. Got {linkage!r}.")
     if normalize not in ("unit", "none"):
         raise HierarchyError(f"normalize must be 'unit' or 'none'. Got {normalize!r}.")
     means = _class_means(x, y, classes, unit=normalize == "unit")
@@ -79,14 +78,13 @@ def linkage_of_confusions(counts: np.ndarray) -> np.ndarray:
 
 def _merges(linkage: ArrayLike) -> IntArray:
     """(n - 1, 2) clusters that each merge joins."""
+    rule = "linkage must be an array (n - 1, 4), as scipy has it."
     try:
         array = np.asarray(linkage, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise HierarchyError("linkage must be an array (n - 1, 4), as scipy has it. Got others.") from error
+        raise HierarchyError(f"{rule} Got others.") from error
     if array.ndim != 2 or array.shape[1] != 4:
-        raise HierarchyError(
-            f"linkage must be an array (n - 1, 4), as scipy has it. Got shape {array.shape}."
-        )
+        raise HierarchyError(f"{rule} Got shape {array.shape}.")
     pairs = array[:, :2]
     known = len(array) + 1 + np.arange(len(array))[:, None]  # clusters that exist before each merge
     whole = np.isfinite(pairs).all() and (pairs == np.floor(pairs)).all()
@@ -96,13 +94,6 @@ def _merges(linkage: ArrayLike) -> IntArray:
             "makes valid ones."
         )
     return pairs.astype(np.int64)
-
-
-def _class_ids(classes: Iterable[Any] | None, count: int) -> list[str]:
-    ids = list(map(str, range(count))) if classes is None else list(as_ids(classes, "classes"))
-    if len(ids) != count:
-        raise HierarchyError(f"classes must name the {count} classes of the data. Got {len(ids)}.")
-    return ids
 
 
 def _check_classes(count: int) -> None:
@@ -166,9 +157,6 @@ def _class_means(x: np.ndarray, y: np.ndarray, classes: Sequence[str] | None, *,
                 rows /= np.where(length > 0, length, 1.0)
         np.add.at(means, y[start : start + _ROWS], rows)
     return means / samples[:, None]
-
-
-# ------------------------------------------------------------------ from merges to trees
 
 
 def _cuts(merges: IntArray, counts: Sequence[int]) -> list[IntArray]:
@@ -237,9 +225,6 @@ def _group_name(first: str, last: str, size: int) -> str:
     return first if size == 1 else f"{first}, {last}" + (f" and {size - 2} more" if size > 2 else "")
 
 
-# ------------------------------------------------------------------ how alike two trees are
-
-
 class TreeAgreement(NamedTuple):
     """How alike two trees over the same classes are.
 
@@ -270,27 +255,21 @@ def compare_trees(h: Hierarchy, other: Hierarchy, seed: int) -> TreeAgreement:
     alike = float((ours == theirs)[both].mean()) if both.any() else float("nan")
     resolved = float(both.mean()) if len(both) else float("nan")
     a, b = _pairs(h.num_leaves, np.random.default_rng(seed))
-    return TreeAgreement(
-        alike, resolved, _correlation(h.distances(a, b), other.distances(label[a], label[b]))
-    )
+    distances = h.distances(a, b), other.distances(label[a], label[b])
+    flat = any(not len(d) or d.min() == d.max() for d in distances)
+    correlation = float("nan") if flat else float(np.clip(np.corrcoef(*distances)[0, 1], -1.0, 1.0))
+    return TreeAgreement(alike, resolved, correlation)
 
 
 def _triples(classes: int, rng: np.random.Generator) -> IntArray:
     """(T, 3) triplets of labels: all of them, or as many as are looked at."""
     total = classes * (classes - 1) * (classes - 2) // 6
     if total <= _TRIPLETS:
-        first, rest = np.triu_indices(classes, 1)
-        reach = classes - 1 - rest  # third classes after the second
-        return np.stack([np.repeat(first, reach), np.repeat(rest, reach), _after(rest, reach)], axis=1)
+        every = chain.from_iterable(combinations(range(classes), 3))
+        return np.fromiter(every, np.int64, 3 * total).reshape(-1, 3)
     drawn = rng.integers(0, classes, (_TRIPLETS, 3))
     apart = (drawn[:, 0] != drawn[:, 1]) & (drawn[:, 0] != drawn[:, 2]) & (drawn[:, 1] != drawn[:, 2])
     return drawn[apart]
-
-
-def _after(start: IntArray, reach: IntArray) -> IntArray:
-    """start + 1, ..., start + reach, for each start in turn."""
-    first = np.cumsum(reach) - reach
-    return np.arange(int(reach.sum())) - np.repeat(first, reach) + np.repeat(start, reach) + 1
 
 
 def _pairs(classes: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -307,9 +286,3 @@ def _closest(h: Hierarchy, triples: IntArray) -> IntArray:
     apart = np.stack([h.distances(b, c), h.distances(a, c), h.distances(a, b)], axis=1)
     order = np.sort(apart, axis=1)
     return np.where(order[:, 0] < order[:, 1], apart.argmin(axis=1), -1)
-
-
-def _correlation(a: IntArray, b: IntArray) -> float:
-    if not len(a) or a.min() == a.max() or b.min() == b.max():
-        return float("nan")
-    return float(np.clip(np.corrcoef(a, b)[0, 1], -1.0, 1.0))

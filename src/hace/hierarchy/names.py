@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, listed, nearest
+from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.hierarchy import Hierarchy
 from hace.hierarchy.index import derived
@@ -33,49 +32,9 @@ def node_titles(hierarchy: Hierarchy) -> list[str]:
 
 def unknown_name_hint(hierarchy: Hierarchy, name: str) -> str:
     """The end of a message about a name that `known_names` lacks: it is ambiguous, or these are the nearest ones."""
-    return (
-        " Several nodes have that name: use ids."
-        if name in hierarchy.names
-        else nearest(name, known_names(hierarchy))
-    )
-
-
-def column_places(
-    columns: Sequence[str], hierarchy: Hierarchy, outputs: str, ignored: Sequence[str], source: str
-) -> tuple[list[int], Literal["leaves", "nodes"]]:
-    """For each leaf in label order, or each node in node order, the column that holds it."""
-    stray = [c for c in ignored if c not in columns]
-    if stray:
-        raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
-    known = known_names(hierarchy)
-    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored]
-    repeated = [c for c, k in Counter(known.get(c, c) for _, c in kept).items() if k > 1]
-    unknown = [c for _, c in kept if c not in known]
-    if unknown:
-        raise DataError(
-            f"{source}: every column must be a class of the hierarchy. Got {listed(unknown)}."
-            f"{unknown_name_hint(hierarchy, unknown[0])} Leave out other columns with --ignore-column NAME."
-        )
-    if repeated:
-        named = repeated[0] if isinstance(repeated[0], str) else hierarchy.nodes[repeated[0]]
-        raise DataError(f"{source}: each class must have one column. Got two for {named!r}.")
-    place = {known[c]: i for i, c in kept}
-    wanted = {"leaves": hierarchy.leaf_nodes.tolist(), "nodes": list(range(hierarchy.num_nodes))}
-    for over in ("leaves", "nodes"):
-        if outputs in ("auto", over) and set(place) == set(wanted[over]):
-            return [place[v] for v in wanted[over]], over
-    over = "leaves" if outputs != "nodes" and all(hierarchy.labels[v] >= 0 for v in place) else "nodes"
-    missing = [hierarchy.nodes[v] for v in wanted[over] if v not in place]
-    extra = [hierarchy.nodes[v] for v in place if v not in wanted[over]]
-    what = (
-        f"without a column: {listed(missing)}"
-        if missing
-        else f"inner nodes among the columns: {listed(extra)}"
-    )
-    raise DataError(
-        f"{source}: scores must have a column for each of the {len(wanted['leaves'])} leaves, or for each of the "
-        f"{len(wanted['nodes'])} nodes. {over.capitalize()} {what}."
-    )
+    if name in hierarchy.names:
+        return " Several nodes have that name: use ids."
+    return nearest(name, known_names(hierarchy))
 
 
 def label_nodes(
@@ -84,50 +43,35 @@ def label_nodes(
     """Labels of a file as node indices."""
     if kind not in LABEL_KINDS:
         raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")
+    h, known, last = hierarchy, known_names(hierarchy), hierarchy.num_leaves - 1
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:
-        raise DataError(
-            f"{source}: labels must be integers from 0 to {hierarchy.num_leaves - 1}. Got {values[0]!r}."
-        )
+        raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
     words = [str(v) for v in values.tolist()]
-    known = known_names(hierarchy)
-    inside = numbers and bool(((values >= 0) & (values < hierarchy.num_leaves)).all())
-    if kind == "auto" and inside and len(values):
-        differ = [
-            v for v, w in zip(values.tolist(), words, strict=True) if known.get(w) != hierarchy.leaf_nodes[v]
-        ]
-        if differ and all(w in known for w in set(words)):
+    if not numbers or kind == "id":
+        bad = [(i, w) for i, w in enumerate(words) if w not in known]
+        if bad:
+            raise DataError(
+                f"{source}: labels must be ids or unique names of the hierarchy. {len(bad)} of {len(words)} are not; the "
+                f"first is {bad[0][1]!r} in row {bad[0][0]}.{unknown_name_hint(h, bad[0][1])}"
+            )
+        return np.array([known[w] for w in words], dtype=np.int64)
+    outside = np.flatnonzero((values < 0) | (values > last))
+    are_ids = all(w in known for w in set(words))
+    if len(outside):
+        hint = f" They are ids of the hierarchy: say {option.format('id')}." if are_ids else ""
+        raise DataError(
+            f"{source}: labels must be from 0 to {last}. {len(outside)} of {len(values)} are not; the first is "
+            f"{values[outside[0]]} in row {outside[0]}.{hint}"
+        )
+    if kind == "auto" and are_ids:
+        differ = [v for v, w in zip(values.tolist(), words, strict=True) if known[w] != h.leaf_nodes[v]]
+        if differ:
             raise ConfigError(
-                f"{source}: label {differ[0]} could be class {hierarchy.leaves[differ[0]]!r} by position or "
+                f"{source}: label {differ[0]} could be class {h.leaves[differ[0]]!r} by position or "
                 f"{str(differ[0])!r} by id. Say {option.format('index')} or {option.format('id')}."
             )
-    if numbers and kind != "id":
-        if not inside:
-            bad = np.flatnonzero((values < 0) | (values >= hierarchy.num_leaves))
-            hint = (
-                f" They are ids of the hierarchy: say {option.format('id')}."
-                if set(words) <= set(known)
-                else ""
-            )
-            raise DataError(
-                f"{source}: labels must be from 0 to {hierarchy.num_leaves - 1}. {len(bad)} of {len(values)} are not; the "
-                f"first is {values[bad[0]]} in row {bad[0]}.{hint}"
-            )
-        return hierarchy.leaf_nodes[values]
-    bad_words = [(i, w) for i, w in enumerate(words) if w not in known]
-    if bad_words:
-        row, word = bad_words[0]
-        raise DataError(
-            f"{source}: labels must be ids or unique names of the hierarchy. {len(bad_words)} of {len(words)} are not; the "
-            f"first is {word!r} in row {row}.{unknown_name_hint(hierarchy, word)}"
-        )
-    return np.array([known[w] for w in words], dtype=np.int64)
-
-
-def subset_ids(words: Sequence[str], hierarchy: Hierarchy) -> list[str]:
-    """Ids of a list of classes given by id or unique name; unknown words pass through, for the reader to refuse."""
-    known = known_names(hierarchy)
-    return [hierarchy.nodes[known[w]] if w in known else w for w in words]
+    return h.leaf_nodes[values]
 
 
 def score_columns(
@@ -149,13 +93,11 @@ def score_columns(
     for what in fitting:
         if outputs in ("auto", what):
             return what  # type: ignore[return-value]
-    if outputs == "auto":
-        rule = f"one column for each of the {hierarchy.num_leaves} leaves or each of the {hierarchy.num_nodes} nodes"
-    else:
-        rule = f"one column for each of the {widths[outputs]} {outputs}"
-    remedy = (
-        f"That is the number of {fitting[0]}: pass outputs={fitting[0]!r} (on the command line: --outputs {fitting[0]})."
-        if fitting
-        else "Check that the hierarchy is the one the model was trained with, with or without its root."
-    )
-    raise DataError(f"scores must have {rule}. Got {shape[1]} columns. {remedy}")
+    wanted = list(widths) if outputs == "auto" else [outputs]
+    rule = " or each of the ".join(f"{widths[what]} {what}" for what in wanted)
+    remedy = "Check that the hierarchy is the one the model was trained with, with or without its root."
+    for what in fitting:
+        remedy = (
+            f"That is the number of {what}: pass outputs={what!r} (on the command line: --outputs {what})."
+        )
+    raise DataError(f"scores must have one column for each of the {rule}. Got {shape[1]} columns. {remedy}")
