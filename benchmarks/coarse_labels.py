@@ -35,9 +35,8 @@ import numpy as np
 import torch
 
 import hace
-from hace import HACEClassifier, Hierarchy, build_loss
+from hace import FeatureStore, HACEClassifier, Hierarchy, build_loss
 from hace.data import synthetic_features
-from hace.lab.features import FeatureStore
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 
 RATES = (2.0, 8.0, 32.0, 128.0)

@@ -26,7 +26,7 @@ from hace.data.dataset import Dataset
 from hace.formats import cifar100_hierarchy
 from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, LossConfig, TrainConfig
-from hace.lab.runs.samples import Source, make_task
+from hace.lab.runs.samples import make_task
 from hace.lab.train.distributed import ProcessGroup
 from hace.lab.train.loop import Training, build_optimizer, schedule_factor
 
@@ -56,7 +56,7 @@ def loss_share(name: str, batch: int, step: float) -> float:
 
 
 def training(config: TrainConfig, dataset: Dataset[Samples]) -> Training:
-    task = make_task(Source(dataset), config)
+    task = make_task(dataset, config)
     view = Preprocessing.of(task.train)
     return Training(config, task, view, ProcessGroup(0, 1, torch.device("cpu")), config.loss.build(task.tree))
 

@@ -25,6 +25,7 @@ from sklearn.datasets import load_iris
 
 from hace import (
     CrossEntropyLoss,
+    FeatureStore,
     HACEClassifier,
     HACELoss,
     HCELoss,
@@ -32,6 +33,8 @@ from hace import (
     SoftLabelLoss,
     build_loss,
     export_run,
+    extract,
+    load_backbone,
 )
 from hace.data import Samples, synthetic_features, synthetic_images
 from hace.draw import draw_hierarchy
@@ -39,7 +42,6 @@ from hace.draw.layout import lay_out
 from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
 from hace.formats.hierarchies import animals_hierarchy
-from hace.lab.features import FeatureStore, extract, load_backbone
 from hace.lab.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.linear import Optimization, Trial, fit_heads, head_scores

@@ -47,6 +47,7 @@ PUBLIC = {
     "DATASETS",
     "DataError",
     "Dataset",
+    "FeatureStore",
     "FormatError",
     "HACEClassifier",
     "HaceError",
@@ -68,6 +69,8 @@ PUBLIC = {
     "calibrate_run",
     "calibrate_scores",
     "export_run",
+    "extract",
+    "load_backbone",
     "load_trained",
     "rescored",
     "data",
@@ -101,6 +104,7 @@ PUBLIC = {
     "train",
     "write_evaluation",
     "write_hierarchy",
+    "write_report",
     *hace.losses.registry.CLASSES,
 }
 

@@ -32,8 +32,12 @@ from hace.formats import read_hierarchy as read_hierarchy
 from hace.formats import write_hierarchy as write_hierarchy
 from hace.hierarchy import Hierarchy as Hierarchy
 from hace.hierarchy.index import reachability_matrix as reachability_matrix
+from hace.lab.features.backbones import load_backbone as load_backbone
+from hace.lab.features.extraction import extract as extract
+from hace.lab.features.store import FeatureStore as FeatureStore
 from hace.lab.probe.probe import probe as probe
 from hace.lab.report.evaluation_page import write_evaluation as write_evaluation
+from hace.lab.report.study_report import write_report as write_report
 from hace.lab.runs.config import DataConfig as DataConfig
 from hace.lab.runs.config import LossConfig as LossConfig
 from hace.lab.runs.config import ProbeConfig as ProbeConfig
@@ -48,7 +52,7 @@ from hace.lab.serve.predictor import Question as Question
 from hace.lab.serve.run_calibration import Promises as Promises
 from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
 from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores
-from hace.lab.train.learning_curves import plot_log as plot_log
+from hace.lab.train.train import plot_log as plot_log
 from hace.lab.train.train import train as train
 from hace.linear.estimator import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits

@@ -12,7 +12,7 @@ from hace.cli import main
 from hace.errors import ConfigError
 from hace.lab.probe.probe import loss_grid
 from hace.lab.runs.config import LossConfig
-from hace.lab.runs.run import Run, scan_runs
+from hace.lab.runs.run import Run, read_run
 
 SMALL = ["--data", "synthetic-features", "-o", "classes=6", "-o", "train=12", "-o", "dim=8"]
 QUICK = [*SMALL, "--epochs", "2", "--batch-size", "32"]
@@ -25,14 +25,12 @@ def probe(*words: str) -> int:
 def test_a_grid_becomes_runs_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--loss", "cross_entropy", "hace", "--dilution", "0.2", "0.5", "--lr", "1", "4", "--seeds", "2"]
     assert probe(*QUICK, *words, "--out", str(tmp_path)) == 0
-    runs, skipped = scan_runs(tmp_path)
-    assert not skipped
-    assert len(runs) == 3 * 2 * 2  # cross-entropy has no dilution, and is not multiplied by it
+    assert len(all_runs(tmp_path)) == 3 * 2 * 2  # cross-entropy has no dilution, and is not multiplied by it
     shown = capsys.readouterr().out
     for method in ("cross_entropy, lr 1", "hace, dilution 0.2, lr 4", "hace, dilution 0.5, lr 1"):
         assert method in shown
     assert "minus cross_entropy, lr 1" in shown
-    for run in runs:
+    for run in all_runs(tmp_path):
         assert f"{tmp_path / run.id}" in shown
 
 
@@ -42,7 +40,7 @@ def test_json_has_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     rows = json.loads(capsys.readouterr().out)
     for row in rows:
-        (run,) = [r for r in scan_runs(tmp_path)[0] if r.id in row["runs"]]
+        (run,) = [r for r in all_runs(tmp_path) if r.id in row["runs"]]
         assert run.result is not None
         for name, value in row["metrics"].items():
             assert value["value"] == pytest.approx(run.result["metrics"]["leaves"][name])
@@ -68,24 +66,28 @@ def test_a_saved_configuration_runs_again(tmp_path: Path, capsys: pytest.Capture
         )
         == 0
     )
-    (run,), _ = scan_runs(tmp_path / "a")
+    (run,) = all_runs(tmp_path / "a")
     config = str(run.folder / "config.json")
     assert probe("--config", config, "--out", str(tmp_path / "b")) == 0
-    (again,), _ = scan_runs(tmp_path / "b")
+    (again,) = all_runs(tmp_path / "b")
     assert (again.id, again.config) == (run.id, run.config)
     assert probe("--config", config, "--epochs", "3", "--out", str(tmp_path / "b")) == 0
-    assert len(scan_runs(tmp_path / "b")[0]) == 2
+    assert len(all_runs(tmp_path / "b")) == 2
     (tmp_path / "c.yaml").write_text(
         "data:\n  name: synthetic-features\nlr: 1e-1\nepochs: 1\nloss:\n  name: hce\n"
     )
     assert probe("--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "c")) == 0
-    (third,), _ = scan_runs(tmp_path / "c")
+    (third,) = all_runs(tmp_path / "c")
     assert (third.config.lr, third.config.loss.name) == (0.1, "hce")
     capsys.readouterr()
 
 
+def all_runs(folder: Path) -> list[Run]:
+    return [read_run(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+
+
 def only_run(folder: Path) -> Run:
-    (run,), _ = scan_runs(folder)
+    (run,) = all_runs(folder)
     return run
 
 

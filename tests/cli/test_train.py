@@ -14,7 +14,7 @@ from hace import cli
 from hace.errors import DataError
 from hace.lab.runs.run import read_run
 from hace.lab.train import train
-from hace.lab.train.learning_curves import plot_log
+from hace.lab.train.train import plot_log
 from hace.paper import TRAIN_PRESETS
 from tests.train_cases import arguments
 

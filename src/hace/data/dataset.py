@@ -260,12 +260,14 @@ class Dataset(Generic[_S]):
         hierarchy: The classes; every split refers to this one.
         splits: By name: "train" and "test", some have "val".
         model: The name of the model behind frozen features, where the data say it.
+        source: Of features that `hace features` wrote: the model and the preprocessing behind them.
     """
 
     name: str
     hierarchy: Hierarchy
     splits: Mapping[str, _S]
     model: str | None = None
+    source: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.splits:

@@ -40,29 +40,20 @@ class Stem(NamedTuple):
 
 @dataclass(frozen=True)
 class Architecture:
-    """One of the paper's models.
+    """One of the paper's models."""
 
-    Attributes:
-        title: Its name in the paper.
-        timm_name: Its name in timm, with which it is built for images above `SMALL_IMAGE`.
-        kind: "Conv" or "Attn", as printed.
-        params: Millions of parameters, as printed; they count 224 px and 1,000 classes.
-        small: Options of timm's for small images.
-        stem: The first convolution for small images.
-        without: Modules left out for small images.
-        dropout: The options of timm's that take the dropout rate.
-    """
-
-    title: str
-    timm_name: str
-    kind: str
-    params: float
-    small: Mapping[str, Any] = field(default_factory=dict)
-    stem: Stem | None = None
-    without: tuple[str, ...] = ()
-    dropout: tuple[str, ...] = ("drop_rate",)
+    title: str  # its name in the paper
+    timm_name: str  # with which it is built for images above `SMALL_IMAGE`
+    kind: str  # "Conv" or "Attn", as printed
+    params: float  # millions, as printed; they count 224 px and 1,000 classes
+    small: Mapping[str, Any] = field(default_factory=dict)  # options of timm's for small images
+    stem: Stem | None = None  # the first convolution for small images
+    without: tuple[str, ...] = ()  # modules left out for small images
+    dropout: tuple[str, ...] = ("drop_rate",)  # options of timm's that take the dropout rate
 
 
+_SWIN = {"patch_size": 2, "window_size": 4}
+_VIT_DROPOUT = ("pos_drop_rate", "proj_drop_rate")
 _RESNET: dict[str, Any] = {"stem": Stem("conv1", 3, 1, 1, "kaiming"), "without": ("maxpool",)}
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
@@ -73,20 +64,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "convnext_tiny": Architecture(
             "ConvNeXt-T", "convnext_tiny", "Conv", 28.6, stem=Stem("stem.0", 2, 2, 0, "trunc_normal")
         ),
-        "swin_tiny": Architecture(
-            "Swin-T",
-            "swin_tiny_patch4_window7_224",
-            "Attn",
-            28.3,
-            small={"patch_size": 2, "window_size": 4},
-        ),
+        "swin_tiny": Architecture("Swin-T", "swin_tiny_patch4_window7_224", "Attn", 28.3, _SWIN),
         "vit_base": Architecture(
-            "ViT-B/16",
-            "vit_base_patch16_224",
-            "Attn",
-            86.0,
-            small={"patch_size": 4},
-            dropout=("pos_drop_rate", "proj_drop_rate"),
+            "ViT-B/16", "vit_base_patch16_224", "Attn", 86.0, {"patch_size": 4}, dropout=_VIT_DROPOUT
         ),
     }
 )
@@ -165,14 +145,14 @@ def zero_head(model: Any) -> bool:
     return True
 
 
-def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> str:
+def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
     """Fill a model with the weights of a file, for fine-tuning."""
     from hace.files.weights import fill, read_state_dict
 
     if head not in _HEADS:
         raise ConfigError(f"head must be one of {', '.join(_HEADS)}. Got {head!r}.{nearest(head, _HEADS)}")
     state = read_state_dict(path)
-    found, own = _head_size(model, state), _num_outputs(model)
+    found, own = _head_size(model, state), model.num_classes
     if head == "fit":
         if found != own:
             has = "no head" if found is None else f"a head of {found} outputs"
@@ -182,7 +162,7 @@ def load_weights(model: nn.Module, path: str | Path, *, head: str = "fit") -> st
             )
         fill(model, state, path)
         return f"Loaded all weights from {path}, with the head of {own} outputs."
-    body: Any = copy.deepcopy(model)
+    body = copy.deepcopy(model)
     body.reset_classifier(0)
     fill(body, state, path)  # it tolerates the file's head
     model.load_state_dict(body.state_dict(), strict=False)
@@ -232,10 +212,8 @@ def _create(timm: Any, name: str, num_outputs: int, options: Mapping[str, Any]) 
         if refused is None:
             raise
         if options[refused]:
-            ours = "drop_path" if refused == "drop_path_rate" else "dropout"
-            raise ConfigError(
-                f"{ours} must be 0 for {name}, which has no such option. Got {options[refused]}."
-            ) from None
+            ours, got = "drop_path" if refused == "drop_path_rate" else "dropout", options[refused]
+            raise ConfigError(f"{ours} must be 0 for {name}, which has no such option. Got {got}.") from None
         return _create(timm, name, num_outputs, {key: v for key, v in options.items() if key != refused})
 
 
@@ -283,10 +261,6 @@ def _check_patches(model: Any, name: str, image_size: int) -> None:
         raise ConfigError(
             f"image_size must be a multiple of {patch[0]} px, the side of the patches of {name}. Got {image_size}."
         )
-
-
-def _num_outputs(model: Any) -> int:
-    return model.num_classes
 
 
 def _head_size(model: Any, state: Mapping[str, Tensor]) -> int | None:

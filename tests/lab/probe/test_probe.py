@@ -73,7 +73,7 @@ def test_passes_split_what_cannot_share_one() -> None:
 
     assert count([replace(BASE, lr=rate) for rate in (1.0, 2.0, 4.0)]) == 1
     assert count([BASE, BASE]) == 1
-    assert len(passes([BASE, BASE], sources)[0].configs) == 1
+    assert len(passes([BASE, BASE], sources)[0]) == 1
     shuffled = replace(BASE, data=replace(DATA, shuffle=3))
     assert count([BASE, shuffled]) == 1  # another tree of the same size
     different = ["seed", "epochs", "batch_size", "normalize", "bias", "schedule", "validation"]
@@ -82,9 +82,9 @@ def test_passes_split_what_cannot_share_one() -> None:
         assert count([BASE, replace(BASE, **{name: value})]) == 2, name
     assert count([BASE, replace(BASE, loss=LossConfig("cross_entropy"))]) == 2  # fewer outputs
     many = [replace(BASE, lr=0.1 * (i + 1)) for i in range(HEADS_PER_PASS + 1)]
-    assert [len(p.configs) for p in passes(many, sources)] == [HEADS_PER_PASS, 1]
+    assert [len(p) for p in passes(many, sources)] == [HEADS_PER_PASS, 1]
     newton = [replace(c, optimizer="lbfgs") for c in many[:3]]
-    assert [len(p.configs) for p in passes(newton, sources)] == [1, 1, 1]
+    assert [len(p) for p in passes(newton, sources)] == [1, 1, 1]
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
@@ -121,19 +121,19 @@ def test_a_diverged_head_is_recorded_and_disturbs_nobody(tmp_path: Path) -> None
 def test_the_result_speaks_of_the_weights(tmp_path: Path) -> None:
     (run,) = run_probes([BASE], tmp_path)
     source = load_sources([BASE])[next(iter(load_sources([BASE])))]
-    test = source.dataset["test"]
+    test = source["test"]
     x = torch.from_numpy(test.x / np.linalg.norm(test.x, axis=1, keepdims=True))
     z = torch.cat(list(head_outputs(x, run.weights())))
-    loss = BASE.loss.build(source.dataset.hierarchy)
+    loss = BASE.loss.build(source.hierarchy)
     answers = loss.leaf_logits(z).argmax(1).numpy()
     assert run.result is not None
     assert run.result["metrics"]["leaves"]["top-1"] == (answers == test.labels).mean()
     predictions = run.predictions()
-    assert predictions["answer"].tolist() == source.dataset.hierarchy.leaf_nodes[answers].tolist()
+    assert predictions["answer"].tolist() == source.hierarchy.leaf_nodes[answers].tolist()
     assert predictions["truth"].tolist() == test.nodes.tolist()
     assert predictions["top5"].mean() == run.result["metrics"]["leaves"]["top-5"]
     assert predictions["distance"].mean() == pytest.approx(run.result["metrics"]["leaves"]["HD@1"])
-    assert run.result["train"]["outputs"] == source.dataset.hierarchy.num_nodes
+    assert run.result["train"]["outputs"] == source.hierarchy.num_nodes
     assert len(run.log()) == BASE.epochs
 
 
@@ -301,7 +301,7 @@ def test_every_optimiser_learns(tmp_path: Path, optimizer: str, normalize: str) 
     assert run.result is not None
     assert run.result["metrics"]["leaves"]["top-1"] > 0.5  # 1 / 8 by chance
     if normalize == "standard":
-        train = next(iter(load_sources([config]).values())).dataset["train"]
+        train = next(iter(load_sources([config]).values()))["train"]
         assert torch.allclose(run.weights()["mean"], torch.from_numpy(train.x.mean(0)), atol=1e-6)
 
 

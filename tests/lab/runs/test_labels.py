@@ -11,7 +11,7 @@ import hace
 from hace.data import Features
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.config import DataConfig, LabelsConfig, ProbeConfig
-from hace.lab.runs.samples import Source, coarse_nodes, known_labels, make_task
+from hace.lab.runs.samples import coarse_nodes, known_labels, make_task
 from tests.hierarchies import hierarchies
 
 
@@ -79,11 +79,11 @@ def split(h: hace.Hierarchy, nodes: np.ndarray, start: int = 0) -> Features:
 
 
 @pytest.fixture
-def source() -> Source[Features]:
+def source() -> hace.Dataset[Features]:
     h = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "manx")])
     train, val = split(h, np.repeat(h.leaf_nodes, 20)), split(h, np.repeat(h.leaf_nodes, 5), 80)
     test = split(h, h.leaf_nodes)
-    return Source(hace.Dataset("pets", h, {"train": train, "val": val, "test": test}))
+    return hace.Dataset("pets", h, {"train": train, "val": val, "test": test})
 
 
 def config(labels: LabelsConfig, **settings) -> ProbeConfig:
@@ -95,8 +95,8 @@ def config(labels: LabelsConfig, **settings) -> ProbeConfig:
 )
 @pytest.mark.parametrize("validation", [0.1, "split"])
 def test_a_search_sees_the_final_runs_labels_and_is_judged_by_true_ones(source, labels, validation) -> None:
-    h = source.dataset.hierarchy
-    true = np.concatenate([source.dataset["train"].nodes, source.dataset["val"].nodes])
+    h = source.hierarchy
+    true = np.concatenate([source["train"].nodes, source["val"].nodes])
     final = make_task(source, config(labels))
     search = make_task(source, config(labels, validation=validation, evaluate="val"))
     known = dict(zip(final.train.x[:, 0], final.train.nodes, strict=True))
@@ -115,9 +115,9 @@ def test_dropping_leaves_the_samples_known_to_a_leaf(source) -> None:
     fine = used.train.leaf_only()
     assert dropped.train.x.tolist() == used.train.x[fine].tolist()
     assert dropped.train.nodes.tolist() == used.train.nodes[fine].tolist()
-    h = source.dataset.hierarchy
+    h = source.hierarchy
     coarse = split(h, np.array([h.index("dog")] * 4))
-    alone = Source(hace.Dataset("pets", h, {"train": coarse, "test": coarse}))
+    alone = hace.Dataset("pets", h, {"train": coarse, "test": coarse})
     with pytest.raises(DataError, match="leaves no sample to train on"):
         make_task(alone, config(LabelsConfig(drop=True)))
 

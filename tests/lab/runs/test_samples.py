@@ -11,7 +11,7 @@ import hace
 from hace.data import Features
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.samples import Source, held_out, load_source, make_task
+from hace.lab.runs.samples import data_of, held_out, make_task
 
 
 @given(
@@ -45,25 +45,25 @@ def features(h: hace.Hierarchy, labels: list[str], start: int = 0) -> Features:
 
 
 @pytest.fixture
-def source() -> Source[Features]:
+def source() -> hace.Dataset[Features]:
     h = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "manx")])
     train = features(h, ["husky", "beagle", "tabby", "manx"] * 5)
     val = features(h, ["husky"] * 2, start=20)
     test = features(h, ["manx", "tabby"], start=30)
-    return Source(hace.Dataset("pets", h, {"train": train, "val": val, "test": test}))
+    return hace.Dataset("pets", h, {"train": train, "val": val, "test": test})
 
 
-def test_training_samples_are_those_of_train_and_val(source: Source[Features]) -> None:
+def test_training_samples_are_those_of_train_and_val(source: hace.Dataset[Features]) -> None:
     task = make_task(source, ProbeConfig())
     assert task.train.x[:, 0].tolist() == list(range(22))
     assert task.train.names[-1] == "s21"
     assert task.val is None
-    assert task.evaluated is source.dataset["test"]
+    assert task.evaluated is source["test"]
     assert task.unseen == []
     assert task.labels == "leaves"
 
 
-def test_validation_is_taken_from_training_and_can_be_evaluated(source: Source[Features]) -> None:
+def test_validation_is_taken_from_training_and_can_be_evaluated(source: hace.Dataset[Features]) -> None:
     task = make_task(source, ProbeConfig(validation=0.2, evaluate="val"))
     assert task.val is not None
     assert task.evaluated is task.val
@@ -71,8 +71,10 @@ def test_validation_is_taken_from_training_and_can_be_evaluated(source: Source[F
     assert task.targets(task.train).tolist() == task.train.labels.tolist()
 
 
-def test_the_control_trains_on_another_tree_and_is_judged_by_the_true_one(source: Source[Features]) -> None:
-    h = source.dataset.hierarchy
+def test_the_control_trains_on_another_tree_and_is_judged_by_the_true_one(
+    source: hace.Dataset[Features],
+) -> None:
+    h = source.hierarchy
     trees = [make_task(source, ProbeConfig(data=DataConfig(shuffle=s))).tree for s in range(8)]
     assert {t.leaves for t in trees} == {h.leaves}  # labels stay what they are
     assert any(t.parents("husky") != h.parents("husky") for t in trees)
@@ -81,7 +83,7 @@ def test_the_control_trains_on_another_tree_and_is_judged_by_the_true_one(source
 
 def test_labels_above_the_leaves_are_trained_as_nodes() -> None:
     config = DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})
-    source = load_source(config)
+    source = data_of(config)
     task = make_task(source, ProbeConfig(data=config))
     assert task.labels == "nodes"
     assert task.targets(task.train).tolist() == task.train.nodes.tolist()
@@ -92,37 +94,37 @@ def test_labels_above_the_leaves_are_trained_as_nodes() -> None:
 def test_held_out_samples_are_known_to_a_leaf() -> None:
     """Whether the best class is right cannot be told from a coarse label, which trains instead."""
     config = DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})
-    source = load_source(config)
+    source = data_of(config)
     task = make_task(source, ProbeConfig(data=config, validation=0.4))
     assert task.val is not None
     assert 0 < len(task.val) == len(task.val.leaf_only())
-    whole = source.dataset["train"]
+    whole = source["train"]
     assert len(task.train) + len(task.val) == len(whole)
-    labels = source.dataset.hierarchy.labels
+    labels = source.hierarchy.labels
     assert (labels[task.train.nodes] < 0).sum() == (labels[whole.nodes] < 0).sum() > 0
 
 
-def test_a_val_split_counts_where_it_is_known_to_a_leaf(source: Source[Features]) -> None:
-    data = source.dataset
+def test_a_val_split_counts_where_it_is_known_to_a_leaf(source: hace.Dataset[Features]) -> None:
+    data = source
     mixed = features(data.hierarchy, ["husky", "dog"], start=20)
-    given = Source(hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": mixed}))
+    given = hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": mixed})
     task = make_task(given, ProbeConfig(validation="split"))
     assert task.val is not None
     assert task.val.names == ["s20"]
     coarse = features(data.hierarchy, ["dog"], start=20)
-    given = Source(hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": coarse}))
+    given = hace.Dataset("pets", data.hierarchy, {**{s: data[s] for s in data.splits}, "val": coarse})
     with pytest.raises(DataError, match=r"known to a leaf\. Got none"):
         make_task(given, ProbeConfig(validation="split"))
 
 
-def test_nothing_to_hold_out(source: Source[Features]) -> None:
+def test_nothing_to_hold_out(source: hace.Dataset[Features]) -> None:
     with pytest.raises(DataError, match="holds out none"):
         make_task(source, ProbeConfig(validation=0.01))
 
 
 def test_a_folder_of_features_brings_its_own_hierarchy(tmp_path) -> None:
     with pytest.raises(ConfigError, match="has its own hierarchy"):
-        load_source(DataConfig("features", root=str(tmp_path), hierarchy="h.csv"))
+        data_of(DataConfig("features", root=str(tmp_path), hierarchy="h.csv"))
 
 
 def test_joined_images_keep_boxes_and_refuse_a_mixture() -> None:

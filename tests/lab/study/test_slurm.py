@@ -13,7 +13,7 @@ import pytest
 from hace.errors import HaceError
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
-from hace.lab.runs.samples import load_source
+from hace.lab.runs.samples import data_of
 from hace.lab.study.cells import Cell, CellKey, rate_candidates
 from hace.lab.study.executors import Cluster, InProcess, Job
 from hace.lab.study.plan import Choices, StudyPlan, Survey
@@ -142,7 +142,7 @@ def test_runs_share_a_gpu_and_a_job_asks_for_what_it_was_given(
         gpus=0.5, cpus=3, memory=4, account="birds", qos="long", constraint="a100", partition="gpu",
         hours=2, setup=("export HACE_SET_UP=1",),
     )  # fmt: skip
-    fingerprint = load_source(data).dataset.fingerprint
+    fingerprint = data_of(data).fingerprint
     jobs = [
         Job((config.identity(fingerprint),), (config,), str(tmp_path / "runs"), name=f"rate {config.lr:g}")
         for config in configs

@@ -21,7 +21,7 @@ from hace.data.synthetic import synthetic_images
 from hace.errors import ConfigError
 from hace.files.locks import only_process
 from hace.lab.runs.run import read_run
-from hace.lab.runs.samples import load_source
+from hace.lab.runs.samples import data_of
 from hace.lab.train.distributed import ProcessGroup, counted
 from hace.lab.train.train import training_task
 from tests.forked import forks, free_port, run_ranks
@@ -77,7 +77,7 @@ def test_a_batch_smaller_than_the_team() -> None:
     with pytest.raises(
         ConfigError, match="batch_size is the batch of all processes: 2 images cannot be shared by 3"
     ):
-        training_task(load_source(config.data), config, ProcessGroup(0, 3, torch.device("cpu")))
+        training_task(data_of(config.data), config, ProcessGroup(0, 3, torch.device("cpu")))
 
 
 def job(folder: Path, settings: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from hace.errors import ConfigError, FormatError
 from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, TrainConfig
 from hace.lab.runs.result import evaluate_outputs
-from hace.lab.runs.samples import load_source, make_task
+from hace.lab.runs.samples import data_of, make_task
 from hace.lab.serve.finished_models import load_trained
 from hace.lab.train import loop
 from hace.lab.train.distributed import ProcessGroup
@@ -29,7 +29,7 @@ from tests.train_cases import OPTIONS, end_state, log_of, tiny
 
 def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
     """The loop as anybody would write it: weights, and the mean loss of each epoch."""
-    task = make_task(load_source(config.data), config)
+    task = make_task(data_of(config.data), config)
     assert task.train.pixels is not None
     mean, std = channel_stats(task.train.pixels)
     augment = config.augment == "standard"
@@ -180,7 +180,7 @@ def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) 
 
 def first_head(config: TrainConfig) -> nn.Linear:
     """The last layer before the first step."""
-    task = make_task(load_source(config.data), config)
+    task = make_task(data_of(config.data), config)
     loss = config.loss.build(task.tree, task.labels)
     group = ProcessGroup(0, 1, torch.device("cpu"))
     model: Any = Training(config, task, Preprocessing.of(task.train), group, loss).model
@@ -289,7 +289,7 @@ def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -
     config = tiny(model="test_resnet", data=data, head=HeadConfig(head))
     run = run_train(config, tmp_path)
     trained = load_trained(tmp_path)
-    task = make_task(load_source(config.data), config)
+    task = make_task(data_of(config.data), config)
     outputs = trained.outputs(task.evaluated, batch_size=7)
     outcome = evaluate_outputs(trained.loss, outputs, task.evaluated.nodes, trained.hierarchy)
     assert run.result is not None

@@ -30,31 +30,18 @@ EVALUATED_AT: dict[str, dict[str, Any]] = {"dinov2": {"image_size": 224, "crop_p
 
 @dataclass(frozen=True)
 class Backbone:
-    """A frozen model with its preprocessing. Call it with a batch of preprocessed images to get their features.
+    """A frozen model with its preprocessing. Call it with a batch of preprocessed images to get their features."""
 
-    Attributes:
-        name: The timm name it was asked for by.
-        model: The timm model, in evaluation mode, without a classifier.
-        transform: From a PIL image to a tensor (3, size, size).
-        preprocessing: What `transform` does, as plain values: input_size, interpolation, mean, std, crop_pct, crop_mode.
-        pool: "auto", "token" or "avg".
-        dtype: "float32", or "bf16" for autocast.
-        dims: The length of a feature vector.
-        weights: sha256 over the weights, see `weights_hash`.
-        device: Where it computes.
-        checkpoint: The file the weights came from; None for the hub.
-    """
-
-    name: str
-    model: nn.Module
-    transform: Callable[[Any], Tensor]
-    preprocessing: dict[str, Any]
-    pool: str
-    dtype: str
-    dims: int
-    weights: str
+    name: str  # of timm's
+    model: nn.Module  # in evaluation mode, without a classifier
+    transform: Callable[[Any], Tensor]  # from a PIL image to (3, size, size)
+    preprocessing: dict[str, Any]  # what it does: input_size, interpolation, mean, std, crop_pct, crop_mode
+    pool: str  # one of POOLS
+    dtype: str  # "float32", or "bf16" for autocast
+    dims: int  # the length of a feature vector
+    weights: str  # sha256, see `weights_hash`
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    checkpoint: str | None = None
+    checkpoint: str | None = None  # the file the weights came from; None for the hub
 
     @torch.inference_mode()
     def __call__(self, images: Tensor) -> Tensor:
@@ -81,7 +68,13 @@ def load_backbone(
 ) -> Backbone:
     """Load a timm model for feature extraction."""
     timm = optional("timm", "A model", "train")
-    _check_options(pool, dtype, image_size, crop_pct)
+    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, _DTYPES)):
+        if value not in known:
+            raise ConfigError(f"{option} must be one of {', '.join(known)}. Got {value!r}.")
+    if image_size is not None and image_size < 1:
+        raise ConfigError(f"image_size must be a positive number of pixels. Got {image_size}.")
+    if crop_pct is not None and not 0 < crop_pct <= 1:
+        raise ConfigError(f"crop_pct must be above 0 and at most 1. Got {crop_pct}.")
     check_backbone_name(name, timm)
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
     image_size = image_size or family.get("image_size")
@@ -98,9 +91,8 @@ def load_backbone(
         try:
             probe = pooled(model, torch.zeros(1, *config["input_size"], device=device), pool)
         except (AssertionError, RuntimeError) as error:  # a size that the model's patches do not divide
-            raise ConfigError(
-                f"{name} cannot take images of {config['input_size'][1]} px: {error}"
-            ) from error
+            size = config["input_size"][1]
+            raise ConfigError(f"{name} cannot take images of {size} px: {error}") from error
     if probe.ndim != 2:
         raise ConfigError(
             f"{name} gives an output of shape {tuple(probe.shape[1:])} for an image, not a vector. Use --pool avg."
@@ -119,16 +111,6 @@ def load_backbone(
     )
 
 
-def _check_options(pool: str, dtype: str, image_size: int | None, crop_pct: float | None) -> None:
-    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, _DTYPES)):
-        if value not in known:
-            raise ConfigError(f"{option} must be one of {', '.join(known)}. Got {value!r}.")
-    if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be a positive number of pixels. Got {image_size}.")
-    if crop_pct is not None and not 0 < crop_pct <= 1:
-        raise ConfigError(f"crop_pct must be above 0 and at most 1. Got {crop_pct}.")
-
-
 def check_backbone_name(name: str, timm: Any) -> None:
     """Refuse a model that is not timm's, without building it: timm would look for some names on the network."""
     architecture, dot, tag = name.partition(".")
@@ -139,10 +121,8 @@ def check_backbone_name(name: str, timm: Any) -> None:
         )
     tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
     if dot and tag not in tags:
-        known = ", ".join(tags) or "none"
-        raise ConfigError(
-            f"The weights of {architecture} must be one of {known}. Got {tag!r}.{nearest(tag, tags)}"
-        )
+        known, hint = ", ".join(tags) or "none", nearest(tag, tags)
+        raise ConfigError(f"The weights of {architecture} must be one of {known}. Got {tag!r}.{hint}")
 
 
 def bare_model(timm: Any, name: str, image_size: int | None, pretrained: bool) -> nn.Module:

@@ -24,20 +24,9 @@ from hace.errors import ConfigError, DataError, HaceError
 from hace.files.locks import shared_lock
 from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
+from hace.lab.features import store
 from hace.lab.features.backbones import Backbone
-from hace.lab.features.store import (
-    MANIFEST,
-    PLAN_FORMAT,
-    STORED_HIERARCHY,
-    FeaturePlan,
-    Shard,
-    check_splits,
-    claim,
-    labels_file,
-    names_file,
-    refuse_other_folders,
-    remove_unfinished,
-)
+from hace.lab.features.store import FeaturePlan, Shard
 
 
 def plan_features(
@@ -47,17 +36,12 @@ def plan_features(
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         if value < 1:
             raise ConfigError(f"{option} must be positive. Got {value}.")
-    check_splits(dataset.splits)
+    store.check_splits(dataset.splits)
     versions = config()
     return FeaturePlan(
         {
-            "format": PLAN_FORMAT,
-            "model": {
-                "name": backbone.name,
-                "weights": backbone.weights,
-                "pool": backbone.pool,
-                "dims": backbone.dims,
-            },
+            "format": store.PLAN_FORMAT,
+            "model": {name: getattr(backbone, name) for name in ("name", "weights", "pool", "dims")},
             "preprocessing": backbone.preprocessing,
             # The last bits of a product depend on its batch.
             "compute": {"dtype": backbone.dtype, "batch_size": batch_size},
@@ -92,37 +76,30 @@ def extract(
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)
     plan = plan_features(dataset, backbone, batch_size, shard_size)
-    refuse_other_folders(out)
+    store.refuse_other_folders(out)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    with shared_lock(out, clean=lambda: remove_unfinished(out)):
-        plan = claim(out, plan)
+    with shared_lock(out, clean=lambda: store.remove_unfinished(out)):
+        plan = store.claim(out, plan)
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
-        write_whole(out / STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
+        write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
         for split, samples in dataset.splits.items():
-            write_whole(out / labels_file(split), array_bytes(samples.nodes.astype("<i8")))
-            write_whole(out / names_file(split), json_bytes(list(samples.names)))
+            write_whole(out / store.labels_file(split), array_bytes(samples.nodes.astype("<i8")))
+            write_whole(out / store.names_file(split), json_bytes(list(samples.names)))
         total = sum(map(len, mine))
         step = progress(total, total - sum(map(len, due))) if progress else lambda count: None
         batches = iter(_loader(dataset, backbone, due, batch_size, workers))
         for shard in due:
-            rows = _computed(shard, batches, backbone, batch_size, step)
+            parts: list[Tensor] = []
+            for _ in range(0, len(shard), batch_size):
+                parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
+                step(len(parts[-1]))
+            rows = torch.cat(parts).cpu().numpy()
             _check_finite(rows, shard, dataset, backbone)
             write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
         return _finish(out, plan, set(due))
-
-
-def _computed(
-    shard: Shard, batches: Iterator[Tensor], backbone: Backbone, batch_size: int, step: Callable[[int], None]
-) -> np.ndarray:
-    """The features of a shard, (rows, dims)."""
-    parts: list[Tensor] = []
-    for _ in range(0, len(shard), batch_size):
-        parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
-        step(len(parts[-1]))
-    return torch.cat(parts).cpu().numpy()
 
 
 def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
@@ -130,7 +107,7 @@ def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
     if not all(shard in written or plan.has(shard, out) for shard in plan.shards):
         return False
     files = {name: {"rows": rows, "sha256": sha256(out / name)} for name, rows in plan.files().items()}
-    write_whole(out / MANIFEST, json_bytes({**plan.manifest, "files": files}))
+    write_whole(out / store.MANIFEST, json_bytes({**plan.manifest, "files": files}))
     return True
 
 

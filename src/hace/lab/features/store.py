@@ -60,25 +60,13 @@ class Shard:
         return self.stop - self.start
 
 
-@dataclass(frozen=True)
 class FeaturePlan:
-    """The content of a manifest.
+    """The content of a manifest: plain values, the same in every process and every attempt."""
 
-    Attributes:
-        manifest: The document: plain values, the same in every process and every attempt.
-    """
-
-    manifest: dict[str, Any]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Samples by split."""
-        return self.manifest["data"]["counts"]
-
-    @property
-    def dims(self) -> int:
-        """The length of a feature vector."""
-        return self.manifest["model"]["dims"]
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.manifest = manifest
+        self.counts: dict[str, int] = manifest["data"]["counts"]  # samples by split
+        self.dims: int = manifest["model"]["dims"]
 
     @property
     def shards(self) -> list[Shard]:
@@ -156,23 +144,16 @@ def _problem(document: Any) -> str:
     """What is wrong with a manifest; "" if nothing is."""
     if not isinstance(document, dict) or document.get("format") != PLAN_FORMAT:
         return f"'format' must be {PLAN_FORMAT}"
-    data, model, size = (document.get(key) for key in ("data", "model", "shard_size"))
-    counts = data.get("counts") if isinstance(data, dict) else None
-    dims = model.get("dims") if isinstance(model, dict) else None
-    if (
-        not isinstance(data, dict)
-        or not isinstance(model, dict)
-        or not isinstance(counts, dict)
-        or not counts
-    ):
+    parts = (document.get(key) for key in ("data", "model", "preprocessing"))
+    data, model, view = (part if isinstance(part, dict) else {} for part in parts)
+    counts = data.get("counts")
+    if not isinstance(counts, dict) or not counts or not model:
         return "'data.counts', 'model.dims' and 'shard_size' must be there"
-    numbers = [number for number in (dims, size, *counts.values()) if type(number) is int and number > 0]
-    if len(numbers) < 2 + len(counts):
+    numbers: list[Any] = [model.get("dims"), document.get("shard_size"), *counts.values()]
+    if not all(type(number) is int and number > 0 for number in numbers):
         return "counts, dims and shard_size must be positive numbers"
     texts = (data.get("name"), data.get("hierarchy"), model.get("name"))
-    if not all(isinstance(text, str) for text in texts) or not isinstance(
-        document.get("preprocessing"), dict
-    ):
+    if not view or not all(isinstance(text, str) for text in texts):
         return "'data.name', 'data.hierarchy', 'model.name' and 'preprocessing' must be there"
     dims, size, *rows = numbers
     if dims > MAX_DIMS or sum(-(-count // size) for count in rows) > MAX_SHARDS:
@@ -242,6 +223,12 @@ def remove_unfinished(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column; the deviation of a constant column is 1."""
+    mean, std = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+
 class FeatureStore:
     """The features that `hace features` wrote.
 
@@ -250,11 +237,17 @@ class FeatureStore:
 
     Args:
         folder: The `--out` of `hace features`.
+
+    Attributes:
+        manifest: Everything that decides the features: model, weights, preprocessing, data, files.
+        counts: Samples by split.
+        dims: The length of a feature vector.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._plan = read_plan(self.folder)
+        self._plan = plan = read_plan(self.folder)
+        self.manifest, self.counts, self.dims = plan.manifest, plan.counts, plan.dims
         self._checked: set[str] = set()
         if "files" not in self.manifest:
             there, shards = stored(self.folder)
@@ -268,26 +261,9 @@ class FeatureStore:
         return f"FeatureStore({self.manifest['model']['name']}, {self.dims} features, {counts})"
 
     @property
-    def manifest(self) -> dict[str, Any]:
-        """Everything that decides the features: model, weights, preprocessing, data, files."""
-        return self._plan.manifest
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Samples by split."""
-        return self._plan.counts
-
-    @property
-    def dims(self) -> int:
-        """The length of a feature vector."""
-        return self._plan.dims
-
-    @property
     def about(self) -> dict[str, Any]:
         """What decides the features of an image: the model, its weights and the preprocessing, without the data."""
-        return {
-            key: value for key, value in self.manifest.items() if key not in ("files", "data", "made_with")
-        }
+        return {k: v for k, v in self.manifest.items() if k not in ("files", "data", "made_with")}
 
     def names(self, split: str) -> list[str]:
         """The names of a split's samples."""
@@ -350,21 +326,18 @@ class FeatureStore:
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
         """All splits in memory, as a data set."""
         splits = {split: self.load(split, normalize) for split in self.counts}
-        return Dataset(self.manifest["data"]["name"], self.hierarchy, splits, self.manifest["model"]["name"])
+        data, model = self.manifest["data"]["name"], self.manifest["model"]["name"]
+        return Dataset(data, self.hierarchy, splits, model, self.about)
 
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the training features' columns; a constant column is divided by 1."""
+        """Those of the training features."""
         if "train" not in self.counts:
             raise DataError(
                 f"normalize='standard' needs a split 'train' for mean and deviation. {self.folder} has "
                 f"{', '.join(self.counts)}. Use 'unit' or 'none'."
             )
-        shards, count = self.shards("train"), self.counts["train"]
-        mean = sum(rows.sum(0, dtype=np.float64) for rows in shards) / count
-        squares = sum(((rows - mean) ** 2).sum(0) for rows in shards)
-        std = np.sqrt(squares / count)
-        return np.asarray(mean, np.float32), np.where(std > 0, std, 1).astype(np.float32)
+        return column_moments(np.concatenate(self.shards("train")))
 
     def _of(self, split: str) -> list[Shard]:
         self._known(split)

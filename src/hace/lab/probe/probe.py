@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.data import Features
+from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.lab.features.store import column_moments
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
-from hace.lab.runs.run import Run, RunWriter, finished_run, read_run, start_run
-from hace.lab.runs.samples import Source, Task, load_source, make_task
+from hace.lab.runs.run import DataPrint, Run, RunWriter, finished_run, read_run, start_run
+from hace.lab.runs.samples import Task, data_of, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.linear.features import unit_rows
 from hace.losses.base import HierarchicalLoss
@@ -35,19 +36,11 @@ from hace.losses.registry import loss_parameters
 _ROWS = 4096  # scored at once
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
 
-Sources = dict[str, Source[Features]]
+Sources = dict[str, Dataset[Features]]
+ProbePass = tuple[
+    ProbeConfig, ...
+]  # they train side by side: other losses, rates and decays, as many outputs
 ProbeRun = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
-
-
-@dataclass(frozen=True)
-class ProbePass:
-    """Runs that train side by side.
-
-    Attributes:
-        configs: They differ only in loss, rate and decay; their losses have the same number of outputs.
-    """
-
-    configs: tuple[ProbeConfig, ...]
 
 
 @overload
@@ -89,8 +82,8 @@ def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
     for config in configs:
         key = data_key(config)
         if key not in sources:
-            source = load_source(_as_loaded(config.data))
-            if not isinstance(source.dataset["train"], Features):
+            source = data_of(_as_loaded(config.data))
+            if not isinstance(source["train"], Features):
                 raise ConfigError(
                     f"data.name of a probe must be a data set of features. Got {config.data.name!r}, which has images: compute "
                     "features with `hace features` first."
@@ -110,7 +103,7 @@ def _as_loaded(data: DataConfig) -> DataConfig:
 
 def run_folder(config: ProbeConfig, out: str | Path, sources: Sources) -> Path:
     """The folder of a run."""
-    return Path(out) / config.identity(sources[data_key(config)].dataset.fingerprint)
+    return Path(out) / config.identity(sources[data_key(config)].fingerprint)
 
 
 def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
@@ -123,7 +116,7 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     for config in configs:
         loss = json.dumps([data_key(config), config.loss.to_dict()], sort_keys=True, default=str)
         if loss not in widths:
-            built = config.loss.build(sources[data_key(config)].dataset.hierarchy)
+            built = config.loss.build(sources[data_key(config)].hierarchy)
             widths[loss] = (built.num_outputs, built.head.outputs)
         shared: dict[str, Any] = config.to_dict()
         for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
@@ -137,7 +130,7 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
     for group in groups.values():
         members = list(group.values())
         step = 1 if members[0].optimizer == "lbfgs" else HEADS_PER_PASS
-        found += [ProbePass(tuple(members[i : i + step])) for i in range(0, len(members), step)]
+        found += [tuple(members[i : i + step]) for i in range(0, len(members), step)]
     return found
 
 
@@ -149,11 +142,11 @@ def run_pass(
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
     """Train the unfinished runs of a pass, evaluate and write them."""
-    source = sources[data_key(work.configs[0])]
-    data_print = source.data_print()
+    source = sources[data_key(work[0])]
+    data_print = DataPrint.of(source)
     done = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
-    for config in work.configs:
+    for config in work:
         finished = finished_run(run_folder(config, out, sources))
         if finished is not None and has_all(finished, config):
             done(config.epochs)
@@ -167,18 +160,14 @@ def run_pass(
     task = next(iter(tasks.values()))  # the others differ in the loss's tree only
     scaling = Scaling.fitted(missing[0].normalize, task.train.x)
     x, x_eval = scaling(task.train.x, "training"), scaling(task.evaluated.x, "evaluated")
-    x_val = (
-        None
-        if task.val is None
-        else x_eval
-        if task.evaluated is task.val
-        else scaling(task.val.x, "held-out")
-    )
+    x_val = x_eval if task.val is task.evaluated else None
+    if task.val is not None and x_val is None:
+        x_val = scaling(task.val.x, "held-out")
     losses = _losses(missing, tasks)
     with ExitStack() as stack:
         todo: list[ProbeRun] = []
         for config, loss in zip(missing, losses, strict=True):
-            begun = start_run(run_folder(config, out, sources), config, data_print, source.dataset.hierarchy)
+            begun = start_run(run_folder(config, out, sources), config, data_print, source.hierarchy)
             writer = stack.enter_context(begun)
             if has_all(writer.run, config):  # another process finished it a moment ago
                 done(config.epochs)
@@ -322,33 +311,24 @@ def loss_grid(
         used.update(own)
         for values in product(*(parameters[p] for p in own)):
             options = dict(zip(own, values, strict=True))
-            words = [
-                f"{p.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{p} {v}"
-                for p, v in options.items()
-            ]
+            texts = {p: f"{v:g}" if isinstance(v, float) else v for p, v in options.items()}
+            words = [f"{p.replace('_', ' ')} {v}" for p, v in texts.items()]
             rest = base.options if base is not None and base.name == name else {}
             found[", ".join([name, *words])] = LossConfig(name, {**rest, **options})
     stray = [p for p in parameters if p not in used]
     if stray:
         known = {p for name in losses for p in loss_parameters(name)}
-        raise ConfigError(
-            f"None of {', '.join(losses)} has a parameter {stray[0]!r}.{nearest(stray[0], known)}"
-        )
+        hint = nearest(stray[0], known)
+        raise ConfigError(f"None of {', '.join(losses)} has a parameter {stray[0]!r}.{hint}")
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """How features are scaled before the head.
+    """How features are scaled before the head."""
 
-    Attributes:
-        how: "unit", "standard" or "none", as in `ProbeConfig.normalize`.
-        mean: With "standard", (d,) float32 mean of the training samples, stored beside the weights.
-        std: With "standard", (d,) float32 deviation of the training samples, stored beside the weights.
-    """
-
-    how: str
-    mean: np.ndarray | None = None
+    how: str  # as in `ProbeConfig.normalize`
+    mean: np.ndarray | None = None  # (d,) float32, with "standard": of the training samples
     std: np.ndarray | None = None
 
     @classmethod
@@ -381,13 +361,6 @@ class Scaling:
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
             x = finite(x.astype(np.float32), what, first)
         return torch.from_numpy(x if self.mean is None else (x - self.mean) / self.std)
-
-
-def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; the deviation of a constant column is 1."""
-    mean = x.mean(axis=0, dtype=np.float64)
-    std = x.std(axis=0, dtype=np.float64)
-    return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
 
 
 def finite(x: np.ndarray, what: str, first: int = 0) -> np.ndarray:

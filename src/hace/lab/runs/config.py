@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -110,16 +110,8 @@ class DataConfig(Config):
         """An unknown data set or option, or two trees to train on."""
         if self.shuffle is not None and self.induce is not None:
             return ["shuffle and induce must not come together: a run trains on one tree."]
-        if self.name not in DATASETS:
-            return [
-                f"name must be one of {', '.join(DATASETS)}. Got {self.name!r}.{nearest(self.name, DATASETS)}"
-            ]
-        known = DATASETS[self.name].options
-        return [
-            f"options.{o} is not an option of {self.name!r}. Known: {', '.join(known) or 'none'}.{nearest(o, known)}"
-            for o in self.options
-            if o not in known
-        ]
+        own = DATASETS[self.name].options if self.name in DATASETS else ()
+        return _unknown(self, DATASETS, own, "an option")
 
 
 @dataclass(frozen=True)
@@ -142,21 +134,24 @@ class LossConfig(Config):
 
     def conflicts(self) -> list[str]:
         """An unknown loss or parameter. Values are the loss's own to check, when it is built for the data's hierarchy."""
-        if self.name not in LOSSES:
-            return [
-                f"name must be one of {', '.join(LOSSES)}. Got {self.name!r}.{nearest(self.name, LOSSES)}"
-            ]
-        known = [k for k in loss_parameters(self.name) if k not in SHARED]
-        has = ", ".join(known) or "none"
-        return [
-            f"options.{o} is not a parameter of {self.name!r}. Known: {has}.{nearest(o, known)}"
-            for o in self.options
-            if o not in known
-        ]
+        own = [k for k in loss_parameters(self.name) if k not in SHARED] if self.name in LOSSES else ()
+        return _unknown(self, LOSSES, own, "a parameter")
 
     def build(self, hierarchy: Hierarchy, labels: Literal["leaves", "nodes"] = "leaves") -> Any:
         """The loss for a hierarchy."""
         return build_loss(self.name, hierarchy, labels=labels, **self.options)
+
+
+def _unknown(
+    config: DataConfig | LossConfig, names: Iterable[str], own: Iterable[str], word: str
+) -> list[str]:
+    """What is wrong with a name, or with the options beside it."""
+    name = config.name
+    if name not in names:
+        return [f"name must be one of {', '.join(names)}. Got {name!r}.{nearest(name, names)}"]
+    has = ", ".join(own) or "none"
+    stray = [option for option in config.options if option not in own]
+    return [f"options.{o} is not {word} of {name!r}. Known: {has}.{nearest(o, own)}" for o in stray]
 
 
 @dataclass(frozen=True)
@@ -239,8 +234,12 @@ class RunConfig(Config):
 
     def identity(self, data_fingerprint: str) -> str:
         """The run's id: 16 hexadecimal digits of a hash of what decides its result."""
-        settings = {"kind": self.kind, "config": self.deciding()}
-        document = {"algorithm": ALGORITHM, **settings, "data": data_fingerprint}
+        document = {
+            "algorithm": ALGORITHM,
+            "kind": self.kind,
+            "config": self.deciding(),
+            "data": data_fingerprint,
+        }
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
@@ -375,36 +374,32 @@ class TrainConfig(RunConfig):
     def conflicts(self) -> list[str]:
         """Also features instead of images, an unknown model, a warm-up that does not fit, missing weights."""
         problems = super().conflicts()
-        if DATASETS[self.data.name].size is None:
-            problems.append(f"data.name {self.data.name!r} must hold images. It holds features.")
         try:
             check_model_name(self.model)
         except ConfigError as error:
             problems.append(str(error))
         except HaceError:
             pass  # without timm runs can still be read
-        if self.warmup_epochs and self.schedule != "warmup_cosine":
-            problems.append(
-                f"warmup_epochs is {self.warmup_epochs}, and the schedule {self.schedule!r} has no warm-up: take "
-                "'warmup_cosine', or 0."
-            )
-        if self.warmup_epochs >= self.epochs:
-            problems.append(
-                f"warmup_epochs must be fewer than epochs. Got {self.warmup_epochs} of {self.epochs}."
-            )
-        if self.per_class is not None and self.data.labels != LabelsConfig():
-            problems.append(
-                f"per_class must be left out with data.labels. Got {self.per_class}. data.labels.fine={self.per_class} with "
-                "data.labels.drop=true trains on as many of each class."
-            )
-        if self.head.name == "poincare" and self.start == "zeros":
-            problems.append("head.name=poincare must come with start random or auto. Got zeros.")
-        if self.accumulate > self.batch_size:
-            problems.append(
-                f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}."
-            )
-        if self.init_from is None and self.init_hash is not None:
-            problems.append("init_hash is the hash of init_from, which is not given.")
-        if self.init_from is not None and self.init_hash is None and not Path(self.init_from).is_file():
-            problems.append(f"init_from must be a file of weights, and {self.init_from} is not one.")
-        return problems
+        weights, few, warmup = self.init_from, self.per_class, self.warmup_epochs
+        rules = {
+            f"data.name {self.data.name!r} must hold images. It holds features.": (
+                DATASETS[self.data.name].size is None
+            ),
+            f"warmup_epochs is {warmup}, and the schedule {self.schedule!r} has no warm-up: take 'warmup_cosine', or 0.": (
+                warmup and self.schedule != "warmup_cosine"
+            ),
+            f"warmup_epochs must be fewer than epochs. Got {warmup} of {self.epochs}.": warmup >= self.epochs,
+            f"per_class must be left out with data.labels. Got {few}. data.labels.fine={few} with data.labels.drop=true "
+            "trains on as many of each class.": few is not None and self.data.labels != LabelsConfig(),
+            "head.name=poincare must come with start random or auto. Got zeros.": (
+                self.head.name == "poincare" and self.start == "zeros"
+            ),
+            f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}.": (
+                self.accumulate > self.batch_size
+            ),
+            "init_hash is the hash of init_from, which is not given.": weights is None and self.init_hash,
+            f"init_from must be a file of weights, and {weights} is not one.": (
+                weights is not None and self.init_hash is None and not Path(weights).is_file()
+            ),
+        }
+        return problems + [message for message, broken in rules.items() if broken]

@@ -23,9 +23,8 @@ MOST_WORKERS = 8
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """A device by its name."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", local_rank % torch.cuda.device_count())
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        has_mps = torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -37,12 +36,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def fallback_note(name: str, device: torch.device) -> str:
-    """A note for when device="auto" found no accelerator; "" otherwise.
-
-    Example:
-        >>> fallback_note("cpu", torch.device("cpu"))
-        ''
-    """
+    """A note for when device="auto" found no accelerator; "" otherwise."""
     if name != "auto" or device.type != "cpu":
         return ""
     if "SLURM_JOB_ID" in os.environ:
@@ -57,12 +51,12 @@ def choose_workers(asked: int | None, device: torch.device) -> int:
     return 0 if device.type == "cpu" else min(MOST_WORKERS, processors())
 
 
-def processes(environment: dict[str, str] | None = None) -> tuple[int, int, int]:
+def processes() -> tuple[int, int, int]:
     """Rank, world size and local rank as torchrun sets them; 0, 1, 0 without it."""
-    values = os.environ if environment is None else environment
+    defaults = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     try:
-        rank, world = int(values.get("RANK", "0")), int(values.get("WORLD_SIZE", "1"))
-        return rank, world, int(values.get("LOCAL_RANK", "0"))
+        rank, world, local = (int(os.environ.get(name, default)) for name, default in defaults.items())
+        return rank, world, local
     except ValueError:
         raise ConfigError("RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them.") from None
 
@@ -119,12 +113,8 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
             return
         shown = now
         rate = (done - before) / max(now - begun, 1e-9)
-        left = duration((total - done) / rate)
-        print(
-            f"{title}: {note + ', ' if note else ''}{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {left} left",
-            file=stream,
-            flush=True,
-        )
+        how = f"{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {duration((total - done) / rate)} left"
+        print(f"{title}: {note + ', ' if note else ''}{how}", file=stream, flush=True)
 
     return step
 
@@ -135,16 +125,11 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]},"),
-        TimeRemainingColumn(
-            compact=True, table_column=Column(no_wrap=True, min_width=7)
-        ),  # wins on narrow screens
-        TextColumn("left"),
-    )
+    left = TimeRemainingColumn(
+        compact=True, table_column=Column(no_wrap=True, min_width=7)
+    )  # also when narrow
+    texts = [TextColumn(text) for text in ("{task.description}", "{task.fields[rate]},", "left")]
+    columns = (texts[0], BarColumn(bar_width=20), MofNCompleteColumn(), texts[1], left, texts[2])
     with Progress(*columns, console=Console(file=stream)) as bar:
 
         def start(total: int, done: int) -> Step:
@@ -163,12 +148,7 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as h:mm:ss.
-
-    Example:
-        >>> duration(3725.4)
-        '1:02:05'
-    """
+    """Seconds as h:mm:ss."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
@@ -179,12 +159,7 @@ if hasattr(signal, "SIGUSR2"):  # SLURM sends it shortly before the time limit: 
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal stopped a training, after its step was finished and saved.
-
-    Args:
-        message: What to tell the user.
-        number: Of the signal; 128 + number is the usual exit code.
-    """
+    """A signal stopped a training, after its step was finished and saved; 128 + `number` is the usual exit code."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -200,13 +175,9 @@ class DivergedError(Exception):
 
 
 class SignalFlag:
-    """The last signal.
+    """The last signal."""
 
-    Attributes:
-        signal: Its number, or 0.
-    """
-
-    signal: int = 0
+    signal: int = 0  # its number
 
 
 @contextmanager

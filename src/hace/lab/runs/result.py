@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,29 +24,18 @@ _S = TypeVar("_S", bound=Split)
 
 
 class Temperature(NamedTuple):
-    """The temperature of a run, and where it comes from.
+    """The temperature of a run, and where it comes from."""
 
-    Attributes:
-        value: By which scores are divided; None where no temperature is best.
-        source: "val": the samples that the run held out; "config": its configuration, which has it from a search.
-        problem: Why there is none.
-    """
-
-    value: float | None
-    source: str
-    problem: str | None = None
+    value: float | None  # by which scores are divided; None where no temperature is best
+    source: str  # "val": the samples that the run held out; "config": its configuration, which has it from a search
+    problem: str | None = None  # why there is none
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a model does on a split.
+    """What a model does on a split."""
 
-    Attributes:
-        report: All metrics, those of calibrated scores among them if there is a temperature from other samples.
-        temperature: The temperature, if there is one.
-    """
-
-    report: Evaluation
+    report: Evaluation  # with metrics of calibrated scores if there is a temperature from other samples
     temperature: Temperature | None = None
 
     def predictions(self) -> dict[str, np.ndarray]:
@@ -77,59 +65,42 @@ class Outcome:
 
     def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """The document of a finished run."""
-        return {
-            "status": "finished",
-            "split": split,
-            **self.report.to_dict(),
-            **({} if self.temperature is None else {"temperature": self.temperature._asdict()}),
-            "train": dict(train),
-            "seconds": round(seconds, 3),
-        }
+        fitted = {} if self.temperature is None else {"temperature": self.temperature._asdict()}
+        return _document("finished", split, train, seconds, **self.report.to_dict(), **fitted)
 
 
 def diverged_result(
     split: str, diverged: Mapping[str, Any], train: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """The document of a run whose loss became infinite or NaN: no metrics, and where it happened."""
-    return {
-        "status": "diverged",
-        "split": split,
-        "metrics": None,
-        "diverged": dict(diverged),
-        "train": dict(train),
-        "seconds": round(seconds, 3),
-    }
+    return _document("diverged", split, train, seconds, metrics=None, diverged=dict(diverged))
 
 
-@dataclass(frozen=True, eq=False)
+def _document(
+    status: str, split: str, train: Mapping[str, Any], seconds: float, **found: Any
+) -> dict[str, Any]:
+    return {"status": status, "split": split, **found, "train": dict(train), "seconds": round(seconds, 3)}
+
+
 class ScoreView:
     """How the raw outputs of a trained model become scores over the tree of the results.
 
-    Attributes:
-        loss: The loss it was trained with, which defines the columns.
-        hierarchy: The tree of the results. If the loss has another one (the shuffled control), only its leaves
-            are comparable: their logits are aggregated over the true tree.
-        restricted: Whether classes are left out, which takes logits: log q* no longer shows a node's own mass.
-        temperature: By which scores are divided, which takes logits, too; None leaves them as they are.
+    If the loss has another tree (the shuffled control), only its leaves are comparable: their logits are aggregated over the
+    true tree. Leaving classes out takes logits, since log q* does not show a node's own mass; so does a temperature.
     """
 
-    loss: HierarchicalLoss
-    hierarchy: Hierarchy
-    restricted: bool = False
-    temperature: float | None = None
-
-    @cached_property
-    def kind(self) -> str:
-        """The kind of scores, as `hace.predict` and `hace.evaluate` name it."""
-        logits = self.restricted or self.temperature is not None
-        return "node_log_probs" if self._same and not logits else "logits"
-
-    @cached_property
-    def outputs(self) -> str:
-        """What the columns of the scores are."""
-        if self.kind == "node_log_probs":
-            return "nodes"
-        return self.loss.score_outputs if self._same else "leaves"
+    def __init__(
+        self,
+        loss: HierarchicalLoss,
+        hierarchy: Hierarchy,
+        restricted: bool = False,
+        temperature: float | None = None,
+    ) -> None:
+        same = loss.hierarchy.fingerprint == hierarchy.fingerprint
+        logits = restricted or temperature is not None or not same
+        self.loss, self.temperature = loss, temperature
+        self.kind = "logits" if logits else "node_log_probs"  # as `hace.predict` and `hace.evaluate` name it
+        self.outputs = "nodes" if not logits else loss.score_outputs if same else "leaves"  # of the columns
 
     def __call__(self, z: Tensor) -> Tensor:
         """(B, C) raw outputs -> (B, N) or (B, n) scores."""
@@ -137,10 +108,6 @@ class ScoreView:
             return self.loss.node_log_probs(z)
         logits = z if self.outputs == "nodes" else self.loss.leaf_logits(z)
         return logits if self.temperature is None else logits / self.temperature
-
-    @cached_property
-    def _same(self) -> bool:
-        return self.loss.hierarchy.fingerprint == self.hierarchy.fingerprint
 
 
 def held_out_temperature(
@@ -157,10 +124,7 @@ def held_out_temperature(
 
 
 def evaluate_run(
-    config: RunConfig,
-    task: Task[_S],
-    loss: HierarchicalLoss,
-    outputs: Callable[[_S], Iterable[Tensor]],
+    config: RunConfig, task: Task[_S], loss: HierarchicalLoss, outputs: Callable[[_S], Iterable[Tensor]]
 ) -> Outcome:
     """The outcome of a run: metrics of the evaluated samples, raw and, with a temperature from other samples, calibrated."""
     h = task.hierarchy
@@ -172,8 +136,7 @@ def evaluate_run(
     if task.val is not None:
         fitted = held_out_temperature(loss, outputs(task.val), task.val.nodes, h)
     value = None if fitted is None else fitted.value
-    chunks = outputs(task.evaluated)
-    found = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, temperature=value)
+    found = evaluate_outputs(loss, outputs(task.evaluated), task.evaluated.nodes, h, temperature=value)
     return replace(found, temperature=fitted)
 
 
@@ -192,16 +155,9 @@ def search_result(
         batch = as_metric_batch(view(z), part, h, labels="nodes", kind=view.kind, outputs=view.outputs)
         right += int((batch.answers == batch.truth).sum())
         start += len(z)
-    fitted = held_out_temperature(loss, chunks, truth, h)
-    return {
-        "status": "finished",
-        "split": "val",
-        "samples": len(truth),
-        "metrics": {"leaves": {"top-1": right / len(truth)}},
-        "temperature": fitted._asdict(),
-        "train": dict(train),
-        "seconds": round(seconds(), 3),
-    }
+    found = {"samples": len(truth), "metrics": {"leaves": {"top-1": right / len(truth)}}}
+    fitted = held_out_temperature(loss, chunks, truth, h)._asdict()
+    return _document("finished", "val", train, seconds(), **found, temperature=fitted)
 
 
 def scored_splits(task: Task[_S]) -> list[_S]:

@@ -33,6 +33,7 @@ import numpy as np
 from torch import Tensor
 
 from hace import environment
+from hace.data import Dataset
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.documents import parse_json, read_json
 from hace.files.locks import only_process
@@ -59,22 +60,18 @@ _UNSEALED = ("seal", "seconds")
 
 @dataclass(frozen=True)
 class DataPrint:
-    """What a run remembers of its data.
-
-    Attributes:
-        name: The data set's name.
-        fingerprint: Of hierarchy, names, labels and content.
-        hierarchy: The fingerprint of the hierarchy of the result.
-        source: How images become what the run sees: the model and preprocessing of `hace features`, or the preprocessing of a
-            training. None where it is unknown.
-        model: The name of the model behind frozen features, where the data say it.
-    """
+    """What a run remembers of its data."""
 
     name: str
-    fingerprint: str
-    hierarchy: str
-    source: Mapping[str, Any] | None = None
-    model: str | None = None
+    fingerprint: str  # of hierarchy, names, labels and content
+    hierarchy: str  # the fingerprint of the hierarchy of the result
+    source: Mapping[str, Any] | None = None  # how images become what the run sees, where that is known
+    model: str | None = None  # behind frozen features, where the data say it
+
+    @classmethod
+    def of(cls, data: Dataset[Any]) -> DataPrint:
+        """That of a data set."""
+        return cls(data.name, data.fingerprint, data.hierarchy.fingerprint, data.source, data.model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +103,8 @@ class Run:
         if result.get("id") != self.id or result.get("status") not in ("finished", "diverged"):
             raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
         if result.get("seal") != _seal(result, self.about["data"]):
-            raise FormatError(
-                f"{path} was changed after it was written: its seal must be the hash of its content. {AGAIN}"
-            )
+            rule = "its seal must be the hash of its content"
+            raise FormatError(f"{path} was changed after it was written: {rule}. {AGAIN}")
         for name, known in result["files"].items():
             _check_size(self.folder / name, known)
         return result
@@ -156,11 +152,11 @@ class Run:
     def weights(self) -> dict[str, Tensor]:
         """The model's tensors."""
         tensors, metadata = self._load(WEIGHTS, read_safetensors)
-        found = metadata.get("hierarchy")
-        if found != self.about["data"]["hierarchy"]:
+        found, own = str(metadata.get("hierarchy")), self.about["data"]["hierarchy"]
+        if found != own:
             raise FormatError(
-                f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {str(found)[:12]}, the run's "
-                f"{self.about['data']['hierarchy'][:12]}."
+                f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {found[:12]}, the run's "
+                f"{own[:12]}."
             )
         return tensors
 
@@ -208,13 +204,11 @@ def open_run(folder: Path) -> Run:
     about = _read_object(folder / RUN)
     kind = about.get("kind")
     if about.get("format") != RUN_FORMAT or not isinstance(kind, str) or kind not in KINDS:
-        raise FormatError(
-            f"{folder / RUN} is not of this version: format {about.get('format')!r}, kind {kind!r}."
-        )
+        found = f"format {about.get('format')!r}, kind {kind!r}"
+        raise FormatError(f"{folder / RUN} is not of this version: {found}.")
     data = about.get("data")
-    if not isinstance(data, dict) or not all(
-        isinstance(data.get(key), str) for key in ("fingerprint", "hierarchy")
-    ):
+    prints = [data.get(key) for key in ("fingerprint", "hierarchy")] if isinstance(data, dict) else [None]
+    if not isinstance(data, dict) or not all(isinstance(value, str) for value in prints):
         raise FormatError(f"{folder / RUN} does not say which data the run saw. {AGAIN}")
     for part, found in (("source of its data", data.get("source")), ("versions", about.get("made_with"))):
         if not isinstance(found, (dict, type(None))):
@@ -224,9 +218,8 @@ def open_run(folder: Path) -> Run:
     except ConfigError as error:
         raise FormatError(f"{folder / CONFIG} does not fit this version: {error}") from error
     if about.get("id") != config.identity(data["fingerprint"]):
-        raise FormatError(
-            f"{folder}: its configuration or data are not those of its id {about.get('id')}. {AGAIN}"
-        )
+        found = about.get("id")
+        raise FormatError(f"{folder}: its configuration or data are not those of its id {found}. {AGAIN}")
     return Run(folder, about, config)
 
 
@@ -255,18 +248,6 @@ def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run 
     return run
 
 
-def scan_runs(folder: str | Path) -> tuple[list[Run], dict[Path, str]]:
-    """All runs directly below a folder, in the order of their names; and all else, with the reason."""
-    runs: list[Run] = []
-    skipped: dict[Path, str] = {}
-    for path in sorted(p for p in Path(folder).iterdir() if not p.name.startswith(".")):
-        try:
-            runs.append(read_run(path))
-        except HaceError as error:
-            skipped[path] = str(error)
-    return runs, skipped
-
-
 def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a run."""
     try:
@@ -278,29 +259,20 @@ def _read_object(path: Path) -> dict[str, Any]:
     return document
 
 
+@dataclass
 class RunWriter:
-    """A run directory, open for writing by this process alone. Made by :func:`start_run`.
+    """A run directory, open for writing by this process alone. Made by :func:`start_run`."""
 
-    Args:
-        run: The run; its `result` is None unless it is finished and whole.
-        damage: What was wrong with a run that is made again; "" otherwise.
-    """
-
-    def __init__(self, run: Run, damage: str = "") -> None:
-        self.run, self.damage = run, damage
-
-    @property
-    def folder(self) -> Path:
-        """The run directory."""
-        return self.run.folder
+    run: Run  # its `result` is None unless it is finished and whole
+    damage: str = ""  # what was wrong with a run that is made again
 
     def write_log(self, entries: list[Mapping[str, Any]]) -> None:
         """Write the whole log, in place of what an earlier attempt may have left."""
-        write_whole(self.folder / LOG, _lines(entries).encode())
+        write_whole(self.run.folder / LOG, _lines(entries).encode())
 
     def log(self, entries: list[Mapping[str, Any]]) -> None:
         """Append lines to the log."""
-        append_text(self.folder / LOG, _lines(entries))
+        append_text(self.run.folder / LOG, _lines(entries))
 
     def finish(
         self,
@@ -312,54 +284,37 @@ class RunWriter:
     ) -> Run:
         """Write weights and predictions, then the result with their hashes, which makes the run a finished one.
 
-        Args:
-            result: The document.
-            weights: The model, if it is kept.
-            predictions: A few numbers per sample, if they are kept.
-            config: The configuration, where settings that do not decide the result have changed.
-            tree: The tree of the loss, where it was made from the training samples and the model is kept.
+        Of `config`, settings that do not decide the result may have changed; `tree` is one made from the training samples.
         """
-        files = [self.folder / HIERARCHY]
-        data = self.run.about["data"]
+        folder, data = self.run.folder, self.run.about["data"]
+        contents: dict[str, bytes] = {}
         if weights is not None:
             from safetensors.torch import save
 
             tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-            files.append(self.folder / WEIGHTS)
-            write_whole(files[-1], save(tensors, {"hierarchy": data["hierarchy"]}))
+            contents[WEIGHTS] = save(tensors, {"hierarchy": data["hierarchy"]})
         if predictions is not None:
             from safetensors.numpy import save as save_arrays
 
-            files.append(self.folder / PREDICTIONS)
-            write_whole(files[-1], save_arrays(dict(predictions)))
+            contents[PREDICTIONS] = save_arrays(dict(predictions))
         if tree is not None:
-            files.append(self.folder / TREE)
-            write_whole(files[-1], render_hierarchy(tree, "json").encode())
+            contents[TREE] = render_hierarchy(tree, "json").encode()
+        for name, content in contents.items():
+            write_whole(folder / name, content)
         if config is not None:
-            write_whole(self.folder / CONFIG, json_bytes(config.to_dict()))
-        document = sealed({"id": self.run.id, **result}, data, files)
-        write_whole(self.folder / RESULT, json_bytes(document))
-        return read_run(self.folder)
+            write_whole(folder / CONFIG, json_bytes(config.to_dict()))
+        document = sealed({"id": self.run.id, **result}, data, [folder / n for n in (HIERARCHY, *contents)])
+        write_whole(folder / RESULT, json_bytes(document))
+        return read_run(folder)
 
 
 @contextmanager
 def start_run(
     folder: str | Path, config: RunConfig, data: DataPrint, hierarchy: Hierarchy
 ) -> Iterator[RunWriter]:
-    """Start a run, or open the one that the same configuration started on the same data.
+    """Start a run in a new or empty folder, or open the one that the same configuration started on the same data.
 
-    A finished run whose files are not as written is unfinished again.
-
-    Args:
-        folder: Made if it is missing; empty, or the same run.
-        config: What to do.
-        data: The data it will see.
-        hierarchy: The hierarchy of the result.
-
-    Raises:
-        ConfigError: Another run is there (with the differences), its data have changed, or a process is at work there.
-        FormatError: A damaged run is there, and nothing tells whether it is this one.
-        HaceError: The folder cannot be written.
+    A finished run whose files are not as written is unfinished again; another run, or a process at work there, is an error.
     """
     folder = Path(folder)
     with writing(folder):
@@ -391,11 +346,9 @@ def start_run(
 def _begun(folder: Path, config: RunConfig, data: DataPrint) -> tuple[bool, str]:
     """Whether a run has to start afresh, and what is wrong with one that was there."""
     found = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
-    if RUN not in found:
-        if found <= _BEFORE_RUN:
-            return True, ""
-        if found <= _OWN and _is_this(folder, config, data):
-            return True, f"{folder / RUN} is missing."
+    if found <= _BEFORE_RUN:
+        return True, ""
+    if RUN not in found and not (found <= _OWN and _is_this(folder, config, data)):
         raise ConfigError(
             f"{folder} must be empty, new, or a run directory. It holds other files: {min(found - _BEFORE_RUN)}."
         )
@@ -405,33 +358,6 @@ def _begun(folder: Path, config: RunConfig, data: DataPrint) -> tuple[bool, str]
         if not _is_this(folder, config, data):
             raise
         return True, str(error)
-    _check_same(run, config, data)
-    try:
-        run.verify()
-    except HaceError as error:
-        return True, str(error)
-    return False, ""
-
-
-def _is_this(folder: Path, config: RunConfig, data: DataPrint) -> bool:
-    """Whether a damaged run directory is this run's: by the folder's name, the id in run.json, or else its settings."""
-    run_id = config.identity(data.fingerprint)
-    about = _read(folder / RUN)
-    if about and about.get("format") != RUN_FORMAT:
-        return False  # of another version, which may read it
-    if run_id in (folder.name, about.get("id")):
-        return True
-    return not about and _read(folder / CONFIG) == json.loads(json_bytes(config.to_dict()))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return _read_object(path)
-    except FormatError:
-        return {}
-
-
-def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
     changed = differences(run.config.deciding(), config.deciding())
     if run.config.kind != config.kind or changed:
         raise ConfigError(
@@ -444,6 +370,28 @@ def _check_same(run: Run, config: RunConfig, data: DataPrint) -> None:
             f"{run.about['data']['fingerprint'][:12]} and is {data.fingerprint[:12]}. Bring the old files back, or start a "
             "new run."
         )
+    try:
+        run.verify()
+    except HaceError as error:
+        return True, str(error)
+    return False, ""
+
+
+def _is_this(folder: Path, config: RunConfig, data: DataPrint) -> bool:
+    """Whether a damaged run directory is this run's: by the folder's name, the id in run.json, or else its settings."""
+
+    def read(name: str) -> dict[str, Any]:
+        try:
+            return _read_object(folder / name)
+        except FormatError:
+            return {}
+
+    about = read(RUN)
+    if about and about.get("format") != RUN_FORMAT:
+        return False  # of another version, which may read it
+    if config.identity(data.fingerprint) in (folder.name, about.get("id")):
+        return True
+    return not about and read(CONFIG) == json.loads(json_bytes(config.to_dict()))
 
 
 def _lines(entries: list[Mapping[str, Any]]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -16,49 +15,21 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_counts
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
-from hace.lab.runs.run import DataPrint
 
 _COARSE, _WRONG, _OTHER = 0xC0A, 0xBAD, 0x07E  # what a seed is used for
 _S = TypeVar("_S", bound=Split)
 
 
 @dataclass(frozen=True, eq=False)
-class Source(Generic[_S]):
-    """A data set, loaded.
-
-    Attributes:
-        dataset: The splits, as the data set has them.
-        about: Of features that `hace features` wrote: the model and the preprocessing behind them.
-    """
-
-    dataset: Dataset[_S]
-    about: Mapping[str, Any] | None = None
-
-    def data_print(self) -> DataPrint:
-        """What a run remembers of it."""
-        data = self.dataset
-        return DataPrint(data.name, data.fingerprint, data.hierarchy.fingerprint, self.about, data.model)
-
-
-@dataclass(frozen=True, eq=False)
 class Task(Generic[_S]):
-    """What one run sees.
+    """What one run sees."""
 
-    Attributes:
-        hierarchy: The tree of the results.
-        tree: The tree of the loss: the same, the shuffled control, or one made from the training samples.
-        train: Training samples.
-        evaluated: The samples of the result.
-        val: Held-out samples, if any.
-        labels: What targets are: "leaves", or "nodes" where some training samples are labelled above the leaves.
-    """
-
-    hierarchy: Hierarchy
-    tree: Hierarchy
+    hierarchy: Hierarchy  # of the results
+    tree: Hierarchy  # of the loss: the same, the shuffled control, or one made from the training samples
     train: _S
-    evaluated: _S
-    val: _S | None
-    labels: Literal["leaves", "nodes"]
+    evaluated: _S  # the samples of the result
+    val: _S | None  # held out
+    labels: Literal["leaves", "nodes"]  # of targets: "nodes" where some training labels are above the leaves
 
     def targets(self, split: Split) -> np.ndarray:
         """int64 targets of a split, for a loss on `tree` with `labels`."""
@@ -67,39 +38,30 @@ class Task(Generic[_S]):
     @property
     def unseen(self) -> list[str]:
         """The leaves without a training sample."""
-        seen = np.zeros(self.hierarchy.num_nodes, dtype=bool)
-        seen[self.train.nodes] = True
-        return [
-            leaf
-            for leaf, node in zip(self.hierarchy.leaves, self.hierarchy.leaf_nodes, strict=True)
-            if not seen[node]
-        ]
+        missing = ~np.isin(self.hierarchy.leaf_nodes, self.train.nodes)
+        return [self.hierarchy.leaves[i] for i in np.flatnonzero(missing)]
 
 
-def load_source(config: DataConfig) -> Source[Any]:
+def data_of(config: DataConfig) -> Dataset[Any]:
     """The data of a configuration; features are read raw and normalised later."""
-    options: dict[str, Any] = dict(config.options)
-    if config.name == "features" and config.root is not None and not Path(config.root).exists():
-        raise DataError(
-            f"{config.root} does not exist: give a file of features, or a folder that `hace features` wrote."
-        )
-    if config.name == "features" and config.root is not None and Path(config.root).is_dir():
-        if config.hierarchy is not None or config.root_node is not None or options:
-            raise ConfigError(
-                f"{config.root} is a folder of features, which has its own hierarchy: omit hierarchy, root_node and "
-                "options."
+    options: dict[str, Any] = {"hierarchy": config.hierarchy, "root_node": config.root_node, **config.options}
+    if config.name == "features" and config.root is not None:
+        if not Path(config.root).exists():
+            raise DataError(
+                f"{config.root} does not exist: give a file of features, or a folder that `hace features` wrote."
             )
-        store = FeatureStore(config.root)
-        return Source(store.dataset("none"), store.about)
-    if config.name == "features":
+        if Path(config.root).is_dir():
+            if config.options or any(value is not None for value in options.values()):
+                raise ConfigError(
+                    f"{config.root} is a folder of features, which has its own hierarchy: omit hierarchy, root_node and "
+                    "options."
+                )
+            return FeatureStore(config.root).dataset("none")
         options.setdefault("allow_empty", True)  # the run reports unseen classes
-    hierarchy = config.hierarchy
-    return Source(
-        load_dataset(config.name, config.root, hierarchy=hierarchy, root_node=config.root_node, **options)
-    )
+    return load_dataset(config.name, config.root, **options)
 
 
-def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
+def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     """Split, take away what `config.data.labels` does not know, and choose the tree of the loss.
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
@@ -107,8 +69,7 @@ def make_task(source: Source[_S], config: RunConfig) -> Task[_S]:
     label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and only those
     known to a leaf are held out.
     """
-    data, what = source.dataset, config.data.labels
-    train, val = data["train"], None
+    what, train, val = config.data.labels, data["train"], None
     size, own = len(train), data["val"] if "val" in data.splits else None
     if config.validation == "split" and own is None:
         raise DataError(
@@ -238,25 +199,19 @@ def coarse_nodes(hierarchy: Hierarchy, to: int | str) -> np.ndarray:
             up[child] = parent
     if to == "parent":
         return up
-    level = 1 if to == "top" else _level(hierarchy, to)
+    names, last = list(hierarchy.level_names or ()), hierarchy.max_depth - 1
+    levels = {"top": 1, **{name: i for i, name in enumerate(names, 1)}}
+    levels = {str(i): i for i in range(1, last + 1)} | levels
+    if str(to) not in levels:
+        known = ["parent", "top", *names[:-1]]
+        raise ConfigError(
+            f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}"
+            f"{f', or a level from 1 to {last}' if last else ''}. Got {to!r}.{nearest(str(to), known)}"
+        )
     found = np.arange(hierarchy.num_nodes)
     for _ in range(hierarchy.max_depth):
-        found = np.where(hierarchy.depths[found] > level, up[found], found)
+        found = np.where(hierarchy.depths[found] > levels[str(to)], up[found], found)
     return found
-
-
-def _level(hierarchy: Hierarchy, to: int | str) -> int:
-    names = list(hierarchy.level_names or ())
-    if to in names:
-        return names.index(str(to)) + 1
-    if str(to).isdecimal() and 1 <= int(to) < hierarchy.max_depth:
-        return int(to)
-    known = ["parent", "top", *names[:-1]]
-    numbers = f", or a level from 1 to {hierarchy.max_depth - 1}" if hierarchy.max_depth > 1 else ""
-    raise ConfigError(
-        f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}{numbers}. Got {to!r}."
-        f"{nearest(str(to), known)}"
-    )
 
 
 def _others(nodes: np.ndarray, hierarchy: Hierarchy, group: np.ndarray, seed: int) -> np.ndarray:

@@ -71,9 +71,8 @@ class Config:
 
     def deciding(self) -> dict[str, Any]:
         """The same without what does not decide the result."""
-        kept = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("decides", True)
-        }
+        names = [f.name for f in dataclasses.fields(self) if f.metadata.get("decides", True)]
+        kept = {name: getattr(self, name) for name in names}
         return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in kept.items()}
 
 
@@ -92,10 +91,8 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
         try:
             part = isinstance(hint, type) and issubclass(hint, Config)
             values[key] = from_dict(hint, value, f"{where}{key}.") if part else value
-        except ConfigError as error:
-            problems += (
-                error.problems
-            )  # the part has its default, so that the problems of this level show too
+        except ConfigError as error:  # the part has its default, so that the problems of this level show too
+            problems += error.problems
     missing = [n for n, (f, _) in known.items() if f.default is f.default_factory and n not in document]
     problems += [f"{where}{name} is missing." for name in missing]
     if missing:

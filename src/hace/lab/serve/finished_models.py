@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.checks import check_choice
-from hace.data import Features, Samples
+from hace.data import Dataset, Features, Samples
 from hace.data.batches import Preprocessing, make_batches
 from hace.data.dataset import Split
 from hace.errors import ConfigError, DataError, FormatError, HaceError
@@ -30,8 +30,8 @@ from hace.lab.probe.probe import Scaling, check_width, head_outputs
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers
 from hace.lab.runs.result import evaluate_outputs
-from hace.lab.runs.run import HIERARCHY, WEIGHTS, Run, read_run
-from hace.lab.runs.samples import Source, load_source, make_task
+from hace.lab.runs.run import HIERARCHY, WEIGHTS, DataPrint, Run, read_run
+from hace.lab.runs.samples import data_of, make_task
 from hace.lab.train.loop import DTYPES, initial_model
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
@@ -301,9 +301,9 @@ def rescored(
     model = load_trained(run, device) if run.config.kind == "train" else load_probe(run)
     source = _load_data(run, root)
     if isinstance(model, ProbeHead):
-        features = source.dataset["train"]
+        features = source["train"]
         if not isinstance(features, Features):
-            raise DataError(f"{source.dataset.name} holds images, and {run.folder} was trained on features.")
+            raise DataError(f"{source.name} holds images, and {run.folder} was trained on features.")
         check_width(features.num_features, model.weights)  # before the fingerprint, because it says more
     _check_same_data(run, source)
     samples = _samples_of(run, source, split)
@@ -312,7 +312,7 @@ def rescored(
     return Rescored(run, split, samples, model.loss, lambda: model.outputs(samples))
 
 
-def _load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
+def _load_data(run: Run, root: str | Path | None = None) -> Dataset[Any]:
     """The data of a run, from their original place or another one, not compared yet."""
     config: DataConfig = run.config.data
     if root is not None:
@@ -320,7 +320,7 @@ def _load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
     if config.hierarchy is not None:  # the run keeps it, with or without a root as it was asked for
         config = replace(config, hierarchy=str(run.folder / HIERARCHY), root_node=None)
     try:
-        return load_source(config)
+        return data_of(config)
     except HaceError as error:
         raise DataError(
             f"The data of {run.folder} cannot be loaded: {error} If they were moved, say where they are: "
@@ -328,9 +328,9 @@ def _load_data(run: Run, root: str | Path | None = None) -> Source[Any]:
         ) from error
 
 
-def _check_same_data(run: Run, source: Source[Any]) -> None:
+def _check_same_data(run: Run, source: Dataset[Any]) -> None:
     """Refuse data that are not those of the run."""
-    here = source.data_print()
+    here = DataPrint.of(source)
     for what, before, now in (
         ("hierarchy", run.about["data"]["hierarchy"], here.hierarchy),
         ("data", run.about["data"]["fingerprint"], here.fingerprint),
@@ -342,10 +342,10 @@ def _check_same_data(run: Run, source: Source[Any]) -> None:
             )
 
 
-def _samples_of(run: Run, source: Source[Any], split: str) -> Any:
+def _samples_of(run: Run, source: Dataset[Any], split: str) -> Any:
     """The samples of a run by name: its test samples, those it held out, or those it trained on."""
     if split == "test":
-        return source.dataset["test"]
+        return source["test"]
     task = make_task(source, run.config)
     samples = task.val if split == "val" else task.train
     if samples is None:

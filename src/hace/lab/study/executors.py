@@ -48,7 +48,7 @@ class Job:
         """How far its trainings have come, by run: the step of the newest checkpoint."""
         if not isinstance(self.configs[0], TrainConfig):
             return {}
-        from hace.lab.train.run_log import saved_step
+        from hace.lab.train.train import saved_step
 
         return {run: saved_step(Path(self.out) / run) for run in self.runs}
 

@@ -16,7 +16,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_counts
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
-from hace.lab.runs.samples import Source, coarse_nodes, has_siblings, known_labels, load_source
+from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
 from hace.lab.study.methods import Method, behind, find_method
@@ -334,7 +334,7 @@ class Survey:
     def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
         self.usable: dict[tuple[str, str], dict[str, Any]] = {}  # for study.json, by name and kind of runs
         # Of features, the data with one sample per split: enough to see which runs share a pass.
-        self.sources: dict[str, Source[Any]] = {}
+        self.sources: dict[str, Dataset[Any]] = {}
         self.trees: dict[str, Hierarchy] = {}
         self.problems: dict[str, str] = {}  # why a data set cannot be used
         # Labels to train on, and how many are those of the split "train".
@@ -443,8 +443,7 @@ class Survey:
                 "samples": {"train": train},
                 "features": DINOV2_FEATURES if kind == "probe" else None,
             }
-        source = load_source(config)
-        data = source.dataset
+        data = data_of(config)
         data["test"]  # refused here rather than after the search
         h = self.trees[name] = data.hierarchy
         first = next(iter(data.splits.values()))
@@ -452,7 +451,7 @@ class Survey:
         self._truth[name, kind] = np.concatenate(parts), len(parts[0])
         if kind == "probe":
             small = {split: samples.select([0]) for split, samples in data.splits.items()}
-            self.sources[name] = replace(source, dataset=Dataset(data.name, h, small))
+            self.sources[name] = Dataset(data.name, h, small, source=data.source)
         about |= {"fingerprint": data.fingerprint, "hierarchy": h.fingerprint}
         about |= {"classes": h.num_leaves, "nodes": h.num_nodes}
         return {

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from hace.data import Dataset
 from hace.files.locks import is_held
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.run import Run, finished_run
-from hace.lab.runs.samples import Source
 from hace.lab.study.cells import PENDING, Contest, Record, contests
 from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
@@ -38,7 +38,7 @@ class Scheduler:
     def __init__(
         self,
         study: StudyFolder,
-        sources: Mapping[str, Source[Any]],
+        sources: Mapping[str, Dataset[Any]],
         *,
         retries: int = 1,
         threads: int = 1,
@@ -161,7 +161,7 @@ class Scheduler:
             fingerprint = self.study.sets[dataset, ProbeConfig.kind]["fingerprint"]
             sources = {probe.data_key(config): self._sources[dataset] for config in configs}
             for work in probe.passes(configs, sources):
-                jobs.append(self._job([config.identity(fingerprint) for config in work.configs]))
+                jobs.append(self._job([config.identity(fingerprint) for config in work]))
         return jobs
 
     def _job(self, runs: Sequence[str]) -> Job:

@@ -32,17 +32,11 @@ _ended: list[Any] = []
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a job.
+    """The processes of a job."""
 
-    Attributes:
-        rank: This one's number; 0 alone writes.
-        world: How many there are.
-        device: Where this one computes.
-    """
-
-    rank: int
-    world: int
-    device: torch.device
+    rank: int  # of this one; 0 alone writes
+    world: int  # how many there are
+    device: torch.device  # where this one computes
 
     @property
     def main(self) -> bool:
@@ -91,11 +85,9 @@ class ProcessGroup:
         """All rows of a batch, each once and in order, from the rows that each process has of it."""
         if self.world == 1:
             return mine
-        shares = [share_of(size, rank, self.world) for rank in range(self.world)]
-        most = shares[0].stop
-        padded = mine.new_zeros(most, *mine.shape[1:])
+        padded = mine.new_zeros(share_of(size, 0, self.world).stop, *mine.shape[1:])  # the first has most
         padded[: len(mine)] = mine
-        parts = [torch.empty_like(padded) for _ in shares]
+        parts = [torch.empty_like(padded) for _ in range(self.world)]
         dist.all_gather(parts, padded)
         return torch.cat([part[: counted(size, r, self.world)] for r, part in enumerate(parts)])
 
@@ -130,7 +122,5 @@ def join_processes(device: str = "auto", timeout: float = 600.0) -> Iterator[Pro
 
 
 def _lost(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, dist.DistError) or any(
-        word in text for word in ("connection", "gloo", "timed out", "socket")
-    )
+    words = ("connection", "gloo", "timed out", "socket")
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words)

@@ -1,6 +1,6 @@
 """A training in memory: one step, its statistics, and the model's outputs on other samples.
 
-Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs, `run_log` the run directory.
+Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs and the run directory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,8 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 STEPS_PER_LOOK = {"cpu": 1}
 STEPS_PER_LOOK_ELSEWHERE = 16
 STEP = 0x57E9  # separates the seeds of steps from others
-COUNTERS = {  # how far a training is, and the sums of its epoch; a checkpoint has them
-    "epoch": 0,  # that is going on
-    "batch": 0,  # the next one of the epoch
-    "step": 0,  # of the optimiser, so far
-    "loss_sum": 0.0,  # over the samples of the epoch
-    "correct": 0.0,  # samples whose most probable leaf is their label,
-    "counted": 0.0,  # of those labelled with a leaf
-    "samples": 0,
-    "seconds": 0.0,  # of the whole run, over all its starts
-    "epoch_seconds": 0.0,
-}
 OF_THE_EPOCH = ("batch", "loss_sum", "correct", "counted", "samples", "epoch_seconds")
+COUNTERS = ("epoch", "step", "seconds", *OF_THE_EPOCH)
 
 
 class Training:
@@ -51,29 +41,18 @@ class Training:
 
     Order, crops, mixing and dropout of a step follow from seed, epoch and step, and the rate from the step: a checkpoint needs
     no state of random generators.
-
-    Args:
-        config: The configuration.
-        task: The samples.
-        view: How images become inputs.
-        group: The processes that take part.
-        loss: The loss, which defines the outputs.
-
-    Attributes:
-        model: The bare model; `result` is the one that is evaluated and kept.
-        sizes: Images of each batch of an epoch, over all processes.
-        log: The lines of the log.
     """
 
-    epoch: int
-    batch: int
-    step: int
-    loss_sum: float
-    correct: float
-    counted: float
-    samples: int
-    seconds: float
-    epoch_seconds: float
+    # How far it is, and the sums of its epoch; a checkpoint has them.
+    epoch: int = 0  # that is going on
+    batch: int = 0  # the next one of the epoch
+    step: int = 0  # of the optimiser, so far
+    loss_sum: float = 0.0  # over the samples of the epoch
+    correct: float = 0.0  # samples whose most probable leaf is their label,
+    counted: float = 0.0  # of those labelled with a leaf
+    samples: int = 0
+    seconds: float = 0.0  # of the whole run, over all its starts
+    epoch_seconds: float = 0.0
 
     def __init__(
         self,
@@ -84,7 +63,9 @@ class Training:
         loss: HierarchicalLoss,
     ) -> None:
         self.config, self.task, self.view, self.group, self.loss = config, task, view, group, loss
-        self.model = initial_model(config, loss, view, group.device, config.seed)
+        self.model = initial_model(
+            config, loss, view, group.device, config.seed
+        )  # `result` is evaluated and kept
         zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
         if zeros and not zero_head(self.model) and config.start == "zeros":
             raise ConfigError(
@@ -93,12 +74,11 @@ class Training:
         self.optimizer = build_optimizer(self.model, config)
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self.average = self._copied() if config.ema_decay else None
-        self.sizes = batch_sizes(len(task.train), config.batch_size)
+        self.sizes = batch_sizes(len(task.train), config.batch_size)  # over all processes
         augment = config.augment == "standard"
         self.batches = self._batches(task.train, shuffle=True, augment=augment, seed=config.seed)
         self.parallel = group.wrapped(self.model)
         self.log: list[Mapping[str, Any]] = []
-        vars(self).update(COUNTERS)
         self._pending: list[Tensor] = []  # (3,) for each step that was not looked at: loss, correct, counted
         self._clock = time.monotonic()
         self._mix = _mixing(config, loss.num_labels)
@@ -199,22 +179,20 @@ class Training:
 
     def end_epoch(self) -> dict[str, Any]:
         """The line of the log for the epoch that is complete; all that depends on the clock is under "time"."""
-        entry = {
+        entry: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "step": self.step,
             "lr": self.rate(self.step - 1),
             "loss": self.loss_sum / self.samples,
             "accuracy": self.correct / self.counted if self.counted else None,
         }
-        speed = {
-            "seconds": round(self.epoch_seconds, 3),
-            "images_per_second": round(self.samples / max(self.epoch_seconds, 1e-9), 1),
-        }
+        speed = round(self.samples / max(self.epoch_seconds, 1e-9), 1)
+        clock = {"seconds": round(self.epoch_seconds, 3), "images_per_second": speed}
         if self.task.val is not None:
             entry |= self.validate(self.task.val)
-        entry = {**entry, "time": speed}
+        entry["time"] = clock
         self.log.append(entry)
-        vars(self).update({name: COUNTERS[name] for name in OF_THE_EPOCH}, epoch=self.epoch + 1)
+        vars(self).update(dict.fromkeys(OF_THE_EPOCH, 0), epoch=self.epoch + 1)
         return entry
 
     def validate(self, samples: Samples) -> dict[str, float | None]:
@@ -249,9 +227,8 @@ class Training:
         try:
             return self.parallel(images)
         except ValueError as error:
-            if len(images) > 1 or not any(
-                isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules()
-            ):
+            norms = (isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self.model.modules())
+            if len(images) > 1 or not any(norms):
                 raise
             raise ConfigError(
                 f"Batch norms of {self.config.model} need two or more images at a time. The last batch of an epoch has "

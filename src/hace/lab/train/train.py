@@ -6,10 +6,14 @@ run.result["metrics"]["leaves"]["top-1"]
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,28 +22,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.data import DATASETS, Samples
+from hace.data import DATASETS, Dataset, Samples
 from hace.data.batches import Preprocessing
-from hace.errors import ConfigError, HaceError
-from hace.files.writing import sha256
+from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.weights import read_torch
+from hace.files.writing import atomic_path, own_folder, sha256, write_whole
 from hace.hierarchy import Hierarchy
 from hace.lab.models import load_weights
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.process import (
+    WORDS,
     DivergedError,
     SignalFlag,
     Start,
-    Step,
     Stopped,
     catch_signals,
     fallback_note,
 )
-from hace.lab.runs.result import evaluate_run, scored_splits
-from hace.lab.runs.run import DataPrint, Run, RunWriter, read_run, start_run
-from hace.lab.runs.samples import Source, Task, load_source, make_task
+from hace.lab.runs.result import Outcome, diverged_result, evaluate_run, scored_splits
+from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWriter, read_run, start_run
+from hace.lab.runs.samples import Task, data_of, make_task
 from hace.lab.train.distributed import ProcessGroup, join_processes
 from hace.lab.train.loop import Training
-from hace.lab.train.run_log import Report, RunLog, Say
+
+KEPT = 2  # checkpoints
+HASH_DIGITS = 16
+_FORMAT = 2
+
+# Okabe and Ito's colours, which are distinct for any colour vision.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+PANELS = (("loss", "loss"), ("accuracy", "accuracy of the most probable leaf"))
+
+Say = Callable[[str], None]
+Report = Callable[[Mapping[str, Any]], None]
 
 
 def run_train(
@@ -74,13 +89,13 @@ def run_train(
     """
     with ExitStack() as stack:
         group = stack.enter_context(join_processes(config.device, config.timeout))
-        say = (say or _to_stderr) if group.main else _nothing
+        say = (say or _to_stderr) if group.main else lambda message: None
         if note := fallback_note(config.device, group.device):
             say(note)
-        source = load_source(config.data)
-        task = training_task(source, config, group)
+        dataset = data_of(config.data)
+        task = training_task(dataset, config, group)
         view = Preprocessing.of(task.train, image_size(config, task.train))
-        data = replace(source.data_print(), source={"preprocessing": view.to_dict()})
+        data = replace(DataPrint.of(dataset), source={"preprocessing": view.to_dict()})
         writer, finished = stack.enter_context(_opened(group, Path(folder), config, data, task.hierarchy))
         log = RunLog(config, Path(folder), data, writer, say, report)
         if writer is not None and writer.damage:
@@ -105,15 +120,15 @@ def run_train(
 train = run_train  # its name at the front door
 
 
-def training_task(source: Source[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:
+def training_task(data: Dataset[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:
     """The samples of the run."""
-    if not isinstance(source.dataset["train"], Samples):
+    if not isinstance(data["train"], Samples):
         raise ConfigError(f"data.name {config.data.name!r} must hold images. It holds features.")
     if config.batch_size < group.world:
         raise ConfigError(
             f"batch_size is the batch of all processes: {config.batch_size} images cannot be shared by {group.world}."
         )
-    return make_task(source, config)
+    return make_task(data, config)
 
 
 def image_size(config: TrainConfig, samples: Samples) -> int | None:
@@ -166,7 +181,7 @@ def _train(training: Training, log: RunLog, stop: SignalFlag, progress: Start | 
     log.begin(training)
     each = len(training.task.train)
     total, done = training.config.epochs * each, training.epoch * each + training.samples
-    advance: Step | None = progress(total, done) if progress else None
+    advance = progress(total, done) if progress else None
     while training.epoch < training.config.epochs:
         training.tick()
         for x, y in training.batches.epoch(training.epoch, training.batch):
@@ -229,5 +244,226 @@ def _to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _nothing(message: str) -> None:
-    pass
+class RunLog:
+    """The run directory during a training: its log, checkpoints, TensorBoard and result.
+
+    Only the first process writes; in the others `writer` is None. The last two checkpoints are kept, each whole and verified by
+    the hash in its name.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        data: DataPrint,
+        writer: RunWriter | None,
+        say: Say,
+        report: Report | None,
+    ) -> None:
+        self.config, self.writer, self.say = config, writer, say
+        self._folder = folder / CHECKPOINTS
+        run = config.identity(data.fingerprint)
+        self._about = {"format": _FORMAT, "run": run, "hierarchy": data.hierarchy}
+        self._report = report
+        self._board: Any = None
+        self._saved, self._saved_step = time.monotonic(), 0
+
+    def tidy(self) -> None:
+        """Remove the checkpoints of a finished run that was killed before it could; say that a diverged one is over."""
+        if self.writer is None or self.writer.run.result is None:
+            return
+        if self.writer.run.status == "finished":
+            self.clear()
+            return
+        where = self.writer.run.result["diverged"]
+        self.say(
+            f"The run in {self.writer.run.folder} has diverged, at step {where['step']} (epoch {where['epoch']}, rate "
+            f"{where['lr']:g}): nothing is left to do. For another lr or clip_norm, give a new folder."
+        )
+
+    def begin(self, training: Training) -> None:
+        """Write the log as the checkpoint has it: later lines will come again."""
+        if self.writer is None:
+            return
+        self.writer.write_log(training.log)
+        if self.config.tensorboard:
+            self._board = _summary_writer(self.writer.run.folder / TENSORBOARD, training.epoch)
+
+    def entry(self, entry: Mapping[str, Any]) -> None:
+        """Add a line to the log."""
+        if self.writer is None:
+            return
+        self.writer.log([entry])
+        if self._board is not None:
+            for name, value in {**entry, **entry["time"]}.items():
+                if isinstance(value, (int, float)):
+                    self._board.add_scalar(name, value, entry["epoch"])
+            self._board.flush()
+        if self._report is not None:
+            self._report(entry)
+
+    def due(self, step: int) -> bool:
+        """Whether it is time for a checkpoint."""
+        steps = self.config.checkpoint_steps
+        return time.monotonic() - self._saved >= self.config.checkpoint_seconds or (
+            steps is not None and step - self._saved_step >= steps
+        )
+
+    def save(self, training: Training) -> None:
+        """Write a checkpoint and remove the oldest, unless weights are not finite: the last one is always good."""
+        self._saved, self._saved_step = time.monotonic(), training.step
+        if self.writer is None or not training.finite():
+            return
+        buffer = io.BytesIO()
+        torch.save({**self._about, **training.state()}, buffer)
+        content = buffer.getvalue()
+        own_folder(self._folder)
+        digits = hashlib.sha256(content).hexdigest()[:HASH_DIGITS]
+        name = f"step-{training.step:09d}"
+        path = self._folder / f"{name}-{digits}.pt"
+        write_whole(path, content)
+        others = [p for p in checkpoints(self._folder.parent) if p != path]
+        # After a damaged checkpoint, the run passes its step again: it must not replace a good one.
+        earlier = [p for p in others if p.name < name]
+        for old in set(others) - set(earlier[: KEPT - 1]):
+            old.unlink()
+
+    def newest(self, resume: bool) -> bytes:
+        """The newest checkpoint that is whole, to resume from; damaged ones are passed over."""
+        if self.writer is None:
+            return b""
+        if not resume:
+            self.clear()
+        found = checkpoints(self._folder.parent)
+        for i, path in enumerate(found):
+            content = path.read_bytes()
+            if path.stem.split("-")[-1] == hashlib.sha256(content).hexdigest()[:HASH_DIGITS]:
+                self.say(f"Going on from {path}.")
+                return content
+            older = i + 1 < len(found)
+            rest = (
+                "going back to the one before it"
+                if older
+                else "there is none before it, so the run starts again"
+            )
+            self.say(f"The checkpoint {path} is damaged; {rest}.")
+        return b""
+
+    def read(self, content: bytes) -> dict[str, Any]:
+        """What a checkpoint holds: tensors and plain values, nothing that could run."""
+        try:
+            document = read_torch(io.BytesIO(content))
+        except FormatError as error:
+            raise FormatError(
+                f"A checkpoint in {self._folder} holds more than tensors and numbers, and is not loaded. "
+                "Delete it, or the folder, and run the same command again."
+            ) from error
+        for key, value in self._about.items():
+            found = document.get(key) if isinstance(document, dict) else None
+            if found != value:
+                raise FormatError(
+                    f"A checkpoint in {self._folder} does not belong to this run: its {key} is {found!r}, the run's "
+                    f"{value!r}. Delete the folder to start again."
+                )
+        return document
+
+    def clear(self) -> None:
+        """Remove all checkpoints."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def stopped(self, training: Training, signal: int) -> str:
+        """The message for a training that a signal stopped."""
+        last = next(iter(checkpoints(self._folder.parent)), None)
+        return (
+            f"Stopped by {WORDS.get(signal, 'a signal to another process')} after step {training.step}, in epoch "
+            f"{min(training.epoch + 1, self.config.epochs)} of {self.config.epochs}. The same command resumes from {last}."
+        )
+
+    def finish(self, training: Training, outcome: Outcome) -> None:
+        """Write the result, with weights and predictions if they are kept, and remove the checkpoints."""
+        assert self.writer is not None  # the first process evaluates
+        self._close()
+        result = outcome.result(self.config.evaluate, training.about(), training.seconds)
+        weights = {name: value.detach().cpu() for name, value in training.result.state_dict().items()}
+        kept = {"weights": weights, "predictions": outcome.predictions()} if self.config.keep else {}
+        self.writer.finish(result, **kept)
+        self.clear()
+
+    def diverged(self, training: Training, error: DivergedError) -> None:
+        """Write how far a diverged run came, and say where the last good weights are."""
+        if self.writer is None:
+            return
+        self._close()
+        about = training.about()
+        self.writer.finish(diverged_result(self.config.evaluate, error.where, about, training.seconds))
+        last = next(iter(checkpoints(self._folder.parent)), None)
+        good = f"The last good checkpoint is {last}." if last else "There was no checkpoint yet."
+        self.say(f"{error} The run is marked as diverged. {good} Try a smaller lr, or clip_norm=1.")
+
+    def _close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, the newest first."""
+    return sorted((run / CHECKPOINTS).glob("step-*.pt"), reverse=True)
+
+
+def saved_step(run: Path) -> int:
+    """The step of a run's newest checkpoint; 0 without one."""
+    return max((int(path.name.split("-")[1]) for path in checkpoints(run)), default=0)
+
+
+def _summary_writer(folder: Path, epoch: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(
+            "tensorboard=true needs the package tensorboard: pip install 'hace[train]'."
+        ) from None
+    return SummaryWriter(str(folder), purge_step=epoch + 1)
+
+
+def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
+    """Draw loss and accuracy by epoch: dashed in training, solid on held-out samples.
+
+    Args:
+        runs: By the names that the legend gives them.
+        path: The picture; the suffix says which kind.
+
+    Raises:
+        DataError: No runs, or one without a finished epoch.
+        ConfigError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("Pictures need matplotlib: pip install 'hace[report]'.") from None
+    logs = {name: run.log() for name, run in runs.items()}
+    empty = ", ".join(name for name, log in logs.items() if not log)
+    if empty or not logs:
+        raise DataError(f"There is nothing to draw: {empty or 'no run'} has no epoch in its log yet.")
+    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    for axes, (key, title) in zip(figure.subplots(1, 2), PANELS, strict=True):
+        for colour, (name, log) in zip(COLOURS * len(logs), logs.items(), strict=False):
+            held_out = _draw(axes, log, f"val_{key}", color=colour, label=f"{name}, held-out")
+            label = f"{name}, training" if held_out else name
+            _draw(axes, log, key, color=colour, linestyle="--" if held_out else "-", label=label)
+        axes.set(xlabel="epoch", title=title)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[1].set_ylim(bottom=0)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), frameon=False)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def _draw(axes: Any, log: list[dict[str, Any]], key: str, **style: str) -> bool:
+    """Draw one line, if the log has it."""
+    points = [(entry["epoch"], entry[key]) for entry in log if entry.get(key) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, **style)
+    return bool(points)
