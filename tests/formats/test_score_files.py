@@ -9,8 +9,7 @@ import pytest
 
 from hace.errors import ConfigError, DataError, FormatError
 from hace.formats import score_files
-from hace.formats.label_files import read_list, read_values
-from hace.formats.score_files import open_scores
+from hace.formats.score_files import open_scores, read_list, read_values
 from hace.hierarchy import Hierarchy
 
 H = Hierarchy.from_edges([("pet", "cat"), ("pet", "dog"), ("pet", "emu")], leaves=["cat", "dog", "emu"])

@@ -15,8 +15,7 @@ import pytest
 
 from hace.cli import main
 from hace.formats import parse_hierarchy
-from hace.formats.label_files import read_list, read_values
-from hace.formats.score_files import open_scores
+from hace.formats.score_files import open_scores, read_list, read_values
 from tests.fuzz.driver import CHUNKS, fuzz, mutate_bytes, mutate_text, odd_value
 
 TREE = "parent,child\npet,dog\npet,cat\ndog,husky\ndog,beagle\n"

@@ -54,7 +54,7 @@ def add_score_files(parser: Parser) -> None:
 def read_truth(args: argparse.Namespace) -> tuple[Hierarchy, np.ndarray]:
     """The hierarchy of --hierarchy, and the nodes of --labels."""
     from hace.formats import read_hierarchy
-    from hace.formats.label_files import read_values
+    from hace.formats.score_files import read_values
     from hace.hierarchy.names import label_nodes
 
     h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
@@ -173,7 +173,7 @@ def subset_of(text: str, h: Hierarchy) -> list[str]:
     """The classes of --subset: the lines of a file, or words with commas; an inner node means all classes below it."""
     from hace.decisions.scores import subset_leaves
     from hace.files.reading import is_file
-    from hace.formats.label_files import read_list
+    from hace.formats.score_files import read_list
     from hace.hierarchy.names import known_names
 
     words, known = read_list(text), known_names(h)

@@ -112,33 +112,20 @@ def make_batches(
         device: Where batches go.
         part: (rank, world): this process's share of every batch, see `share_of`.
     """
-    order: dict[str, Any] = {"shuffle": shuffle, "labels": labels, "seed": seed}
-    order |= {"device": device, "part": part}
+    order: Any = {"shuffle": shuffle, "labels": labels, "seed": seed, "device": device, "part": part}
     if view.in_memory:
-        pad = view.size // 8 if augment else 0
-        return MemoryBatches(
-            samples, batch_size, pad=pad, flip=augment, mean=view.mean, std=view.std, **order
-        )
+        order |= {"pad": view.size // 8 if augment else 0, "flip": augment}
+        return MemoryBatches(samples, batch_size, mean=view.mean, std=view.std, **order)
     return LoaderBatches(samples, batch_size, view.transform(augment), workers=workers, **order)
 
 
 class MemoryBatches:
-    """Batches of images in memory; what is not listed is as in `make_batches`.
+    """Batches of images in memory, moved to `device`; arguments are as in `make_batches`, and:
 
     Args:
-        samples: A split with pixels.
         pad: Pixels of zeros around the image before a random crop to its own size; 0 for no crop.
         flip: Whether to mirror each image with probability 1/2.
         mean, std: Of each channel, on the scale from 0 to 1, to normalise with.
-        device: Where to keep the pixels and make batches; by default where the pixels are.
-
-    Example:
-        >>> from hace.data import synthetic_images
-        >>> train = synthetic_images(classes=10)["train"]
-        >>> batches = MemoryBatches(train, 128, shuffle=True, pad=4, flip=True)
-        >>> x, y = next(batches.epoch(0))
-        >>> x.shape, x.dtype, y.shape, len(batches)
-        (torch.Size([128, 3, 32, 32]), torch.float32, torch.Size([128]), 4)
     """
 
     def __init__(
@@ -157,9 +144,7 @@ class MemoryBatches:
         part: tuple[int, int] = (0, 1),
     ) -> None:
         if samples.pixels is None:
-            raise ConfigError(
-                "samples must have pixels in memory. Got paths. Use LoaderBatches for images on disk."
-            )
+            raise ConfigError("samples must have pixels in memory. Got paths: use LoaderBatches.")
         if pad < 0:
             raise ConfigError(f"pad must be 0 or more. Got {pad}.")
         pixels = samples.pixels.to(device)
@@ -183,8 +168,10 @@ class MemoryBatches:
                 continue
             mine = share_of(len(batch), *self.part)
             batch = batch[mine]
-            images = self._cut(batch, places[:, mine], mirrored[mine])
-            yield self._normalised(images), self.targets[torch.from_numpy(batch).to(self.targets.device)]
+            images = (
+                self._cut(batch, places[:, mine], mirrored[mine]).float().mul_(self._scale).add_(self._shift)
+            )
+            yield images, self.targets[torch.from_numpy(batch).to(self.targets.device)]
 
     def _cut(self, batch: np.ndarray, places: np.ndarray, mirrored: np.ndarray) -> torch.Tensor:
         """uint8 (B, 3, H, W): each image cropped at its offset, some mirrored."""
@@ -201,18 +188,11 @@ class MemoryBatches:
             images = torch.where(flags[:, None, None, None], images.flip(3), images)
         return images
 
-    def _normalised(self, images: torch.Tensor) -> torch.Tensor:
-        return images.float().mul_(self._scale).add_(self._shift)
-
 
 class LoaderBatches:
-    """Batches of images on disk, or in memory at another size; what is not listed is as in `make_batches`.
+    """Batches of images on disk, or in memory at another size, through `transform`; the rest is as in `make_batches`.
 
     Every image has its own generator, so that the number of workers does not matter.
-
-    Args:
-        samples: A split.
-        transform: From a PIL image to a tensor.
     """
 
     def __init__(
@@ -257,13 +237,7 @@ class LoaderBatches:
 
 
 class EpochOrder:
-    """Which of `count` samples are in which batch, decided by seed and epoch alone.
-
-    Example:
-        >>> order = EpochOrder(5, 2)
-        >>> [batch.tolist() for batch, _ in order.epoch(0)]
-        [[0, 1], [2, 3], [4]]
-    """
+    """Which of `count` samples are in which batch, decided by seed and epoch alone."""
 
     def __init__(self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0) -> None:
         if batch_size < 1:
@@ -287,12 +261,6 @@ def share_of(size: int, rank: int, world: int) -> slice:
     """One process's samples of a batch: near-equal shares, the first processes taking the remainder.
 
     A process left without any gets the batch's first sample, since it must take part in the step; that sample does not count.
-
-    Example:
-        >>> [share_of(7, rank, 3) for rank in range(3)]
-        [slice(0, 3, None), slice(3, 5, None), slice(5, 7, None)]
-        >>> share_of(1, 1, 2)
-        slice(0, 1, None)
     """
     each, more = divmod(size, world)
     start = rank * each + min(rank, more)
@@ -316,12 +284,7 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[torch.Te
 
 
 def channel_stats(pixels: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of uint8 images (M, 3, H, W), on the scale from 0 to 1.
-
-    Example:
-        >>> channel_stats(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 4))
-        ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    """
+    """Mean and standard deviation of each channel of uint8 images (M, 3, H, W), on the scale from 0 to 1."""
     values = torch.arange(256, dtype=torch.float64) / 255
     mean, std = [], []
     for channel in range(pixels.shape[1]):

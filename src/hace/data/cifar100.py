@@ -34,11 +34,11 @@ _REMEDY = (
 
 
 class Records(NamedTuple):
-    """A split as the files hold it."""
+    """A split as the files hold it: uint8 (M, 3072), and labels (M,)."""
 
-    pixels: np.ndarray  # uint8 (M, 3072)
-    fine: np.ndarray  # (M,)
-    coarse: np.ndarray  # (M,)
+    pixels: np.ndarray
+    fine: np.ndarray
+    coarse: np.ndarray
 
 
 def load_cifar100(
@@ -46,22 +46,15 @@ def load_cifar100(
 ) -> Dataset[Samples]:
     """CIFAR-100 in memory: 50,000 training and 10,000 test images of 32 x 32 pixels.
 
-    Args:
-        root: The folder that holds the data set, or an archive of it.
-        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the names of the classes.
-        root_node: Whether to have a root; by default no, as in the paper.
-        download: Fetch it first if it is missing.
-
-    Raises:
-        DataError: It is missing, or counts or labels are wrong.
-        FormatError: A file is damaged.
+    A hierarchy in place of its own finds its nodes by the names of the classes; by default there is no root, as in the paper.
     """
     if download and _place(root) is None:
         unpack(fetch(CIFAR100_ARCHIVE, root), root)
     place = _place(root)
     if place is None:
-        problem = "it holds no CIFAR-100" if root.exists() else "it does not exist"
-        raise DataError(f"{root}: {problem}. {_REMEDY}")
+        raise DataError(
+            f"{root}: it {'holds no CIFAR-100' if root.exists() else 'does not exist'}. {_REMEDY}"
+        )
     version, files = place
     own = cifar100_hierarchy()
     h = chosen_hierarchy(hierarchy, root_node, lambda: own, default=False)
@@ -84,11 +77,8 @@ def _place(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
     for version, parts in VERSIONS.items():
         for folder in (root, root / f"cifar-100-{version}"):
             if all((folder / parts[split]).is_file() for split in COUNTS):
-                return version, {
-                    name: read_bytes(folder / name, MAX_FILE)
-                    for name in parts.values()
-                    if (folder / name).is_file()
-                }
+                found = [name for name in parts.values() if (folder / name).is_file()]
+                return version, {name: read_bytes(folder / name, MAX_FILE) for name in found}
     archives = [root] if root.is_file() else [root / f"cifar-100-{v}.tar.gz" for v in VERSIONS]
     for archive in archives:
         if archive.is_file():
@@ -144,7 +134,7 @@ def _check(records: Records, count: int, source: str) -> None:
     counts = np.bincount(records.fine, minlength=n)
     if counts.min() != counts.max():
         few = int(counts.argmin())
-        words = "no images" if counts[few] == 0 else f"{counts[few]} images"
+        words = f"{counts[few] or 'no'} images"
         raise DataError(
             f"{source}: every class must have {count // n} images. {own.leaves[few]!r} has {words}. Fetch it again."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -74,11 +75,7 @@ class Split(ABC):
 
     @property
     def labels(self) -> np.ndarray:
-        """int64 (M,): the samples' leaf labels.
-
-        Raises:
-            DataError: Some samples are labelled with inner nodes, which have no leaf label. `nodes` has them all.
-        """
+        """int64 (M,): the samples' leaf labels; an error if some are labelled with inner nodes, which `nodes` has."""
         labels = self.hierarchy.labels[self.nodes]
         inner = np.flatnonzero(labels < 0)
         if len(inner):
@@ -96,17 +93,14 @@ class Split(ABC):
 
     def select(self, indices: np.ndarray | Sequence[int]) -> Self:
         """The samples at these positions, in this order."""
-        indices = np.asarray(indices, dtype=np.int64)
-        return replace(self, **self._at(indices))
+        return replace(self, **self._at(np.asarray(indices, dtype=np.int64)))
 
     @classmethod
     def joined(cls, splits: Sequence[Self]) -> Self:
         """Several splits of one data set, one after another."""
-        together = {
-            "nodes": np.concatenate([split.nodes for split in splits]),
-            "names": [name for split in splits for name in split.names],
-        }
-        return replace(splits[0], **together, **cls._together(splits))
+        nodes = np.concatenate([split.nodes for split in splits])
+        names = [name for split in splits for name in split.names]
+        return replace(splits[0], nodes=nodes, names=names, **cls._together(splits))
 
     @abstractmethod
     def content(self) -> Iterator[bytes]:
@@ -289,11 +283,7 @@ class Dataset(Generic[_S]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 in hex over the hierarchy, and over names, labels and content of every sample.
-
-        The content is the pixels or features themselves; for images on disk it is the size of the file. The place of the
-        files does not matter.
-        """
+        """sha256 in hex over the hierarchy, and over names, labels and content of every sample, wherever the files are."""
         digest = hashlib.sha256(self.hierarchy.fingerprint.encode())
         for name in sorted(self.splits):
             split = self.splits[name]
@@ -318,12 +308,7 @@ class Dataset(Generic[_S]):
 
 
 def split_name(name: str) -> str:
-    """The name of a split as hace writes it: "val" for a validation split, whatever the data call it.
-
-    Example:
-        >>> [split_name(name) for name in ("Train", "validation", "valid", "test", "fold1")]
-        ['train', 'val', 'val', 'test', 'fold1']
-    """
+    """The name of a split as hace writes it: "val" for a validation split, whatever the data call it."""
     return SPLIT_NAMES.get(name.strip().lower(), name.strip())
 
 
@@ -363,10 +348,8 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
 
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:
     """Refuse a data set in which a class has no sample at all; messages call it `name`."""
-    seen = np.zeros(hierarchy.num_nodes, dtype=bool)
-    for split in splits:
-        seen[split.nodes] = True
-    empty = [hierarchy.leaves[i] for i in np.flatnonzero(~seen[hierarchy.leaf_nodes])]
+    seen = np.concatenate([split.nodes for split in splits])
+    empty = [hierarchy.leaves[i] for i in np.flatnonzero(~np.isin(hierarchy.leaf_nodes, seen))]
     if empty:
         raise DataError(
             f"{name}: every class must have samples. {len(empty)} of {hierarchy.num_leaves} have none: "
@@ -380,13 +363,11 @@ def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
     home: dict[str, str] = {}
     twice: list[tuple[str, str, str]] = []
     for split, samples in splits.items():
-        for sample in samples.names:
-            other = home.setdefault(sample, split)
-            if other != split:
-                twice.append((sample, other, split))
-        if len(set(samples.names)) != len(samples):
+        twice += [(s, home[s], split) for s in samples.names if home.setdefault(s, split) != split]
+        sample, count = Counter(samples.names).most_common(1)[0]
+        if count > 1:
             raise DataError(
-                f"{name}: every sample must occur once. Got {_repeated(samples)!r} twice in the split {split!r}."
+                f"{name}: every sample must occur once. Got {sample!r} twice in the split {split!r}."
             )
     if twice:
         sample, first, second = twice[0]
@@ -418,16 +399,8 @@ def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
     return found
 
 
-def _repeated(split: Split) -> str:
-    seen: set[str] = set()
-    return next(name for name in split.names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-
-
 def places_of_each(labels: np.ndarray, seed: list[int], later: np.ndarray | None = None) -> np.ndarray:
-    """(M,) the place of each sample among those of its label, from 0, by chance.
-
-    Every split and every label that is taken away follows this one rule.
-    """
+    """(M,) the place of each sample among those of its label, from 0, by chance: the one rule behind every split."""
     order = np.random.default_rng(seed).permutation(len(labels))
     if later is not None:
         order = order[np.argsort(later[order], kind="stable")]
@@ -447,12 +420,7 @@ def part_of_each(labels: np.ndarray, share: float, seed: list[int]) -> tuple[np.
 
 
 def _inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, int, int, int]:
-    """A box x, y, w, h as left, top, right, bottom within an image of this width and height.
-
-    Example:
-        >>> _inside(np.array([-2, 1, 10, 4]), 6, 8, "a.jpg")
-        (0, 1, 6, 5)
-    """
+    """A box x, y, w, h as left, top, right, bottom within an image of this width and height."""
     x, y, w, h = (float(v) for v in box)
     left, top = max(0, round(x)), max(0, round(y))
     right, bottom = min(width, round(x + w)), min(height, round(y + h))
@@ -477,14 +445,13 @@ def chosen_hierarchy(
     default: bool | None = None,
 ) -> Hierarchy:
     """The hierarchy to use."""
-    if given is None and own is None:
-        raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
-    if given is None:
-        assert own is not None
-        hierarchy, root = own(), default if root_node is None else root_node
-    else:
+    root = root_node
+    if given is not None:
         hierarchy = given if isinstance(given, Hierarchy) else read_hierarchy(given)
-        root = root_node
+    elif own is not None:
+        hierarchy, root = own(), default if root is None else root
+    else:
+        raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
     return hierarchy if root is None else hierarchy.with_root() if root else hierarchy.without_root()
 
 
@@ -495,14 +462,8 @@ def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.nda
 
 def check_exist(folder: Path, images: Sequence[str]) -> None:
     """Refuse a list of images below a folder if some are missing. Lists folders and opens no image."""
-    there: dict[str, set[str]] = {}
-    missing: list[str] = []
-    for image in images:
-        place, name = os.path.split(image)
-        if place not in there:
-            there[place] = _names_in(folder / place)
-        if name not in there[place]:
-            missing.append(image)
+    there = {place: _names_in(folder / place) for place in {os.path.dirname(image) for image in images}}
+    missing = [image for image in images if os.path.basename(image) not in there[os.path.dirname(image)]]
     if missing:
         raise DataError(
             f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "

@@ -43,23 +43,13 @@ def load_features(
     label_kind: str = "auto",
     allow_empty: bool = False,
 ) -> Dataset[Features]:
-    """Features and labels computed elsewhere.
+    """Features and labels computed elsewhere: an .npz, .safetensors or .parquet file.
 
-    Args:
-        root: An .npz or .safetensors file with the arrays X, y and split, or x_train, y_train, x_test and y_test; or a
-            .parquet file with the columns y (or label), split, and either x (a list of numbers in each row) or a column for
-            each feature. Without split all is "train"; "valid" and "validation" are "val". A large X of an uncompressed .npz
-            and of .safetensors is memory-mapped. The file may name the model behind the features: `model`, an array of text
-            in .npz, metadata in .safetensors and .parquet.
-        hierarchy: The classes.
-        root_node: Whether to have a root; by default as the hierarchy has it.
-        label_kind: "index": y counts the leaves from 0; "id": y holds ids or unique names of nodes at any level; "auto":
-            numbers are the former, text the latter, and what could be both is refused.
-        allow_empty: Whether classes may have no samples.
-
-    Raises:
-        FormatError: The file is missing, damaged or has another layout.
-        DataError: Labels are not in the hierarchy, lengths differ, or features are not finite.
+    It holds the arrays X, y and split, or x_train, y_train, x_test and y_test; .parquet the columns y (or label), split, and
+    either x (a list of numbers in each row) or a column for each feature. Without split all is "train". A large X of an
+    uncompressed .npz and of .safetensors is memory-mapped. `model`, an array of text in .npz, metadata in the others, names
+    the model behind the features. `label_kind` "index": y counts the leaves from 0; "id": y holds ids or unique names of
+    nodes at any level; "auto": numbers are the former, text the latter, and what could be both is refused.
     """
     h = chosen_hierarchy(hierarchy, root_node)
     arrays, model = read_feature_arrays(root), feature_model(root)
@@ -77,14 +67,7 @@ def training_features(
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """The training samples of a file that are labelled with a class: features, labels and classes in label order.
 
-    Args:
-        root: As of :func:`load_features`.
-        hierarchy: The classes; without it, the labels of the file in natural order.
-        label_kind: As of :func:`load_features`, with a hierarchy.
-
-    Raises:
-        FormatError: The file is missing, damaged or has another layout.
-        DataError: It has no training samples, or labels are not in the hierarchy.
+    Without a hierarchy the classes are the labels of the file in natural order.
     """
     if hierarchy is None:
         labels = [y for _, y in _splits(read_feature_arrays(root), root).values()]
@@ -100,15 +83,7 @@ def training_features(
 
 
 def feature_parts(path: Path) -> dict[str, np.ndarray]:
-    """The features (M, d) of a file, with labels or without: by split, or as one part called "".
-
-    Args:
-        path: An .npy file, or one that :func:`load_features` reads.
-
-    Raises:
-        FormatError: The file is missing, damaged or has another layout.
-        DataError: Its features are something else than rows of numbers.
-    """
+    """The features (M, d) of an .npy or a feature file, with labels or without: by split, or as one part called ""."""
     if path.suffix.lower() == ".npy":
         parts = {"": read_array(path)}
     else:
@@ -122,16 +97,16 @@ def feature_parts(path: Path) -> dict[str, np.ndarray]:
     return parts
 
 
-def _check_rows(x: np.ndarray, path: Path) -> None:
+def _check_rows(x: np.ndarray, path: Path, y: np.ndarray | None = None) -> None:
     if x.ndim != 2 or not x.shape[1] or x.dtype.kind != "f":
         raise DataError(f"{path}: features must be floating-point numbers (M, d). Got {x.dtype} {x.shape}.")
+    if y is not None and len(x) != len(y):
+        raise DataError(
+            f"{path}: features must be (M, d) with one label per row. Got {x.shape} and {len(y)} labels."
+        )
 
 
 def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path) -> Features:
-    if len(x) != len(nodes):
-        raise DataError(
-            f"{root}: features of {split} must be (M, d) with one label per row. Got {x.shape} and {len(nodes)} labels."
-        )
     if x.dtype not in (np.float32, np.float16):
         x = x.astype(np.float32)
     step = max(1, (1 << 22) // x.shape[1])
@@ -151,27 +126,19 @@ def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.
         if lonely:
             raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {_LAYOUT}")
         names = [split_name(part) for part in keys]
-        if len(set(names)) < len(names):
+        ordered = ordered_splits(names)
+        if len(ordered) < len(names):
             raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
-        parts = {
-            split_name(part): (
-                arrays[found[f"x_{part}"]],
-                _column(arrays[found[f"y_{part}"]], f"y_{part}", root),
-            )
-            for part in keys
-        }
-        for x, _ in parts.values():
-            _check_rows(x, root)
-        return {name: parts[name] for name in ordered_splits(parts)}
+        parts = {}
+        for name, part in sorted(zip(names, keys, strict=True), key=lambda pair: ordered.index(pair[0])):
+            parts[name] = arrays[found[f"x_{part}"]], _column(arrays[found[f"y_{part}"]], f"y_{part}", root)
+            _check_rows(parts[name][0], root, parts[name][1])
+        return parts
     label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
         raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
     x, y = arrays[found["x"]], _column(arrays[label], label, root)
-    _check_rows(x, root)
-    if len(x) != len(y):
-        raise DataError(
-            f"{root}: features must be (M, d) with one label per row. Got {x.shape} and {len(y)} labels."
-        )
+    _check_rows(x, root, y)
     if "split" not in found:
         return {"train": (x, y)}
     column = _column(arrays[found["split"]], "split", root)
@@ -219,9 +186,7 @@ def _check_names(names: Iterable[str], path: Path) -> None:
     found: dict[str, str] = {}
     for name in names:
         if (other := found.setdefault(name.lower(), name)) != name:
-            raise FormatError(
-                f"{path}: names must differ by more than case. Got {other!r} and {name!r}. Rename one."
-            )
+            raise FormatError(f"{path}: names must differ by more than case. Got {other!r} and {name!r}.")
     if "x" in found and any(name.startswith("x_") for name in found):
         raise FormatError(f"{path}: must hold X or x_train and so on. Got both. {_LAYOUT}")
 
@@ -231,7 +196,7 @@ def feature_model(path: Path) -> str | None:
     model = _formats(path)[1](path)
     if model is not None and not 0 < len(model) <= MAX_MODEL:
         raise FormatError(
-            f"{path}: the model's name must have 1 to {MAX_MODEL} characters. Got {len(model):,}."
+            f"{path}: the model name must have 1 to {MAX_MODEL} characters. Got {len(model):,}."
         )
     return model
 
@@ -271,10 +236,10 @@ def _npz_model(path: Path) -> str | None:
 def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
     table = Parquet(path)
     _check_names(table.names, path)
-    special = [name for name in table.names if name.lower() in (*LABEL_KEYS, "split")]
-    ignored = [name for name in table.names if name.lower() in ("name", "path")]
-    lists = [name for name in table.names if name.lower() == "x"]
-    columns = lists[:1] or [name for name in table.names if name not in special and name not in ignored]
+    plain = {name: name.lower() for name in table.names}
+    special = [name for name in plain if plain[name] in (*LABEL_KEYS, "split")]
+    lists = [name for name in plain if plain[name] == "x"]
+    columns = lists or [name for name in plain if plain[name] not in (*LABEL_KEYS, "split", "name", "path")]
     if not columns:
         raise FormatError(f"{path}: must have columns of features. Got {listed(table.names, 30)}. {_LAYOUT}")
     _check_types(table, columns, bool(lists))
@@ -287,7 +252,7 @@ def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
         check_memory(path, 4 * table.rows * part.shape[1], "its features", stored=path.stat().st_size)
         if parts and part.shape[1] != parts[0].shape[1]:
             raise FormatError(
-                f"{path}: every row of x must have {parts[0].shape[1]} numbers. Got {part.shape[1]}."
+                f"{path}: rows of x must have {parts[0].shape[1]} numbers. Got {part.shape[1]}."
             )
         parts.append(part)
     if not parts:
@@ -312,9 +277,7 @@ def _batch_features(batch: Any, columns: Sequence[str], as_lists: bool, path: Pa
     """float32 (rows, d) of a record batch: one column of lists, or one column per feature."""
     try:
         if as_lists:
-            return np.stack(
-                [np.asarray(row, dtype=np.float32) for row in batch.column(columns[0]).to_pylist()]
-            )
+            return np.stack([np.asarray(row, np.float32) for row in batch.column(columns[0]).to_pylist()])
         return np.stack([np.asarray(batch.column(name), dtype=np.float32) for name in columns], axis=1)
     except (TypeError, ValueError) as error:
         raise FormatError(

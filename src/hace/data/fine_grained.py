@@ -45,18 +45,8 @@ def load_aircraft(
 ) -> Dataset[Samples]:
     """FGVC-Aircraft: 6,667 training images (the official train and val) and 3,333 test images of 100 variants.
 
-    The line of credits at the bottom of every image is cut off. Images are opened when they are used.
-
-    Args:
-        root: The folder that holds fgvc-aircraft-2013b, or that folder, or its folder data.
-        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the names of the variants.
-        root_node: Whether to have a root; by default yes, as in the paper.
-        download: Fetch and unpack it first if it is missing.
-
-    Raises:
-        DataError: It is missing or incomplete.
-        FormatError: A file is damaged.
-        HierarchyError: The labels of the three levels contradict each other.
+    `root` is the folder that holds fgvc-aircraft-2013b, or that folder, or its folder data. The line of credits at the bottom
+    of every image is cut off. By default there is a root, as in the paper.
     """
     if download and not any((root / place / "variants.txt").is_file() for place in _AIRCRAFT_PLACES):
         unpack(fetch(AIRCRAFT_ARCHIVE, root), root)
@@ -68,10 +58,9 @@ def load_aircraft(
         labels: dict[str, str] = {}
         for part in parts:
             table = _part(folder, part, variants)
-            again = [image for image in table if image in labels]
-            if again:
+            if again := table.keys() & labels.keys():
                 raise DataError(
-                    f"{folder}: every image must be in one list. Got {again[0]!r} in images_variant_{part}.txt and "
+                    f"{folder}: every image must be in one list. Got {min(again)!r} in images_variant_{part}.txt and "
                     "in an earlier one."
                 )
             labels |= table
@@ -90,12 +79,9 @@ def _part(folder: Path, part: str, variants: set[str]) -> dict[str, str]:
     """Image to variant; images_{part}.txt, if present, must list the same images."""
     path = folder / f"images_variant_{part}.txt"
     table = _read_table(path, "variant")
-    unknown = [(image, variant) for image, variant in table.items() if variant not in variants]
-    if unknown:
-        image, variant = unknown[0]
-        raise DataError(
-            f"{path}: every variant must be in variants.txt. Got {variant!r} for the image {image}."
-        )
+    for image, variant in table.items():
+        if variant not in variants:
+            raise DataError(f"{path}: every variant must be in variants.txt. Got {variant!r} for {image}.")
     listed = folder / f"images_{part}.txt"
     if listed.is_file():
         _same_images(path, table, listed, (line for _, line in _read_lines(listed)))
@@ -112,34 +98,22 @@ def load_nabirds(
 ) -> Dataset[Samples]:
     """NABirds: 23,929 training and 24,633 test images of 555 classes, in the official split.
 
-    Args:
-        root: The folder nabirds, or the one that holds it.
-        hierarchy: A hierarchy in place of the data set's own; its nodes are found by the numbers of the classes.
-        root_node: Whether to have the root; by default yes, as in the paper.
-        download: Not possible; the message says what to do.
-        crop: Crop each image to its bounding box.
-
-    Raises:
-        DataError: It is missing or incomplete.
-        FormatError: A file is damaged.
+    `root` is the folder nabirds, or the one that holds it. A hierarchy in place of its own finds its nodes by the numbers of
+    the classes; `crop` crops each image to its bounding box. By default there is the root, as in the paper.
     """
-    try:
-        folder = _find_folder(root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY)
-    except DataError:
-        if download:
-            raise DataError(f"{root}: must hold NABirds. {_NABIRDS_REMEDY}") from None
-        raise
+    folder = _find_folder(
+        root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY
+    )  # `download` has no other answer
     h = chosen_hierarchy(hierarchy, root_node, lambda: nabirds_hierarchy(folder), default=True)
     files = _read_table(folder / "images.txt", "file")
     labels = _beside(folder, "image_class_labels.txt", "class", files)
     split_of = _beside(folder, "train_test_split.txt", "split (1 train, 0 test)", files)
     boxes = _boxes(folder, files) if crop else None
-    strange = [(image, value) for image, value in split_of.items() if value not in ("0", "1")]
-    if strange:
-        raise FormatError(
-            f"{folder / 'train_test_split.txt'}: a split must be 1 (train) or 0 (test). Got {strange[0][1]!r} for the image "
-            f"{strange[0][0]}."
-        )
+    for image, value in split_of.items():
+        if value not in ("0", "1"):
+            raise FormatError(
+                f"{folder / 'train_test_split.txt'}: a split must be 1 (train) or 0 (test). Got {value!r} for image {image}."
+            )
     images = list(files)
     nodes = nodes_of([labels[image] for image in images], h, str(folder / "image_class_labels.txt"))
     in_train = np.array([split_of[image] == "1" for image in images])
@@ -181,11 +155,8 @@ def _find_folder(root: Path, places: Iterable[str], needed: str, remedy: str) ->
     for place in places:
         if (root / place / needed).is_file():
             return root / place
-    if not root.exists():
-        raise DataError(f"{root}: the folder does not exist. {remedy}")
-    if not root.is_dir():
-        raise DataError(f"{root}: must be a folder. Got a file. {remedy}")
-    raise DataError(f"{root}: must hold {needed}. {remedy}")
+    there = f"must hold {needed}" if root.is_dir() else "must be a folder. Got a file"
+    raise DataError(f"{root}: {there if root.exists() else 'the folder does not exist'}. {remedy}")
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:

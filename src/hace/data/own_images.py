@@ -47,20 +47,10 @@ def load_folders(
     allow_empty: bool = False,
     test: float = 0.0,
 ) -> Dataset[Samples]:
-    """Images in folders named after what they show.
+    """Images in folders named after what they show, directly below `root` or below its train/, val/ and test/.
 
-    Args:
-        root: Folders of classes; or train/ and test/, with or without val/ (or valid/, validation/), that hold them.
-            Without them all images are the split "train".
-        hierarchy: The classes. An image's folder is the id or unique name of a node at any level. Without it, folders
-            inside folders are the hierarchy; if a name occurs twice, ids are their paths.
-        root_node: Whether to have a root; by default as the hierarchy has it.
-        allow_empty: Whether classes may have no images.
-        test: A share of each class to hold out as the split "test", where there is no folder test/. The same images every
-            time.
-
-    Raises:
-        DataError: Folders are missing, empty or not a class of the hierarchy, or an image is in two splits.
+    An image's folder is the id or unique name of a node at any level. Without a hierarchy, folders inside folders are the
+    hierarchy. `test` is a share of each class to hold out where there is no folder test/; the same images every time.
     """
     if not root.is_dir():
         raise DataError(f"{root}: the folder does not exist. {_FOLDERS}")
@@ -71,17 +61,15 @@ def load_folders(
         images = image_files(folder)
         if not images:
             raise DataError(f"{folder}: must hold images. Got none. {_FOLDERS}")
-        loose = [image for image in images if "/" not in image]
-        if loose:
+        if loose := [image for image in images if "/" not in image]:
             raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {_FOLDERS}")
         if not allow_empty:
             _check_filled(folder, images)
         labels = [_label(PurePosixPath(image).parent, h) for image in images]
         _check_known(folder, images, labels, h)
         names = [image if folder == root else f"{split}/{image}" for image in images]
-        splits[split] = Samples(
-            h, nodes_of(labels, h, str(folder)), names, paths=[folder / image for image in images]
-        )
+        nodes, paths = nodes_of(labels, h, str(folder)), [folder / image for image in images]
+        splits[split] = Samples(h, nodes, names, paths=paths)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     _check_links(str(root), splits)
@@ -126,25 +114,20 @@ def _label(folder: PurePosixPath, h: Hierarchy) -> str:
 def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:
     """Refuse folders that are not a class, by name; lists are refused by row."""
     known = known_names(h)
-    wrong = [(image, label) for image, label in zip(images, labels, strict=True) if label not in known]
+    wrong = [i for i, label in enumerate(labels) if label not in known]
     if wrong:
-        image, label = wrong[0]
         raise DataError(
-            f"{(folder / image).parent}: the folder must be a class of the hierarchy, by id or unique name."
-            f"{unknown_name_hint(h, label)} {len(wrong):,} of {len(images):,} images are in such folders."
+            f"{(folder / images[wrong[0]]).parent}: the folder must be a class of the hierarchy, by id or unique name."
+            f"{unknown_name_hint(h, labels[wrong[0]])} {len(wrong):,} of {len(images):,} images are in such folders."
         )
 
 
 def _check_filled(folder: Path, images: list[str]) -> None:
     """Refuse class folders without images, at the ends of the tree."""
     filled = {str(parent) for image in images for parent in PurePosixPath(image).parents}
-    empty = sorted(
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_dir() and not any(part[0] == "." for part in path.relative_to(folder).parts)
-    )
-    empty = [name for name in empty if name not in filled]
-    if empty:
+    inside = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_dir())
+    shown = [path.as_posix() for path in inside if not any(part[0] == "." for part in path.parts)]
+    if empty := [name for name in shown if name not in filled]:
         raise DataError(
             f"{folder}: every class folder must have images. {len(empty)} have none; the first is {empty[0]!r}. Fill or remove "
             "them, or allow it with -o allow_empty=true (allow_empty=True)."
@@ -160,22 +143,11 @@ def load_manifest(
     allow_empty: bool = False,
     test: float = 0.0,
 ) -> Dataset[Samples]:
-    """Images from a list.
+    """Images from a .csv (or, with tabs, .tsv) list with the columns path, label and split; other columns are ignored.
 
-    Args:
-        root: A .csv (or, with tabs, .tsv) file with the columns path (relative to the file, or absolute), label and split;
-            other columns are ignored. Without split all is "train"; "valid" and "validation" are "val".
-        hierarchy: The classes.
-        root_node: Whether to have a root; by default as the hierarchy has it.
-        label_kind: "id": labels are ids or unique names of nodes of any level; "index": labels count the leaves from 0;
-            "auto": the former, unless all are integers and some are not ids.
-        allow_empty: Whether classes may have no images.
-        test: A share of each class to hold out as the split "test", where the list has none. The same images every time.
-
-    Raises:
-        FormatError: The file is missing or not such a list.
-        DataError: Labels are not in the hierarchy, images are missing or listed twice, or classes have none.
-        ConfigError: There is no hierarchy.
+    Paths are relative to the file, or absolute. `label_kind` "id": labels are ids or unique names of nodes of any level;
+    "index": they count the leaves from 0; "auto": the former, unless all are integers and some are not ids. `test` is as in
+    `load_folders`.
     """
     h = chosen_hierarchy(hierarchy, root_node)
     rows = _rows(root)

@@ -86,9 +86,8 @@ def synthetic_features(
         >>> data["train"].x.shape, data["test"].x.dtype
         ((500, 8), dtype('float32'))
     """
-    h = _checked(
-        hierarchy, root_node, classes, signal, {"dim": dim, "train": train, "test": test}, coarse, seed
-    )
+    counts = {"dim": dim, "train": train, "test": test}
+    h = _checked(hierarchy, root_node, classes, signal, counts, coarse, seed)
     if not (0 <= nuisance < np.inf):
         raise ConfigError(f"nuisance must be 0 or more. Got {nuisance}.")
     rng = np.random.default_rng([seed, 2])
@@ -152,13 +151,7 @@ def synthetic_images(
 
 
 def diffuse(hierarchy: Hierarchy, steps: np.ndarray) -> np.ndarray:
-    """For each node the sum of the steps (N, ...) along its path; on a DAG a node starts at the mean of its parents.
-
-    Example:
-        >>> h = Hierarchy.from_edges([("a", "b"), ("b", "c")])
-        >>> diffuse(h, np.array([1.0, 10.0, 100.0])).tolist()
-        [1.0, 11.0, 111.0]
-    """
+    """For each node the sum of the steps (N, ...) along its path; on a DAG a node starts at the mean of its parents."""
     values = steps.astype(np.float64)
     parents: list[list[int]] = [[] for _ in range(hierarchy.num_nodes)]
     for parent, child in hierarchy.edges.tolist():
@@ -177,9 +170,8 @@ def patterns(hierarchy: Hierarchy, rng: np.random.Generator) -> np.ndarray:
     for node, depth in enumerate(hierarchy.depths.tolist()):
         frequency = rng.uniform(-1, 1, (waves, 2)) * (0.5 + depth) * 2 * np.pi / SIDE
         phase = rng.uniform(0, 2 * np.pi, waves)
-        wave = np.cos(
-            frequency[:, 0, None, None] * y + frequency[:, 1, None, None] * x + phase[:, None, None]
-        )
+        down, across = frequency.T[..., None, None]
+        wave = np.cos(down * y + across * x + phase[:, None, None])
         colour = rng.standard_normal((3, waves))
         fields[node] = np.tensordot(colour, wave, 1) * np.sqrt(2 / waves)
     return fields

@@ -9,9 +9,8 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from hace.errors import DataError, FormatError
 from hace.files.reading import damaged, open_regular, optional
@@ -23,8 +22,7 @@ ALWAYS_ALLOWED = 1 << 26
 _MAX_HEADER = 1 << 20
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """A published archive: where it is, and the checksum by which a whole copy is known."""
 
     url: str
@@ -41,18 +39,15 @@ def fetch(archive: Archive, folder: Path) -> Path:
 
     A download goes to a temporary file, and takes its place only if the checksum is right.
     """
-    place = folder / archive.name
-    if os.path.lexists(place) and not place.is_file():
+    if os.path.lexists(place := folder / archive.name) and not place.is_file():
         raise DataError(f"{place}: must be a file. Move away what is there.")
     pooch = optional("pooch", "Downloading data sets")
     pooch.get_logger().setLevel(logging.WARNING)
     _make_folder(folder)
     shown = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
     try:
-        downloader = pooch.HTTPDownloader(progressbar=shown, timeout=60)
-        return Path(
-            pooch.retrieve(archive.url, archive.checksum, archive.name, folder, downloader=downloader)
-        )
+        web = pooch.HTTPDownloader(progressbar=shown, timeout=60)
+        return Path(pooch.retrieve(archive.url, archive.checksum, archive.name, folder, downloader=web))
     except ValueError as error:
         raise DataError(
             f"{archive.url}: the download is damaged, its checksum is not {archive.checksum}. Nothing was kept: try again."

@@ -24,16 +24,10 @@ _READ_AT_ONCE = 1 << 26
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """The arrays of an .npy or .npz file by name; the array of an .npy is called "".
+    """The arrays of an .npy or .npz file by name, loaded when asked for; the array of an .npy is called "".
 
-    An array is loaded when it is asked for: large ones that are stored uncompressed are mapped from disk, in the byte order of
-    the file (`native` converts slices of them); others are read into memory, if what they declare is within `max_memory`.
-
-    Args:
-        path: The file. Its content decides how it is read, whatever its suffix.
-
-    Raises:
-        FormatError: It cannot be read, is damaged, encrypted, or neither .npy nor .npz.
+    Large ones that are stored uncompressed are mapped from disk, in the byte order of the file (`native` converts slices of
+    them); others are read into memory, if what they declare is within `max_memory`. The content decides, not the suffix.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -46,7 +40,7 @@ class Arrays(Mapping[str, np.ndarray]):
                     self._members = {i.filename.removesuffix(".npy"): i for i in packed.infolist()}
             elif magic != _MAGIC:
                 raise FormatError(
-                    f"{self.path}: must be {_KIND}. Got other content. Save it with numpy.save or numpy.savez."
+                    f"{self.path}: must be {_KIND}. Got other content. Use numpy.save or numpy.savez."
                 )
 
     def __iter__(self) -> Iterator[str]:
@@ -68,9 +62,8 @@ class Arrays(Mapping[str, np.ndarray]):
                 file.seek(0)
                 array = _mapped(file, self.path, os.fstat(file.fileno()).st_size)
             elif info.compress_type == zipfile.ZIP_STORED and info.file_size > _READ_AT_ONCE:
-                file.seek(
-                    info.header_offset + 26
-                )  # the lengths of the name and of the extra field, then both
+                # The lengths of the name and of the extra field, then both.
+                file.seek(info.header_offset + 26)
                 start = file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
                 array = _mapped(file, self.path, start + info.compress_size)
             else:
@@ -120,12 +113,7 @@ def read_array(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def native(array: np.ndarray) -> np.ndarray:
-    """The array in the machine's byte order, long doubles as float64; the array itself where that holds already.
-
-    Example:
-        >>> native(np.array([1, 2], dtype=">i4")).dtype.isnative
-        True
-    """
+    """The array in the machine's byte order, long doubles as float64; the array itself where that holds already."""
     if array.dtype.kind in "fc" and array.dtype.itemsize > 8 * (1 + (array.dtype.kind == "c")):
         with np.errstate(all="ignore"):  # what is beyond float64 becomes infinite
             return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -133,17 +121,7 @@ def native(array: np.ndarray) -> np.ndarray:
 
 
 class Parquet:
-    """A parquet file, opened.
-
-    Attributes:
-        names: The names of its columns, each once.
-        types: Their types, of pyarrow.
-        rows: The number of rows.
-        metadata: What its schema says besides, as text.
-
-    Raises:
-        FormatError: It cannot be read, or a row group declares more memory than `max_memory`.
-    """
+    """A parquet file, opened; an error if a row group declares more memory than `max_memory`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         parquet = optional("pyarrow.parquet", "Reading .parquet")
@@ -166,7 +144,7 @@ class Parquet:
         if len(self.types) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise FormatError(
-                f"{os.fsdecode(path)}: every column must have its own name. Got {twice!r} twice. Rename one."
+                f"{os.fsdecode(path)}: every column must have its own name. Got {twice!r} twice."
             )
         for group in groups:
             check_memory(path, max(0, group.total_byte_size), "a row group", stored=stored)

@@ -22,12 +22,8 @@ MAX_VALUES = 100_000  # of a YAML document, aliases written out
 _SHOWN = 200
 
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
-_NUMBERS = {
-    "int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
-    "float": re.compile(
-        r"[-+]?((0|[1-9][0-9]*)?\.[0-9]+|(0|[1-9][0-9]*)\.?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"
-    ),
-}
+_FLOAT = r"[-+]?((0|[1-9][0-9]*)?\.[0-9]+|(0|[1-9][0-9]*)\.?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"
+_NUMBERS = {"int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"), "float": re.compile(_FLOAT)}
 _PLAIN_TAGS = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -42,13 +38,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """The value of a JSON text; messages call it `name`.
-
-    Example:
-        >>> parse_json('{"a": 1, "a": 2}', "x.json")
-        Traceback (most recent call last):
-        hace.errors.FormatError: x.json is not valid JSON: the key 'a' must occur once in an object. Got it twice.
-    """
+    """The value of a JSON text; messages call it `name`."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
         _check_text(value, text)
@@ -60,27 +50,19 @@ def parse_json(text: str, name: str) -> Any:
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    r"""The value of a YAML text: null, booleans, numbers, text, lists and mappings. Dates stay text.
-
-    Example:
-        >>> parse_yaml("lr: 0.1\nsince: 2024-02-30", "a.yaml")
-        {'lr': 0.1, 'since': '2024-02-30'}
-    """
+    """The value of a YAML text: null, booleans, numbers, text, lists and mappings. Dates stay text."""
     yaml = optional("yaml", "Reading YAML (JSON works without)", "train")
     if len(text) > MAX_YAML:
         raise FormatError(f"{name} must have at most {MAX_YAML:,} characters of YAML. Got {len(text):,}.")
     try:
         loader = _loader()(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _check_nodes(node, yaml)
-            value = loader.construct_document(node)
-            _check_text(value, text)
-            return value
-        finally:
-            loader.dispose()
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_nodes(node, yaml)
+        value = loader.construct_document(node)
+        _check_text(value, text)
+        return value
     except RecursionError as error:
         raise FormatError(f"{name} is not YAML of plain values: it nests too deep.") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -133,10 +115,8 @@ def _loader() -> Any:
 
     Numbers are those of YAML 1.2 in decimal. YAML 1.1 takes 010 for 8, 1:30 for 90, and 1e-3 for text.
     """
-    yaml = optional("yaml", "Reading YAML (JSON works without)", "train")
+    known = optional("yaml", "Reading YAML (JSON works without)", "train").SafeLoader
     tags = {f"tag:yaml.org,2002:{word}" for word in _PLAIN_TAGS}
-
-    known = yaml.SafeLoader
     constructors = {tag: make for tag, make in known.yaml_constructors.items() if tag in tags or tag is None}
     dropped = {f"tag:yaml.org,2002:{word}" for word in ("timestamp", *_NUMBERS)}
     resolvers = {
@@ -186,8 +166,7 @@ def _end(error: Exception) -> str:
 def csv_rows(text: str | Iterable[str], name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line where it starts, cells) of each row of a text, or of its lines with their ends, that is not blank."""
     lines = io.StringIO(text, newline="") if isinstance(text, str) else text
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    start = 1
+    reader, start = csv.reader(lines, delimiter=delimiter, strict=True), 1
     try:
         for cells in reader:
             if any(cells):
@@ -213,14 +192,7 @@ def ragged(name: str, line: int, found: int, wanted: int) -> FormatError:
 
 
 def safe_cell(value: Any) -> Any:
-    r"""A cell that a spreadsheet shows as text: formulas get an apostrophe in front, control characters become escapes.
-
-    Numbers stay as they are, as does text that reads as a number.
-
-    Example:
-        >>> [safe_cell(v) for v in ("dog", "=1+1", "-3.5", -3.5, "a\tb")]
-        ['dog', "'=1+1", '-3.5', -3.5, 'a\\tb']
-    """
+    """A cell that a spreadsheet shows as text: formulas get an apostrophe in front, control characters become escapes."""
     if not isinstance(value, str):
         return value
     if _FORMULA.match(value) and not is_numeric(value):

@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 VARIABLE = "HACE_MAX_MEMORY"
 DEFAULT = 1 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "not enough memory",
-    "bad_alloc",
-)
+_OUT_OF_MEMORY = re.compile("(?i)out of memory|can(?:'|no)t allocate memory|not enough memory|bad_alloc")
 # Byte order marks and their encodings; the mark of UTF-16-LE begins that of UTF-32-LE, so the longer ones come first.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -57,21 +51,12 @@ def max_memory() -> int:
         return DEFAULT
     size = re.fullmatch(r"(\d{1,18})\s*([KMGT]?)(i?B)?", text, re.IGNORECASE)
     if not size:
-        raise ConfigError(
-            f"{VARIABLE} must be a number of bytes such as 4294967296 or 4G. Got {text[:40]!r}."
-        )
+        raise ConfigError(f"{VARIABLE} must be a number of bytes such as 4294967296 or 4G. Got {text[:9]!r}.")
     return int(size[1]) * _UNITS[size[2].upper()]
 
 
 def check_memory(path: object, claimed: int, what: str = "its content", *, stored: int = 0) -> None:
-    """Refuse a file that declares more memory than it may take.
-
-    Example:
-        >>> check_memory("a.npz", 10**12, "the array 'scores'")
-        Traceback (most recent call last):
-        hace.errors.FormatError: a.npz: the array 'scores' must take at most 1.0 GiB of memory. Got 931.3 GiB. If the file is
-        what you think it is, set HACE_MAX_MEMORY=932G.
-    """
+    """Refuse a file that declares more memory than it may take."""
     if claimed > max(max_memory(), stored):
         gib = 1 << 30
         raise FormatError(
@@ -81,15 +66,9 @@ def check_memory(path: object, claimed: int, what: str = "its content", *, store
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that led to it, says that memory ran out: Python's, numpy's, torch's, on any device.
-
-    Example:
-        >>> out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000 bytes"))
-        True
-    """
+    """Whether an error, or one that led to it, says that memory ran out: Python's, numpy's, torch's, on any device."""
     while error is not None:
-        text = str(error).lower()
-        said = isinstance(error, RuntimeError | OSError) and any(words in text for words in _OUT_OF_MEMORY)
+        said = isinstance(error, RuntimeError | OSError) and _OUT_OF_MEMORY.search(str(error))
         if said or isinstance(error, MemoryError):
             return True
         error = error.__cause__ or error.__context__
@@ -97,13 +76,7 @@ def out_of_memory(error: BaseException | None) -> bool:
 
 
 def optional(module: str, purpose: str, extra: str = "data") -> Any:
-    """A module that not every installation has.
-
-    Example:
-        >>> optional("no_such_package", "Reading old tapes")
-        Traceback (most recent call last):
-        hace.errors.ConfigError: Reading old tapes needs the package no_such_package. Install it with: pip install "hace[data]".
-    """
+    """A module that not every installation has."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -143,7 +116,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
                 check_memory(name, size)
             elif size > limit:
                 raise FormatError(
-                    f"{name}: the file must have at most {limit:,} bytes. Got {size:,}. Is it the right one?"
+                    f"{name}: must have at most {limit:,} bytes. Got {size:,}. Is it the right one?"
                 )
             return file.read(size)  # a file that grows meanwhile is read as it was
         except OSError as error:
@@ -151,16 +124,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
 
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:
-    r"""Text in UTF-8, or in UTF-16 or UTF-32 where the file begins with their mark. The mark is dropped.
-
-    Example:
-        >>> decode("wörter".encode("utf-16"), "a.txt")
-        'wörter'
-        >>> decode(b"w\xf6rter", "a.txt")
-        Traceback (most recent call last):
-        hace.errors.FormatError: a.txt, line 1: the text must be UTF-8. Got byte 0xf6. If it is Latin-1, convert it:
-        iconv -f LATIN1 -t UTF-8 a.txt > utf8-a.txt
-    """
+    """Text in UTF-8, or in UTF-16 or UTF-32 where the file begins with their mark. The mark is dropped."""
     used = _encoding_of(data, encoding)
     try:
         text = data.decode(used)
@@ -261,8 +225,7 @@ def _encoding_of(data: bytes, encoding: str | None) -> str:
 def _undecodable(name: str, line: int, error: UnicodeDecodeError, used: str) -> FormatError:
     line += error.object.count(b"\n", 0, error.start)
     rule = f"{name}, line {line}: the text must be {used.removesuffix('-sig').upper()}."
-    # The new name keeps its ending: readers go by it.
-    new = shlex.quote(f"utf8-{Path(name).name}")
+    new = shlex.quote(f"utf8-{Path(name).name}")  # keeps its ending: readers go by it
     remedy = f" If it is Latin-1, convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(name)} > {new}"
     return FormatError(f"{rule} Got byte 0x{error.object[error.start]:02x}.{remedy if '8' in used else ''}")
 
@@ -272,11 +235,8 @@ def _unknown_encoding(encoding: str | None) -> ConfigError:
 
 
 def _refuse_zeros(text: str, name: str) -> None:
-    if "\0" in text:
-        place = text.index("\0")
-        raise FormatError(
-            f"{name}: the file must be text. Got a binary file, with a zero at character {place}."
-        )
+    if (place := text.find("\0")) >= 0:
+        raise FormatError(f"{name}: must be text. Got a binary file, with a zero at character {place}.")
 
 
 def _not_regular(path: str | os.PathLike[str], found: str) -> FormatError:

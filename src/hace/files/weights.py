@@ -40,7 +40,7 @@ _CONSTANTS = frozenset(
     "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES "
     "SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8".split()
 )
-_SINGLES: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_SINGLES = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _KEYS = (str, bytes, int, float, bool, type(None))
@@ -62,22 +62,13 @@ class Buildable:
         self.arguments = arguments
 
 
+Function = Callable[[Any], Any]
 # What a pickle may name: (module, name) to a function, whose result is the object, or to a `Name`.
 Vocabulary = Mapping[tuple[str, str], "Callable[..., Any] | Name"]
 
 
-def read_pickle(
-    data: bytes | BinaryIO, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None = None
-) -> Any:
-    r"""The value that a pickle describes: numbers, text, bytes, lists, tuples, dictionaries, and what the vocabulary makes.
-
-    Example:
-        >>> read_pickle(b"\x80\x02}U\x01aK\x07s.", {})
-        {'a': 7}
-        >>> read_pickle(b"cos\nsystem\n(U\x04truetR.", {})
-        Traceback (most recent call last):
-        hace.errors.FormatError: it wants to call os.system
-    """
+def read_pickle(data: bytes | BinaryIO, vocabulary: Vocabulary, persistent: Function | None = None) -> Any:
+    """The value that a pickle describes: numbers, text, bytes, lists, tuples, dictionaries, and what the vocabulary makes."""
     machine = _Machine(vocabulary, persistent)
     try:
         with warnings.catch_warnings():
@@ -90,7 +81,7 @@ def read_pickle(
                 machine.step(opcode.name, argument)
     except FormatError:
         raise
-    except (IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         words = str(error)[:200] if isinstance(error, ValueError) else "its opcodes do not fit together"
         raise FormatError(words or "it is damaged") from error
     raise FormatError("it has no end")
@@ -102,7 +93,7 @@ class _Machine:
     A container is complete once another one holds it: changing it later would make a cycle or hide depth.
     """
 
-    def __init__(self, vocabulary: Vocabulary, persistent: Callable[[Any], Any] | None) -> None:
+    def __init__(self, vocabulary: Vocabulary, persistent: Function | None) -> None:
         self.vocabulary, self.persistent = vocabulary, persistent
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
@@ -123,13 +114,10 @@ class _Machine:
             self.push(tuple(items), items)
         elif opcode == "MARK":
             self.stack.append(_MARK)
-        elif opcode == "LIST":
+        elif opcode in ("LIST", "DICT"):
             items = self.pop_marked()
-            self.push(items, items)
-        elif opcode == "DICT":
-            items = self.pop_marked()
-            self.push({}, ())
-            self.set_items(items)
+            self.push([] if opcode == "LIST" else {}, ())
+            self.extend(items) if opcode == "LIST" else self.set_items(items)
         elif opcode in ("APPEND", "APPENDS"):
             self.extend([self.pop()] if opcode == "APPEND" else self.pop_marked())
         elif opcode in ("SETITEM", "SETITEMS"):
@@ -140,10 +128,8 @@ class _Machine:
             self.stack.append(self.memo[argument])
         elif opcode in ("GLOBAL", "STACK_GLOBAL"):
             self.name(argument)
-        elif opcode == "REDUCE":
-            self.call()
-        elif opcode == "BUILD":
-            self.build()
+        elif opcode in ("REDUCE", "BUILD"):
+            self.call() if opcode == "REDUCE" else self.build()
         elif opcode == "BINPERSID" and self.persistent is not None:
             self.push(self.persistent(self.pop()), ())
         elif opcode not in ("PROTO", "FRAME"):
@@ -289,18 +275,8 @@ def _byte_array(state: Any) -> np.ndarray:
 
 
 # Bytes per value of the storages that torch.save names.
-_ITEMSIZES = {
-    "Double": 8,
-    "Float": 4,
-    "Half": 2,
-    "BFloat16": 2,
-    "Long": 8,
-    "Int": 4,
-    "Short": 2,
-    "Char": 1,
-    "Byte": 1,
-}
-_ITEMSIZES |= {"Bool": 1, "ComplexFloat": 8, "ComplexDouble": 16}
+_ITEMSIZES = {"Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1}
+_ITEMSIZES |= {"Byte": 1, "Bool": 1, "ComplexFloat": 8, "ComplexDouble": 16}
 _TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
 # What a file may name: what torch itself does for tensors and the dictionaries around them.
 _TORCH: Vocabulary = {
@@ -317,11 +293,7 @@ def read_torch(file: BinaryIO) -> Any:
 
     The pickle inside is read as data first, with all limits, and every storage must have the bytes it declares; then
     `torch.load(weights_only=True)`, which trusts both, makes the tensors. Two layouts exist: a zip archive of stored records
-    (since torch 1.6), and before it five pickles followed by raw bytes.
-
-    Raises:
-        FormatError: Another or a damaged file, or one that holds more than that. The text is the end of a sentence, without
-            the file's name.
+    (since torch 1.6), and before it five pickles followed by raw bytes. Messages do not name the file.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -390,15 +362,7 @@ def _check_tensors(value: Any) -> None:
 
 
 def weights_hash(state: Mapping[str, Tensor]) -> str:
-    """sha256 over the tensors of a state dict in the order of their names: name, type, shape and bytes of each.
-
-    Example:
-        >>> a, b = torch.zeros(2), torch.ones(3)
-        >>> weights_hash({"a": a, "b": b}) == weights_hash({"b": b, "a": a})
-        True
-        >>> weights_hash({"a": a}) == weights_hash({"a": a.bfloat16()})
-        False
-    """
+    """sha256 over the tensors of a state dict in the order of their names: name, type, shape and bytes of each."""
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
@@ -425,9 +389,10 @@ def read_safetensors(path: str | Path) -> tuple[dict[str, Tensor], dict[str, str
 def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The same as arrays, those of bfloat16 as float32."""
     tensors, metadata = read_safetensors(path)
-    numbers = {key: t.float() if t.dtype == torch.bfloat16 else t for key, t in tensors.items()}
     try:
-        return {key: t.numpy() for key, t in numbers.items()}, metadata
+        return {
+            k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()
+        }, metadata
     except TypeError as error:
         raise FormatError(f"{path} must hold arrays of numbers: {first_line(error)}") from error
 
@@ -439,7 +404,7 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metada
     header = int.from_bytes(content[:8], "little")
     if header > _MAX_HEADER:
         raise ConfigError(
-            f"The metadata of a .safetensors file must have at most {_MAX_HEADER:,} bytes. Got {header:,}."
+            f"Metadata of .safetensors must have at most {_MAX_HEADER:,} bytes. Got {header:,}."
         )
     write_whole(Path(path), content)
 
@@ -466,8 +431,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             found = found[key]
             break
     pairs = found.items() if isinstance(found, dict) else ()
-    state = {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, Tensor)}
-    if not state:
+    if not (state := {k: v for k, v in pairs if isinstance(k, str) and isinstance(v, Tensor)}):
         raise FormatError(f"{path} must hold a state dict, names with tensors. Got a {type(found).__name__}.")
     # The prefixes of DistributedDataParallel and torch.compile.
     return {key.removeprefix("module.").removeprefix("_orig_mod."): value for key, value in state.items()}
@@ -495,10 +459,9 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
             problems.append(f"{key!r} has shape {tuple(found.shape)}, the model {tuple(value.shape)}")
         elif found.is_floating_point() != value.is_floating_point():
             problems.append(f"{key!r} is {found.dtype}, the model {value.dtype}")
-    heads = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
-    heads = tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
-    left = [key for key in state if key not in own and not key.startswith(heads)]
-    problems += [f"{key!r} is not in the model" for key in left]
+    named = getattr(model, "pretrained_cfg", {}).get("classifier") or ()
+    heads = tuple(f"{head}." for head in ((named,) if isinstance(named, str) else named))
+    problems += [f"{k!r} is not in the model" for k in state if k not in own and not k.startswith(heads)]
     if problems:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
         raise FormatError(

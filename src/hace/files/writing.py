@@ -29,13 +29,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     A reader never sees half a file, and a writer that fails, or is stopped, leaves the old file as it was. The
     temporary file is in the same folder and keeps the suffix, from which writers tell the format.
-
-    Example:
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with atomic_path(folder / "tree.json") as temporary:
-        ...     _ = temporary.write_text("{}")
-        >>> [file.name for file in folder.iterdir()]
-        ['tree.json']
     """
     path = Path(path).resolve()  # a link stays, and the file it leads to is replaced
     _check_target(path)
@@ -55,29 +48,20 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     Other files in `folder`, which is made if it does not exist, stay as they are.
     """
     folder = Path(folder)
-    with (
-        writing(folder),
-        _new_or_kept(folder),
-        tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary,
-    ):
-        yield Path(temporary)
-        written = sorted(Path(temporary).iterdir())
-        for file in written:
-            _check_target(folder / file.name)
-        for file in written:
-            os.replace(file, folder / file.name)
-
-
-@contextmanager
-def _new_or_kept(folder: Path) -> Iterator[None]:
-    """Make a folder if it does not exist; a failure removes it again, if it is new and empty."""
     new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as temporary:
+                yield Path(temporary)
+                written = sorted(Path(temporary).iterdir())
+                for file in written:
+                    _check_target(folder / file.name)
+                for file in written:
+                    os.replace(file, folder / file.name)
     except BaseException:
         if new:
-            with suppress(OSError):  # somebody else has written to it
+            with suppress(OSError):  # it cannot be made, or somebody else has written to it
                 folder.rmdir()
         raise
 
@@ -156,7 +140,7 @@ def json_bytes(document: Any) -> bytes:
         return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except ValueError as error:  # of both: UnicodeEncodeError is one
         raise HaceError(
-            f"A JSON document must hold finite numbers and whole characters. Got others: {error}."
+            f"A JSON document must hold finite numbers and whole characters. Got {error}."
         ) from error
 
 

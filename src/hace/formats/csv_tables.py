@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from hace.errors import ConfigError, FormatError, listed
@@ -40,16 +40,18 @@ def parse_csv(
     * One column per level, from the top down: one label path per row. Paths may end early and may repeat.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise ConfigError(
-            f"delimiter must be one character, neither a quote nor a line end. Got {delimiter!r}."
-        )
+        raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
     rows = csv_rows(source.text, source.name, delimiter)
     if header is False:
         return _without_header(source, rows, columns, label, ids, order)
     names = _header(source, next(rows)[1])
+    named = ConfigError(
+        f"order must be left out if columns have names. Got {order!r}. It is for two columns without a header."
+    )
     if columns is not None and not isinstance(columns, Mapping):
-        _refuse_order(order)
-        return _paths(source, _Table(source, names, rows), list(columns), label, ids)
+        if order is not None:
+            raise named
+        return _paths(source, names, rows, list(columns), label, ids)
     if label is not None or ids != "name":
         raise ConfigError(
             "label and ids need columns=[...], the list of level columns from the top down "
@@ -61,17 +63,15 @@ def parse_csv(
     for shape in (_ID_COLUMNS, ("parent", "child")):
         needed = shape[:2]
         if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in needed):
-            _refuse_order(order)
-            table = _Table(source, names, rows)
-            table.need([wanted.get(c, c) for c in needed] + list(wanted.values()))
-            picked = [wanted.get(c, c) for c in shape]
-            found = table.pick(picked)
+            if order is not None:
+                raise named
+            _need(source, names, wanted.values())
+            found = _pick(source, names, rows, [wanted.get(c, c) for c in shape])
             return _nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found, bool(wanted))
     if header is None and len(names) == 2 and not wanted:
         held = list(rows)
-        if {cell for _, cells in held for cell in cells} & set(
-            names
-        ):  # its ids occur again: an edge, not a header
+        if not {cell for _, cells in held for cell in cells}.isdisjoint(names):
+            # Its ids occur again: an edge, not a header.
             return _without_header(source, iter([(1, names), *held]), None, label, ids, order)
     raise _unknown_columns(source, names, wanted)
 
@@ -81,7 +81,7 @@ def _header(source: SourceText, cells: list[str]) -> list[str]:
     repeated = [cell for cell, count in Counter(names).items() if count > 1 and cell]
     if repeated:
         raise FormatError(
-            f"{source.name}, line 1: columns that are there twice: {listed(repeated, 30)}. Rename one."
+            f"{source.name}, line 1: columns that are there twice: {listed(repeated, 9)}. Rename one."
         )
     return names
 
@@ -99,9 +99,7 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
             f"columns=[...] lists level columns from the top down (on the command line: -o {levels}{labels})"
         )
     if len(names) == 2:
-        remedies.append(
-            "header=False says that the first line is an edge (on the command line: -o header=false)"
-        )
+        remedies.append("header=False says that line 1 is an edge (on the command line: -o header=false)")
     other = next((mark for mark in ";|\t" if len(names) == 1 and mark in names[0]), None)
     if other:
         remedies = [f"delimiter={other!r} splits them (on the command line: -o 'delimiter={other}')"]
@@ -109,13 +107,6 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
         f"{source.name}, line 1: the columns must be id and parent, or parent and child"
         f"{', or the names you gave: ' + listed(asked, 30) if asked else ''}. Got {listed(names, 30)}. {'; '.join(remedies)}."
     )
-
-
-def _refuse_order(order: str | None) -> None:
-    if order is not None:
-        raise ConfigError(
-            f"order must be left out if columns have names. Got {order!r}. It is for two columns without a header."
-        )
 
 
 def _without_header(
@@ -135,20 +126,15 @@ def _without_header(
             raise ConfigError(
                 f"columns must name each of the {len(first[1])} columns of a table without a header. Got {len(names)} names."
             )
-        return _paths(
-            source, _Table(source, _header(source, names), rows), [n for n in names if n != label], label, ids
-        )
+        levels = [name for name in names if name != label]
+        return _paths(source, _header(source, names), rows, levels, label, ids)
     if len(first[1]) != 2 or columns is not None:
         raise ConfigError(
             f"header=False needs columns=[...], a name for each of the {len(first[1])} columns, top level first "
             "(on the command line: -o columns=top,...,leaf). Two columns of edges need none."
         )
-    table = _Table(source, ["parent", "child"], rows)
-    pairs = [
-        (line, one, other)
-        for line, (one, other) in table.pick(["parent", "child"])
-        if _both(source, line, one, other)
-    ]
+    found = _pick(source, ["parent", "child"], rows, ["parent", "child"])
+    pairs = [(line, one, other) for line, (one, other) in found if _both(source, line, one, other)]
     return draft_of_pairs(pairs, order, source.problems)
 
 
@@ -160,47 +146,34 @@ def _both(source: SourceText, line: int, parent: str, child: str) -> bool:
     return bool(parent and child)
 
 
-class _Table:
-    """Rows with named columns."""
+def _need(source: SourceText, header: list[str], columns: Iterable[str]) -> None:
+    missing = [c for c in columns if c not in header]
+    if missing:
+        raise FormatError(
+            f"{source.name}, line 1: no column {listed(missing, 30)}. "
+            f"Columns found: {listed(header, 30)}.{similar(missing[0], header)}"
+        )
 
-    def __init__(self, source: SourceText, header: list[str], rows: Rows) -> None:
-        self.source, self.header, self.rows = source, header, rows
 
-    def need(self, columns: Sequence[str]) -> None:
-        missing = [c for c in columns if c not in self.header]
-        if missing:
-            raise FormatError(
-                f"{self.source.name}, line 1: no column {listed(missing, 30)}. "
-                f"Columns found: {listed(self.header, 30)}.{similar(missing[0], self.header)}"
+def _pick(source: SourceText, header: list[str], rows: Rows, columns: Sequence[str]) -> Rows:
+    """(line, cells of these columns); a column that does not exist is empty."""
+    at = [header.index(c) if c in header else -1 for c in columns]
+    given = {c for c in columns if c in header} - {*_ID_COLUMNS, "child"}
+    for line, cells in rows:
+        if len(cells) != len(header):
+            words = f"expected {len(header)} columns as in the header, got {len(cells)}."
+            source.problems.broken(line, words)
+            continue
+        picked = [cells[i] if i >= 0 else "" for i in at]
+        if not given.isdisjoint(picked):
+            name = next(cell for cell in picked if cell in given)
+            source.problems.broken(
+                line,
+                f"the first line must name the columns. Got {quoted(name)} there, which is a value here, too. If the file has "
+                "no header, pass header=False (on the command line: -o header=false); else rename the column.",
             )
-
-    def pick(self, columns: Sequence[str]) -> Rows:
-        """(line, cells of these columns); a column that does not exist is empty."""
-        at = [self.header.index(c) if c in self.header else -1 for c in columns]
-        given = {c for c in columns if c in self.header} - {*_ID_COLUMNS, "child"}
-        for line, cells in self.rows:
-            if len(cells) != len(self.header):
-                self.source.problems.broken(
-                    line, f"expected {len(self.header)} columns as in the header, got {len(cells)}."
-                )
-                continue
-            picked = [cells[i] if i >= 0 else "" for i in at]
-            if not given.isdisjoint(picked):
-                name = next(cell for cell in picked if cell in given)
-                self.source.problems.broken(
-                    line,
-                    f"the first line must name the columns. Got {quoted(name)} there, which is a value here, too. If the "
-                    "file has no header, pass header=False (on the command line: -o header=false); else rename the column.",
-                )
-                return
-            yield line, picked
-
-
-def _paths(source: SourceText, table: _Table, levels: list[str], label: str | None, ids: str) -> Draft:
-    if not levels:
-        raise ConfigError("columns must name at least one level column. Got an empty list.")
-    table.need(levels if label is None else [*levels, label])
-    return _label_paths(source, table.pick([*levels, label or ""]), levels, label is not None, ids)
+            return
+        yield line, picked
 
 
 def _edges(source: SourceText, rows: Rows, asked: bool) -> Draft:
@@ -299,13 +272,17 @@ def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[
     return [labels[label][0] for label in ordered]
 
 
-def _label_paths(source: SourceText, rows: Rows, levels: list[str], labelled: bool, ids: str) -> Draft:
-    """One label path per row: (line, [name at each level, label]); the label is not looked at where rows have none."""
+def _paths(
+    source: SourceText, header: list[str], rows: Rows, levels: list[str], label: str | None, ids: str
+) -> Draft:
+    """One label path per row: a name at each level, and a label if there is such a column."""
+    if not levels:
+        raise ConfigError("columns must name at least one level column. Got an empty list.")
+    _need(source, header, levels if label is None else [*levels, label])
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}
     label_of: dict[tuple[str, ...], str] = {}
-    for line, cells in rows:
-        *names, number = cells
+    for line, (*names, number) in _pick(source, header, rows, [*levels, label or ""]):
         names = [name if name.strip() else "" for name in names]
         while names and not names[-1]:
             names.pop()
@@ -322,7 +299,7 @@ def _label_paths(source: SourceText, rows: Rows, levels: list[str], labelled: bo
             continue
         path = tuple(names)
         paths.append(path)
-        if labelled:
+        if label is not None:
             if label_of.setdefault(path, number) != number:
                 source.problems.unfit(
                     line, f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
@@ -342,7 +319,7 @@ def _label_paths(source: SourceText, rows: Rows, levels: list[str], labelled: bo
         edges=[(found.ids[p], found.ids[c]) for p, c in found.edges.tolist()],
         nodes=found.ids,
         names=found.names,
-        leaves=_leaf_order(source, labels) if labelled else None,
+        leaves=_leaf_order(source, labels) if label is not None else None,
         level_names=levels[one_root:depth],  # a column that holds the root is not a level
         flat=len(levels) == 1,
     )

@@ -69,9 +69,7 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
         if known.setdefault(id, number) != number:
             source.problems.unfit(None, f"the id {quoted(id)} is at nodes[{known[id]}] and nodes[{number}].")
         draft.names[id] = name
-        draft.edges += [
-            (parent, id) for parent in strings(node.get("parents", []), f"nodes[{number}].parents")
-        ]
+        draft.edges += [(above, id) for above in strings(node.get("parents", []), f"nodes[{number}].parents")]
     for parent, child in draft.edges:
         if parent not in known:
             source.problems.unfit(
@@ -92,12 +90,8 @@ def _nested(source: SourceText, trees: list[Any]) -> Places:
                 f"got {quoted(node)} {places.below_words(below)}."
             )
         id, name = node.get("id"), node.get("name", node.get("id"))
-        texts = [str(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in (id, name)]
-        if (
-            not isinstance(texts[1], str)
-            or not texts[1]
-            or not (texts[0] is None or isinstance(texts[0], str))
-        ):
+        texts = [_text(v) or v for v in (id, name)]
+        if not isinstance(texts[1], str) or not texts[1] or not isinstance(texts[0], str | None):
             raise FormatError(
                 f"{source.name}: a node {places.below_words(below)} needs a name or an id that is text; "
                 f"keys found: {', '.join(map(quoted, list(node)[:10])) or 'none'}."
@@ -114,9 +108,7 @@ def _nested(source: SourceText, trees: list[Any]) -> Places:
     return places
 
 
-def _linked_nodes(
-    source: SourceText, nodes: list[Any], children: str | None, parents: str | None
-) -> Draft | None:
+def _linked_nodes(source: SourceText, nodes: list[Any], children: Any, parents: Any) -> Draft | None:
     """The hierarchy of nodes that name each other; None if no node names another, as in a nested tree."""
     if children is not None and parents is not None:
         raise ConfigError("children and parents are two ways to say the same. Pass one.")
@@ -144,16 +136,13 @@ def _identified(source: SourceText, nodes: list[Any]) -> dict[str, dict[str, Any
     known: dict[str, dict[str, Any]] = {}
     for node in nodes:
         if not isinstance(node, dict) or any(
-            isinstance(v, dict) for value in node.values() for v in _items(value)
+            isinstance(v, dict) for held in node.values() for v in _items(held)
         ):
             return None
-        id = _text(node.get("id", node.get("name")))
-        if not id:
+        if not (id := _text(node.get("id", node.get("name")))):
             return None
         if id in known:
-            source.problems.unfit(
-                None, f"the id {quoted(id)} is there twice. Ids must be unique: change one of them."
-            )
+            source.problems.unfit(None, f"the id {quoted(id)} is there twice. Ids must be unique.")
         known.setdefault(id, node)
     return known
 
@@ -184,9 +173,7 @@ def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, up
             else:
                 draft.edges.append((other, id) if upward else (id, other))
     if not draft.edges and not unknown:
-        raise ConfigError(
-            f"{source.name}: some node must have the key {key!r} with the id of another. Got none."
-        )
+        raise ConfigError(f"{source.name}: some node must have the key {key!r} with another's id. Got none.")
     for other, id in unknown[:_SHOWN]:
         source.problems.unfit(None, f"{key} of {quoted(id)} names {other}, and no node has this id.")
     if len(unknown) > _SHOWN:
@@ -300,9 +287,9 @@ def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> No
             f"this looks like 'child parent' lines: {swapped}. Pass order='child parent' (on the command line: "
             "-o order=child-parent), or order='parent child' if it is right as it is.",
         )
-    elif 1 < len(edges) == len(parents := {parent for parent, _ in edges}) and not parents & {
-        c for _, c in edges
-    }:
+        return
+    parents, children = {parent for parent, _ in edges}, {child for _, child in edges}
+    if 1 < len(edges) == len(parents) and parents.isdisjoint(children):
         problems.broken(
             None,
             f"these {len(edges):,} pairs have no node in common, so this is not a hierarchy; is it a list of ids and names? "

@@ -266,9 +266,7 @@ def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
         )
     text = FORMATS[format].render(hierarchy)  # pyright: ignore[reportOptionalCall]
     if "\0" in text:
-        raise HierarchyError(
-            f"An id or name holds a zero character, which {format} cannot hold. Write it as json."
-        )
+        raise HierarchyError(f"An id or name has a zero character, which {format} cannot hold. Write json.")
     return text
 
 
@@ -319,13 +317,7 @@ def cifar100_hierarchy(root: bool = False) -> Hierarchy:
 
 
 def animals_hierarchy(root: bool = False) -> Hierarchy:
-    """A small taxonomy for demos: 5 groups, 20 families and 61 animals.
-
-    Example:
-        >>> h = animals_hierarchy()
-        >>> h.num_leaves, h.num_nodes, h.parents("lynx"), h.level_names
-        (61, 86, ('cat',), ('group', 'family', 'animal'))
-    """
+    """A small taxonomy for demos: 5 groups, 20 families and 61 animals."""
     return _built_in("animals", ["group", "family", "animal"], root)
 
 

@@ -62,9 +62,7 @@ def parse_obo(source: SourceText, *, prefix: str = "", isolated: str = "keep") -
     if isolated == "drop":
         connected = {end for edge in draft.edges for end in edge}
         if not connected:
-            raise FormatError(
-                f"{source.name}: no is_a edge is left, so isolated='drop' would drop every term."
-            )
+            raise FormatError(f"{source.name}: no is_a edge is left: isolated='drop' would drop every term.")
         draft.nodes = [id for id in draft.nodes if id in connected]
         draft.names = {id: name for id, name in draft.names.items() if id in connected}
     return draft

@@ -1,4 +1,4 @@
-"""Scores from files, read a chunk at a time: .npy, .npz, .csv, .parquet. Nothing is ever unpickled."""
+"""Scores from files, read a chunk at a time, labels, and lists of classes. Nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, Parquet, native
 from hace.files.documents import csv_rows, is_numeric, ragged
-from hace.files.reading import open_regular, text_lines
+from hace.files.reading import is_file, open_regular, read_text, text_lines
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names, score_columns, unknown_name_hint
 
@@ -27,13 +27,7 @@ Width = Literal["leaves", "nodes"]
 
 @dataclass
 class ScoreFile:
-    """A table of scores that is read a chunk at a time.
-
-    Attributes:
-        path: The file.
-        rows: The number of samples.
-        outputs: ``"leaves"`` or ``"nodes"``.
-    """
+    """A table of scores, over "leaves" or "nodes", that is read a chunk at a time."""
 
     path: Path
     rows: int
@@ -58,14 +52,10 @@ def open_scores(
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
         if ignore_columns:
-            raise ConfigError(
-                f"{path}: --ignore-column is for .csv and .parquet: columns of arrays have no names."
-            )
+            raise ConfigError(f"{path}: --ignore-column is for .csv and .parquet: arrays have no names.")
         return _open_array(path, hierarchy, key, outputs)
     if suffix not in (".csv", ".parquet"):
-        raise FormatError(
-            f"{path}: scores must be .npy, .npz, .csv or .parquet. Got {suffix or 'no suffix'}."
-        )
+        raise FormatError(f"{path}: scores must be .npy, .npz, .csv or .parquet. Got {suffix or 'nothing'}.")
     if key is not None:
         raise ConfigError(f"{path}: --key is for .npz: name an array of an .npz, or leave --key out.")
     return (_open_csv if suffix == ".csv" else _open_parquet)(path, hierarchy, outputs, ignore_columns)
@@ -76,9 +66,7 @@ def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -
     arrays = Arrays(path)
     if arrays.single:
         if key is not None:
-            raise ConfigError(
-                f"{path}: {option} is for .npz: an .npy has one array without a name. Leave {option} out."
-            )
+            raise ConfigError(f"{path}: {option} is for .npz: an .npy has one array. Leave {option} out.")
         return arrays[""]
     names = [key] if key is not None else ([name for name in arrays if name in usual] or list(arrays))
     if len(names) != 1 or names[0] not in arrays:
@@ -213,9 +201,7 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
     def chunks() -> Iterator[np.ndarray]:
         for batch in table.batches(wanted, step):
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in wanted]
-            bad = [
-                name for name, column in zip(wanted, columns, strict=True) if column.dtype.kind not in "fiub"
-            ]
+            bad = [name for name, x in zip(wanted, columns, strict=True) if x.dtype.kind not in "fiub"]
             if bad:
                 raise DataError(
                     f"{path}: scores must be numbers. Got another type in the columns {listed(bad, 5)}."
@@ -223,3 +209,68 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
             yield np.stack(columns, axis=1).astype(np.float64)
 
     return ScoreFile(path, table.rows, over, chunks)
+
+
+def read_values(path: str | Path, key: str | None = None, column: str | None = None) -> np.ndarray:
+    """(S,) labels as a file holds them: integers, or text."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".npz", ".csv", ".txt"):
+        raise FormatError(f"{path}: labels must be .npy, .npz, .csv or .txt. Got {suffix or 'no suffix'}.")
+    if column is not None and suffix != ".csv":
+        raise ConfigError(f"{path}: --label-column is for .csv. Leave it out.")
+    if key is not None and suffix in (".csv", ".txt"):
+        raise ConfigError(f"{path}: --label-key is for .npz. Leave it out.")
+    if suffix == ".csv":
+        return _integers_if_all(_column(path, column))
+    if suffix == ".txt":
+        return _integers_if_all(_lines(path))
+    array = pick_array(path, key, ("labels", "label", "y", "targets"), "--label-key")
+    if array.ndim != 1 or array.dtype.kind not in "iuU":
+        raise DataError(
+            f"{path}: labels must be one-dimensional, integers or text. Got {array.dtype} of shape {array.shape}."
+        )
+    values = native(np.array(array))
+    if values.dtype.kind == "U":
+        return np.char.strip(values)  # as lines and cells are
+    if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
+        raise DataError(f"{path}: labels must be below 2**63. Got {values.max()}.")
+    return values.astype(np.int64) if values.dtype == np.uint64 else values
+
+
+def read_list(text: str) -> list[str]:
+    """Names of classes: the lines of a file, or the words between commas."""
+    if is_file(text):
+        return _lines(Path(text))
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
+def _column(path: Path, column: str | None) -> list[str]:
+    rows = [(line, [cell.strip() for cell in row]) for line, row in csv_rows(read_text(path), str(path))]
+    if not rows:
+        raise FormatError(f"{path}: the file is empty. Write one label per line.")
+    first = rows[0][1]
+    wanted = {"label", "labels"} if column is None else {column}
+    places = [i for i, name in enumerate(first) if (name.casefold() if column is None else name) in wanted]
+    header = column is not None or len(first) > 1 or bool(places)
+    if header and len(places) != 1:
+        problem = "which column holds the labels? Say --label-column NAME"
+        problem = problem if column is None else f"there is no column {column!r}"
+        raise ConfigError(f"{path}: {problem}. The columns: {listed(first, 30)}.")
+    for line, row in rows:
+        if len(row) != len(first):
+            raise ragged(str(path), line, len(row), len(first))
+    return [row[places[0] if places else 0] for _, row in rows[header:]]
+
+
+def _integers_if_all(words: Sequence[str]) -> np.ndarray:
+    """Words as integers if every one is a canonical integer in range; otherwise text, as ids."""
+    digits = (
+        w.isascii() and w.removeprefix("-").isdigit() and len(w) <= 18 and (w == "0" or w[0] != "0")
+        for w in words
+    )
+    return np.array([int(w) for w in words]) if words and all(digits) else np.array(words, dtype=str)

@@ -29,14 +29,7 @@ _MAX_PATH_CHARACTERS = 1 << 28
 
 
 def quoted(value: object) -> str:
-    """The `repr` of a value from a file, cut to a readable length; control characters are escaped by `repr`.
-
-    Example:
-        >>> quoted("dog")
-        "'dog'"
-        >>> len(quoted("x" * 1000)) < 80
-        True
-    """
+    """The `repr` of a value from a file, cut to a readable length; control characters are escaped by `repr`."""
     text = value if isinstance(value, str) else repr(value)
     if len(text) > _SHOWN_LENGTH:
         text = text[:_SHOWN_LENGTH] + "..."
@@ -86,16 +79,7 @@ class Problems:
 
 
 class SourceText:
-    """A text to read, its name for messages, and the problems found in it so far.
-
-    Args:
-        data: Bytes of a file, or text.
-        name: What messages call it: the path, or "text".
-        encoding: How bytes without a byte order mark are decoded, instead of as UTF-8.
-
-    Raises:
-        FormatError: For data that is empty, binary or in another encoding.
-    """
+    """A text to read, its name for messages, and the problems found in it so far. Empty or binary data are an error."""
 
     def __init__(self, data: bytes | str, name: str = "text", encoding: str | None = None) -> None:
         self.name = name
@@ -185,16 +169,7 @@ def _encodable(text: str) -> bool:
 class Places:
     """Names at their places in a forest, in the order in which they were found.
 
-    Args:
-        locate: What messages make of the mark of a place: a line number, or words. Without it marks are line
-            numbers.
-
-    Example:
-        >>> places = Places()
-        >>> dog = places.add("dog")
-        >>> husky = places.add("husky", below=dog)
-        >>> places.draft("path", Problems("text")).edges
-        [('dog', 'dog/husky')]
+    `locate` gives what messages make of the mark of a place; without it marks are line numbers.
     """
 
     def __init__(self, locate: Callable[[int], int | str] | None = None) -> None:
