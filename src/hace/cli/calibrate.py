@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options import Parser, pick_device
+from hace.cli.options import Parser
 from hace.cli.options_scores import (
     add_run_data,
     add_score_files,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.serve.run_calibration import Promises, calibrate_run
 
     accuracies, of = (
-        None if given is None else tuple(dict.fromkeys(given)) for given in (args.accuracy, args.of)
+        None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
     )
     asked = Promises(accuracies, of, args.confidence, args.rule)
     of_files = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is not None]
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
             root=args.data_root,
             temperature=args.temperature,
             seed=args.seed,
-            device=pick_device(args.device, 0),
+            device=args.device,
         )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
@@ -125,43 +125,33 @@ def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
     scores = torch.tensor(np.concatenate(chunks))
     if args.kind == "logits" and sharing is None and like_probabilities(scores.numpy()):
         warn_of_probabilities(file)
+    outputs = file.outputs
+    if sharing is not None:
+        scores, outputs = leaf_logits(scores, h, "paths", sharing), "leaves"
+    options = {"temperature": args.temperature, "split": Path(args.scores).name, "seed": args.seed}
     try:
-        return calibrate_scores(
-            scores if sharing is None else leaf_logits(scores, h, "paths", sharing),
-            truth,
-            h,
-            asked,
-            kind=args.kind,
-            outputs=file.outputs if sharing is None else "leaves",
-            temperature=args.temperature,
-            split=Path(args.scores).name,
-            seed=args.seed,
-        )
+        return calibrate_scores(scores, truth, h, asked, kind=args.kind, outputs=outputs, **options)
     except DataError as error:
         raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
 
 
 def calibration_text(found: Calibration) -> str:
     """What was found, for a person."""
-    lines = [f"temperature {found.temperature:.4g}, as given"]
+    how, further = "as given", ""
     if found.temperature_samples:
         sure = "over-confident" if found.temperature > 1 else "under-confident"
-        lines = [
-            f"temperature {found.temperature:.4g}, fitted on {found.temperature_samples:,} of the {found.split} samples: raw "
-            f"scores are {sure}"
-        ]
-    further = "further " if found.temperature_samples else ""
-    lines += ["", f"promises, from {found.samples:,} {further}samples"]
+        fitted = f"{found.temperature_samples:,} of the {found.split} samples"
+        how, further = f"fitted on {fitted}: raw scores are {sure}", "further "
+    lines = [f"temperature {found.temperature:.4g}, {how}", ""]
+    lines.append(f"promises, from {found.samples:,} {further}samples")
     for of in dict.fromkeys(t.of for t in found.thresholds):
         same = [t for t in found.thresholds if t.of == of]
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
         lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
         for t in same:
-            how = (
-                "answers nothing" if t.is_silent else f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
-            )
-            lines.append(f"    --accuracy {t.accuracy:<5g} {how}")
+            said = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+            lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else said}")
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
     lines += ["", "what a promise assumes", *(f"  - {text}" for text in strictest.assumptions)]

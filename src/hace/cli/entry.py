@@ -39,18 +39,11 @@ HACE_MAX_MEMORY=4G raises the limit of 1 GiB on the memory of an input file; HAC
 
 
 class Command(NamedTuple):
-    """A subcommand.
-
-    Attributes:
-        name: Its name.
-        help: One line about it.
-        memory: What to lower when memory runs out.
-        module: The module with add_arguments and run, whose docstring is the help; PARSER for options of a configuration.
-    """
+    """A subcommand; its module has a docstring, which is its help, `add_arguments`, `run`, and PARSER if not `Parser`."""
 
     name: str
-    help: str
-    memory: str
+    help: str  # in one line
+    memory: str  # what to lower when memory runs out
     module: str = ""
 
     def load(self) -> Any:
@@ -128,10 +121,8 @@ def explained(error: BaseException, memory: str) -> tuple[int, str]:
         return 2, str(error)
     if out_of_memory(error):
         words = shorten(str(error).strip().split("\n")[0].rstrip("."), 200)
-        return (
-            2,
-            f"Out of memory{f': {words}' if words else ''}. Lower {memory}, or use a machine with more memory.",
-        )
+        what = f"Out of memory: {words}" if words else "Out of memory"
+        return 2, f"{what}. Lower {memory}, or use a machine with more memory."
     if isinstance(error, OSError):
         return 2, ": ".join(str(part) for part in (error.filename, reason(error)) if part)
     frames = traceback.extract_tb(error.__traceback__)

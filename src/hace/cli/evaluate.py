@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.cli.options import Parser, pick_device
+from hace.cli.options import Parser
 from hace.cli.options_scores import (
     add_promise,
     add_run_data,
@@ -343,12 +343,11 @@ def models_of_runs(args: argparse.Namespace) -> Given:
         )
     if not Path(args.run_folder).is_dir():
         raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
-    device = pick_device(args.device, 0)
-    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=device)
+    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=args.device)
     models = [run_model(args.run_folder, first, args)]
     if args.compare is not None:
         if Path(args.compare).is_dir():
-            models.append(run_model(args.compare, second_run(args, first, device), args))
+            models.append(run_model(args.compare, second_run(args, first), args))
         else:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, first.samples.nodes, labels, first.hierarchy, args))
@@ -358,14 +357,14 @@ def models_of_runs(args: argparse.Namespace) -> Given:
     return Given(h, models, {"run": first.run.id, "split": first.split})
 
 
-def second_run(args: argparse.Namespace, first: Rescored, device: str) -> Rescored:
+def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:
     """The run of --compare, on the samples of the first; its data are in --data-root too, if both runs saw the same data."""
     from hace.lab.runs.run import read_run
     from hace.lab.serve.finished_models import rescored
 
     prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
     root = args.data_root if len(prints) == 1 else None
-    second = rescored(args.compare, root=root, split=first.split, device=device)
+    second = rescored(args.compare, root=root, split=first.split, device=args.device)
     a, b = first.samples, second.samples
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device, pick_workers
+from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.runs.process import processes, progress
 
     rank, world, local_rank = processes()
-    device = pick_device(args.device, local_rank)
-    workers = pick_workers(args.workers, device)
+    device, workers = pick_device(args, local_rank)
     dataset = dataset_of(args.data, args)
     refuse_features(dataset)
     backbone = load_backbone(
@@ -68,12 +67,12 @@ def run(args: argparse.Namespace) -> None:
         device=device,
     )
     out = Path(args.out)
-    say = print if rank == 0 else lambda *words, **options: None
-    size = backbone.preprocessing["input_size"][1]
-    say(
-        f"{backbone.name}: {backbone.num_parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
-        f"{args.dtype} on {device}, weights {backbone.weights[:12]}"
-    )
+    if rank == 0:
+        size = backbone.preprocessing["input_size"][1]
+        print(
+            f"{backbone.name}: {backbone.num_parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
+            f"{args.dtype} on {device}, weights {backbone.weights[:12]}"
+        )
     try:
         with progress("features", "images", sys.stderr if rank == 0 else None) as start:
             complete = extract(
@@ -89,8 +88,7 @@ def run(args: argparse.Namespace) -> None:
             )
     except KeyboardInterrupt:
         there, shards = stored(out)
-        message = f"{there} of {shards} shards are in {out}. Run the same command to resume."
-        print(f"\n{message}", file=sys.stderr)
+        print(f"\n{there} of {shards} shards are in {out}. Run the same command to resume.", file=sys.stderr)
         raise
     if complete:
         print(f"{FeatureStore(out)!r} is in {out}")

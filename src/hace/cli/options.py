@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Config)
 
 # Short names of nested settings of a run.
-SHORT = {
-    "loss": "loss.name",
-    "head": "head.name",
-    "data": "data.name",
-    "root": "data.root",
-    "hierarchy": "data.hierarchy",
-    "root_node": "data.root_node",
-    "shuffle": "data.shuffle",
-    "induce": "data.induce",
-}
+SHORT = {part: f"{part}.name" for part in ("loss", "head", "data")}
+SHORT |= {name: f"data.{name}" for name in ("root", "hierarchy", "root_node", "shuffle", "induce")}
 _ODD = re.compile(r"(?i)[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(\.\d*)?)")  # as a number
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
@@ -114,22 +106,14 @@ def numbers(options: dict[str, Any]) -> dict[str, Any]:
     return {name: number(value) for name, value in options.items()}
 
 
-def pick_device(name: str, local_rank: int) -> str:
-    """The device, chosen as in training."""
-    from hace.lab.runs.process import choose_device
+def pick_device(args: argparse.Namespace, local_rank: int = 0) -> tuple[str, int]:
+    """The device of --device, and how many processes read images, chosen as in training."""
+    from hace.lab.runs.process import choose_device, choose_workers
 
-    return str(choose_device(name, local_rank))
-
-
-def pick_workers(asked: int | None, device: str) -> int:
-    """How many processes read images, chosen as in training."""
-    import torch
-
-    from hace.lab.runs.process import choose_workers
-
-    if asked is not None and asked < 0:
-        raise ConfigError(f"--workers must be 0 or more. Got {asked}.")
-    return choose_workers(asked, torch.device(device))
+    if args.workers is not None and args.workers < 0:
+        raise ConfigError(f"--workers must be 0 or more. Got {args.workers}.")
+    device = choose_device(args.device, local_rank)
+    return str(device), choose_workers(args.workers, device)
 
 
 def show_report(
@@ -307,13 +291,12 @@ def resolved(config: type[C], args: argparse.Namespace, *layers: Mapping[str, An
     document: Mapping[str, Any] = {}
     for layer in (*layers, args.given):
         document = merged(document, layer)
-    problems = list(args.problems)
     try:
         made = from_dict(config, document)
     except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from None
-    if problems:
-        raise ConfigError(problems)
+        raise ConfigError([*args.problems, *error.problems]) from None
+    if args.problems:
+        raise ConfigError(args.problems)
     return made
 
 

@@ -35,7 +35,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hace.cli.options import Parser, add_checkpoint, add_device, pick_device, pick_workers
+from hace.cli.options import Parser, add_checkpoint, add_device, pick_device
 from hace.cli.options_scores import (
     add_promise,
     add_subset,
@@ -79,10 +79,10 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.runs.process import progress
     from hace.lab.serve.inputs import ImageList, as_inputs
     from hace.lab.serve.predictor import Predictor, broken_message
+    from hace.metrics.evaluation import promise_text
 
     form = form_of(args)
-    device = pick_device(args.device, 0)
-    workers = pick_workers(args.workers, device)
+    device, workers = pick_device(args)
     broken = []
     with ExitStack() as stack:
         stream = sys.stdout
@@ -95,8 +95,6 @@ def run(args: argparse.Namespace) -> None:
         promise = predictor.promise(asked)
         if promise is not None:
             shown = form == "table" and args.out is None
-            from hace.metrics.evaluation import promise_text
-
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
         inputs = as_inputs(args.input)
         if not len(inputs):
@@ -104,11 +102,7 @@ def run(args: argparse.Namespace) -> None:
         if isinstance(inputs, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
-        step = (
-            (lambda count: None)
-            if quiet
-            else stack.enter_context(progress("predict", "samples"))(len(inputs), 0)
-        )
+        step = None if quiet else stack.enter_context(progress("predict", "samples"))(len(inputs), 0)
         first = True
         for batch in predictor.stream(inputs, asked, batch_size=args.batch_size, workers=workers):
             code = getattr(stream, "encoding", None) or "utf-8"
@@ -118,7 +112,8 @@ def run(args: argparse.Namespace) -> None:
                 first = False
             stream.flush()
             broken += batch.broken
-            step(len(batch) + len(batch.broken))
+            if step is not None:
+                step(len(batch) + len(batch.broken))
     if args.out is not None:
         left = " (broken images skipped)" if broken and args.skip_broken else ""
         print(f"wrote {len(inputs) - len(broken) * args.skip_broken:,} rows to {args.out}{left}")
@@ -136,27 +131,20 @@ def form_of(args: argparse.Namespace) -> str:
         return args.format
     if args.out is None:
         return "table" if sys.stdout.isatty() else "csv"
-    suffix = Path(args.out).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ConfigError(
-            f"--out must end in {', '.join(SUFFIXES)}, or --format must be given. Got {args.out!r}."
-        )
-    return SUFFIXES[suffix]
+    if Path(args.out).suffix.lower() not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise ConfigError(f"--out must end in {known}, or --format must be given. Got {args.out!r}.")
+    return SUFFIXES[Path(args.out).suffix.lower()]
 
 
 def question(args: argparse.Namespace, h: Hierarchy) -> Question:
     """What the options ask of every sample."""
     from hace.lab.serve.predictor import Question
 
-    accuracy, of = promise_of(args) or (None, "samples")
-    return Question(
-        args.top_k,
-        None if args.threshold is None else threshold_of(args.threshold, h),
-        None if args.level is None else level_index_of(args.level, h),
-        None if args.subset is None else subset_of(args.subset, h),
-        accuracy,
-        of,
-    )
+    threshold = None if args.threshold is None else threshold_of(args.threshold, h)
+    level = None if args.level is None else level_index_of(args.level, h)
+    subset = None if args.subset is None else subset_of(args.subset, h)
+    return Question(args.top_k, threshold, level, subset, *(promise_of(args) or (None, "samples")))
 
 
 # Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text
@@ -165,11 +153,12 @@ def question(args: argparse.Namespace, h: Hierarchy) -> Question:
 
 def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
     """Rows of comma-separated values; the first batch brings the header."""
-    if first:
-        yield _csv_line(batch.row_columns())
-    for row in batch.rows():
-        if not (skip_broken and row["error"]):
-            yield _csv_line([safe_cell(value) for value in row.values()])
+    rows = [row.values() for row in batch.rows() if not (skip_broken and row["error"])]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(
+        [*([batch.row_columns()] if first else []), *([safe_cell(value) for value in row] for row in rows)]
+    )
+    yield buffer.getvalue()
 
 
 def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
@@ -213,12 +202,6 @@ def fitted(text: str, width: int, keep_end: bool = True) -> str:
     if len(text) > width:
         text = "…" + text[1 - width :] if keep_end else text[: width - 1] + "…"
     return text.ljust(width)
-
-
-def _csv_line(cells: list[Any]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
-    return buffer.getvalue()
 
 
 WRITERS: dict[str, Callable[[Predictions, bool, bool], Iterator[str]]] = {

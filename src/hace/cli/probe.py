@@ -57,35 +57,24 @@ def add_arguments(parser: ConfigParser) -> None:
     from hace.lab.runs.config import ProbeConfig
 
     loss = parser.add_argument_group("losses, rates and seeds; several values make a grid")
-    loss.add_argument("--loss", metavar="NAME", nargs="+", help="losses (default: hace)")
+    add = loss.add_argument
+    add("--loss", metavar="NAME", nargs="+", help="losses (default: hace)")
     for name, help in PARAMETERS.items():
-        option = f"--{name.replace('_', '-')}"
-        loss.add_argument(option, metavar="X", nargs="+", type=float, help=help)
-    loss.add_argument(
-        "--loss-option", metavar="NAME=VALUE", action="append", default=[], help="any other parameter"
-    )
-    loss.add_argument("--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8)")
-    loss.add_argument("--seeds", metavar="K", type=int, default=1, help="how many seeds (default: 1)")
+        add(f"--{name.replace('_', '-')}", metavar="X", nargs="+", type=float, help=help)
+    add("--loss-option", metavar="NAME=VALUE", action="append", default=[], help="any other parameter")
+    add("--lr", metavar="RATE", nargs="+", type=float, help="learning rates (default: 8)")
+    add("--seeds", metavar="K", type=int, default=1, help="how many seeds (default: 1)")
 
     command = parser.add_argument_group("the command")
-    command.add_argument(
-        "--out", metavar="FOLDER", default="runs", help="folder of run directories (default: runs)"
-    )
-    command.add_argument(
-        "--config", metavar="FILE", help="start from the configuration of a run; options override it"
-    )
+    add = command.add_argument
+    add("--out", metavar="FOLDER", default="runs", help="folder of run directories (default: runs)")
+    add("--config", metavar="FILE", help="start from the configuration of a run; options override it")
     add_option(command)
-    command.add_argument(
-        "--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)"
-    )
-    command.add_argument("--json", action="store_true", help="print the table as JSON")
-    command.add_argument(
-        "--print-config", action="store_true", help="print the configuration that the runs share and stop"
-    )
-    also = {
-        "features": "data.root",
-        **{name: place for name, place in SHORT.items() if name not in ("root", "loss")},
-    }
+    add("--threads", metavar="N", type=int, default=1, help="with 1, runs repeat bit for bit (default: 1)")
+    add("--json", action="store_true", help="print the table as JSON")
+    add("--print-config", action="store_true", help="print the configuration that the runs share and stop")
+    also = {name: place for name, place in SHORT.items() if name not in ("root", "loss")}
+    also["features"] = "data.root"
     parser.add_config(ProbeConfig, skip=("loss", "lr", "keep", "temperature"), also=also)
 
 
@@ -213,7 +202,8 @@ def documents(arrays: MethodScores) -> list[dict[str, Any]]:
     metrics = HEADLINES[:4]
     found = []
     for method, choice in arrays.choices.items():
-        scores = {m.key[1]: arrays.score(method, m.key) for m in metrics} if choice.finished else {}
+        means = {m.key[1]: arrays.score(method, m.key) for m in metrics} if choice.finished else {}
+        scores = {k: {"value": s.value, "low": s.low, "high": s.high} for k, s in means.items()}
         gaps = {m.key[1]: arrays.difference(method, reference, m.key) for m in metrics}
         changes = {name: gap[0] for name, gap in gaps.items() if gap is not None and method != reference}
         found.append(
@@ -223,9 +213,7 @@ def documents(arrays: MethodScores) -> list[dict[str, Any]]:
                 "diverged": sum(record.status == "diverged" for record in choice.records),
                 "candidates": sorted(set(choice.candidates)),
                 "rates": sorted({record.lr for record in choice.finished}),
-                "metrics": {
-                    name: {"value": s.value, "low": s.low, "high": s.high} for name, s in scores.items()
-                },
+                "metrics": scores,
                 "changes": {name: change._asdict() for name, change in changes.items()},
                 "runs": [record.run.id for record in choice.records if record.run is not None],
             }
