@@ -11,23 +11,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.runs.samples import has_siblings
 from hace.lab.runs.settings import setting
-from hace.lab.study.cells import Record, at_the_edge, coarse_searches
+from hace.lab.study.cells import Record, at_the_edge, coarse_searches, each_run
 from hace.lab.study.executors import Cluster, check_executor, make_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
-from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
+from hace.lab.study.plan import RULE, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import PRESETS, Preset, find_presets
-from hace.lab.study.progress import RULE, count, watching, whats_left
-from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.scheduler import Scheduler, count, watching
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from hace.lab.report.results import Results
 
 ERRORS_SHOWN = 5  # at the end; failures.json has them all
-Say = Callable[[str], None]
 
 
 def _say(line: str) -> None:
@@ -92,7 +91,6 @@ class Study(Choices):
         threads: int = 1,
         retries: int = 1,
         update: bool = False,
-        say: Say = _say,
     ) -> StudyResults:
         """Make every run that is missing. Stopped or killed at any point, the next call ends with the same numbers.
 
@@ -103,7 +101,6 @@ class Study(Choices):
             threads: Threads per run; with 1, runs repeat bit for bit.
             retries: Retries of a failed run.
             update: Whether to go on if the study in the folder has changed.
-            say: Called with lines for people; by default they go to stderr.
 
         Raises:
             ConfigError: Something does not fit, or the folder holds another study; with the differences.
@@ -115,7 +112,7 @@ class Study(Choices):
         for name, value, least in (("retries", retries, 0), ("threads", threads, 1)):
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}. Got {value}.")
-        plan, survey = self._asked(say)
+        plan, survey = self._asked()
         with (
             started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
             catch_signals(interrupt=True) as caught,
@@ -125,56 +122,81 @@ class Study(Choices):
             trainings = [config for config in scheduler.wanted if config.kind == "train"]
             anywhere = any(getattr(config, "device", "") == "auto" for config in trainings)
             if executor != "local" and not cluster.gpus and anywhere:
-                say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
+                _say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
             try:
                 if scheduler.ready:
                     with make_executor(executor, workers, cluster, folder.folder / "jobs") as running:
                         scheduler.run(running)
             except KeyboardInterrupt as stop:
-                say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
+                _say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
                 if caught.signal and not isinstance(stop, Stopped):  # Ray makes it a plain KeyboardInterrupt
                     raise Stopped("Stopped.", caught.signal) from None
                 raise
         return StudyResults(folder)
 
-    def price(self, say: Say = print) -> None:
-        """Say what would run: runs by method, those that are done, and about how long the rest takes.
+    def price(self) -> None:
+        """Print what would run: runs by method, those that are done, and about how long the rest takes.
 
         Raises:
             ConfigError: Something does not fit, or no data can be used.
         """
         from hace.lab.runs.process import duration
 
-        plan, survey = self._asked(_say, absent=True)
+        plan, survey = self._asked(absent=True)
         for name, problem in survey.problems.items():
-            say(f"{name}: not counted, cannot be used: {problem}")
+            print(f"{name}: not counted, cannot be used: {problem}")
         cells = [cell for cell in plan.cells if (cell.key.dataset, cell.config.kind) in survey.usable]
         if not cells:
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
         study = draft(self.out, plan._replace(cells=cells), self, survey, self.runs)
-        left = whats_left(study)
-        say(f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another")
-        for (dataset, model, method), part in left.items():
-            time = duration(part.seconds) + ("" if part.measured else " (rough)")
-            say(f"{dataset:<14} {model:<14} {method:<20} {part.runs:>6,} {part.done:>6,}  {time}")
-        total, done, rest = (sum(getattr(p, n) for p in left.values()) for n in ("runs", "done", "seconds"))
-        say(f"{len(cells):,} cells, {total:,} runs, {done:,} done; the rest takes about {duration(rest)}")
-        if not all(part.measured for part in left.values()):
-            say(f"rough: {RULE}; runs that share a pass are faster")
+        left = _whats_left(study)
+        print(
+            f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
+        )
+        for (dataset, model, method), (runs, done, seconds, measured) in left.items():
+            time = duration(seconds) + ("" if measured else " (rough)")
+            print(f"{dataset:<14} {model:<14} {method:<20} {runs:>6,} {done:>6,}  {time}")
+        runs, done, seconds, measured = zip(*left.values(), strict=True)
+        rest = duration(sum(seconds))
+        print(f"{len(cells):,} cells, {sum(runs):,} runs, {sum(done):,} done; the rest takes about {rest}")
+        if not all(measured):
+            print(f"rough: {RULE}; runs that share a pass are faster")
 
-    def _asked(self, say: Say, *, absent: bool = False) -> tuple[StudyPlan, Survey]:
+    def _asked(self, *, absent: bool = False) -> tuple[StudyPlan, Survey]:
         """The plan, and its data."""
         plan = self.plan(absent=absent)
         survey = Survey(plan.data)
         plan = survey.asked(plan)
         for note in survey.notes():
-            say(note)
+            _say(note)
         known = {name for preset in self.presets.values() for name in preset.datasets}
         if plan.missing and all(name in known for name, _ in plan.data):  # else the user's data replace them
             given = any(config.root is not None for config in plan.data.values())
             how = "skipped" if given else "counted at their published size"
-            say(f"{how}: no path given for {', '.join(plan.missing)}")
+            _say(f"{how}: no path given for {', '.join(plan.missing)}")
         return plan, survey
+
+
+def _whats_left(study: StudyFolder) -> dict[tuple[str, str, str], tuple[int, int, float, bool]]:
+    """Runs, finished ones, the seconds of the others and whether those are measured, by data set, model and method."""
+    configs = {(cell.key.dataset, cell.key.model, cell.key.method): cell.config for cell in study.cells}
+    records = each_run(study.records())
+    speeds: dict[tuple[str, str], list[float]] = {}  # seconds per sample and epoch of finished runs
+    for record in records:
+        if record.run is not None and record.run.result is not None and record.status == "finished":
+            about = record.run.result.get("train", {})
+            work = about.get("samples", 0) * about.get("epochs", 0)
+            speed = record.run.result.get("seconds", 0.0) / max(work, 1)
+            speeds.setdefault((record.key.dataset, record.key.model), []).append(speed)
+    found = {}
+    for part, config in configs.items():
+        about, measured = study.sets[part[0], config.kind], speeds.get(part[:2])
+        own = [r for r in records if (r.key.dataset, r.key.model, r.key.method) == part]
+        done = sum(record.run is not None for record in own)
+        each = mean(measured) if measured else seconds_a_sample(config, about)
+        seconds = (len(own) - done) * config.epochs * about["samples"].get("train", 0) * each
+        found[part] = (len(own), done, seconds, bool(measured) or done == len(own))
+    return found
 
 
 class StudyResults:

@@ -16,7 +16,7 @@ from hace.errors import ConfigError
 from hace.lab.features.backbones import EVALUATED_AT
 from hace.lab.models import ARCHITECTURES, build_model
 from hace.lab.study.methods import METHODS
-from hace.lab.study.progress import GMACS
+from hace.lab.study.plan import GMACS
 from hace.paper import ASSUMPTIONS, STUDIES, paper_tables
 from hace.paper.recipes import (
     IMAGE_SIZES,

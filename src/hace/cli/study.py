@@ -2,14 +2,11 @@
 are never repeated: if it is stopped or killed, the same command resumes where it stopped.
 
 Examples:
-  hace study --list                                      the studies
-  hace study paper-probe fair-probe controls --features cifar100=F --out S
-                                                         several in one report; F: a folder of `hace features`
+  hace study --list
+  hace study paper-probe fair-probe --features cifar100=F --out S    F: a folder of `hace features`
   hace study fair-probe --features birds=birds.npz --hierarchy birds=taxonomy.csv --methods sce,hace:dilution=0.3 --out S
   hace study mixed-labels --features birds=birds.npz --hierarchy birds=taxonomy.csv --shares 0,80 --out S
-                                                         coarse labels: use or drop them?
   hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S --dry-run
-                                                         your photos; a fifth of each class is the test
   hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
   hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
 
@@ -66,14 +63,13 @@ def _add_fields(group: Any, config: type) -> None:
         text = " ".join(found[1].split()).replace("%", "%%").rstrip(".") if found else ""
         text = text if text[1:2].isupper() or text.startswith("Ray") else text[:1].lower() + text[1:]
         kind = _kind(hint)
-        options: dict[str, Any] = {"action": "append" if name == "setup" else "store"}
+        options: dict[str, Any] = {"metavar": _METAVARS.get(name, "A,B" if kind is tuple else "X")}
         if kind is bool:
             options = {"action": "store_true"}
         elif kind is dict:
             options = {"action": "extend", "nargs": "+", "metavar": _METAVARS.get(name, "NAME=V")}
-        else:
-            options["metavar"] = _METAVARS.get(name, "A,B" if kind is tuple else "X")
-            options |= {"type": kind} if kind in (int, float) else {}
+        elif kind in (int, float) or name == "setup":
+            options |= {"action": "append"} if name == "setup" else {"type": kind}
         flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
         group.add_argument(*flags, dest=name, help=text, **options)
 
@@ -125,9 +121,8 @@ def run(args: argparse.Namespace) -> None:
     if args.list:
         for name, preset in known_presets().items():
             print(f"{name:<18} {preset.title}")
-            print(
-                f"{'':<18} {', '.join(preset.datasets)}; methods {', '.join(preset.methods)}; seeds {preset.seeds}"
-            )
+            methods = ", ".join(preset.methods)
+            print(f"{'':<18} {', '.join(preset.datasets)}; methods {methods}; seeds {preset.seeds}")
         print("\nAssumptions where the paper says nothing:", *(f"- {text}" for text in ASSUMPTIONS), sep="\n")
         return
     study, cluster = Study(**_given(args, Study)), Cluster(**_given(args, Cluster))

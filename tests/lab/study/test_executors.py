@@ -19,10 +19,10 @@ from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.report.summary import report_text
 from hace.lab.runs.process import Stopped, catch_signals
+from hace.lab.study.clusters import RayCluster
 from hace.lab.study.executors import Cluster, Job, JobResult, Processes
 from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
-from hace.lab.study.ray_cluster import RayCluster
 from tests.data_layouts import write_image
 from tests.forked import free_port
 from tests.lab.study.fake_slurm import FakeSlurm

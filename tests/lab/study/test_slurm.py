@@ -15,10 +15,10 @@ from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import data_of
 from hace.lab.study.cells import Cell, CellKey, rate_candidates
+from hace.lab.study.clusters import Slurm
 from hace.lab.study.executors import Cluster, InProcess, Job
 from hace.lab.study.plan import Choices, StudyPlan, Survey
 from hace.lab.study.scheduler import Scheduler
-from hace.lab.study.slurm import Slurm
 from tests.lab.study.fake_slurm import FakeSlurm, Fate, Submitted
 from tests.study_files import start_study, write_features
 from tests.train_cases import end_state, tiny
@@ -182,7 +182,7 @@ def test_without_accounting_a_lost_job_is_noticed(
     tmp_path: Path, slurm: Callable[..., FakeSlurm], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm(Fate("oom"), accounting=False)
-    monkeypatch.setattr("hace.lab.study.slurm.RESULT_SECONDS", 0.0)
+    monkeypatch.setattr("hace.lab.study.clusters.RESULT_SECONDS", 0.0)
     with executor_in(tmp_path) as executor:
         executor.submit(Job(("lost",), (tiny(),), str(tmp_path / "runs")))
         result = executor.next()

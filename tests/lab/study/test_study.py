@@ -25,7 +25,7 @@ from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.progress import Tally, watching
+from hace.lab.study.scheduler import Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs

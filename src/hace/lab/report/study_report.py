@@ -272,8 +272,8 @@ def _runs(results: Results, problems: Sequence[str]) -> Section:
 def about_study(study: StudyFolder) -> About:
     """What study.json says, and which folders among its runs are not runs."""
     return About(
-        title=f"hace study: {study.preset}",
-        command=study.command,
+        title=f"hace study: {study.document['preset']}",
+        command=study.document["command"],
         made_with=dict(study.document.get("made_with", {})),
         data=dict(study.data),
         problems=tuple(foreign(study.runs)),

@@ -67,15 +67,10 @@ class Cell:
 
     key: CellKey  # what it is about
     config: RunConfig  # the final run, without what the candidates set
-    # one: the final run has it. Several: the best on held-out samples is searched first
-    candidates: tuple[Candidate, ...]
-    # what the search holds out: a share of the training samples, or "split", the data's own validation split. None leaves it
-    # to the data: their split if they have one, else 10%
-    validation: Validation | None = None
-    # how many rates the search may add below its smallest and above its largest
-    widen: tuple[int, int] = (0, 0)
-    # the seed whose search chooses, for all seeds of a study; None: this cell's own
-    search_seed: int | None = None
+    candidates: tuple[Candidate, ...]  # several: the best on held-out samples is searched first
+    validation: Validation | None = None  # what the search holds out; None: the data's own split, or 10%
+    widen: tuple[int, int] = (0, 0)  # rates that the search may add below its smallest and above its largest
+    search_seed: int | None = None  # the seed whose search chooses, for all seeds; None: this cell's own
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -200,15 +195,13 @@ class Record:
     """A run of a study."""
 
     key: CellKey  # the cell it belongs to
-    # "search": one candidate among several, judged on held-out samples; "final": the run that tables show
-    stage: Stage
+    stage: Stage  # "search": a candidate, judged on held-out samples; "final": the run that tables show
     lr: float  # its learning rate; NaN while it is not chosen
     run: Run | None  # the run; None while there is none
     error: str = ""  # why there is none: the last error of a run that failed, or "" if it was not tried
     again: bool = False  # whether the study tries it again by itself
     candidates: int = 1  # how many candidates its cell has searched, of a final run; 1 without a search
-    # where the chosen candidate is at the edge of what was searched: "largest rate", say; "" inside
-    edge: str = ""
+    edge: str = ""  # where the chosen candidate is at the edge of its grid: "largest rate", say
     id: str = ""  # of the run, which several cells may share; "" while it is not chosen
     config: RunConfig | None = None  # of the run, where a study wants it made
 
@@ -305,10 +298,7 @@ def _side(cell: Cell, searched: Sequence[Record]) -> str:
 
 
 def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, str]:
-    """The candidate of a cell's final run, with the temperature that its search fitted.
-
-    Or None, and why there is none: "" while the search is not finished.
-    """
+    """The candidate of a cell's final run, with the temperature that its search fitted; or None and why ("" while it runs)."""
     if not searched:
         return cell.candidates[0], ""
     failed = [record for record in searched if record.status == "failed"]

@@ -69,10 +69,7 @@ class Executor(ABC):
     capacity = 1  # how many jobs to have under way
 
     def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        """The jobs that an earlier process left running, of which :meth:`next` returns results too; none by default.
-
-        `adopt` is called with the run ids of each and returns the job, or None if it is no longer wanted.
-        """
+        """The jobs that an earlier process left running; `adopt` makes one from its run ids, or None if it is not wanted."""
         return []
 
     @abstractmethod
@@ -354,12 +351,8 @@ def check_executor(name: str, workers: int | None, cluster: Cluster) -> None:
 
 def make_executor(name: str, workers: int | None, cluster: Cluster, logs: Path) -> Executor:
     """An executor by its name; a cluster keeps what its jobs print in the folder `logs`."""
-    if name == "ray":
-        from hace.lab.study.ray_cluster import RayCluster
+    if name != "local":
+        from hace.lab.study.clusters import RayCluster, Slurm
 
-        return RayCluster(cluster, workers)
-    if name == "slurm":
-        from hace.lab.study.slurm import Slurm
-
-        return Slurm(cluster, logs, workers)
+        return RayCluster(cluster, workers) if name == "ray" else Slurm(cluster, logs, workers)
     return Processes(workers) if workers is not None and workers > 1 else InProcess()

@@ -44,11 +44,6 @@ class StudyFolder:
     document: Mapping[str, Any]  # the content of study.json
 
     @property
-    def preset(self) -> str:
-        """The name of its preset."""
-        return self.document["preset"]
-
-    @property
     def runs(self) -> Path:
         """The folder of its run directories."""
         return self.folder / self.document["runs"]
@@ -57,11 +52,6 @@ class StudyFolder:
     def data(self) -> Mapping[str, Mapping[str, Any]]:
         """Facts about its data sets, by name; of one with both images and features the second is "also" there."""
         return self.document["data"]
-
-    @property
-    def command(self) -> str:
-        """The command that makes it again, with PATH for the data."""
-        return self.document["command"]
 
     @cached_property
     def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
@@ -245,24 +235,16 @@ def started(
 def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
     """What differs between two studies, in words; nothing where different choices give the same cells."""
     found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
-    for name, kind in dict.fromkeys([*old.sets, *new.sets]):
-        before, after = (
-            d.get((name, kind), {}).get("fingerprint", "none")[:12] for d in (old.sets, new.sets)
-        )
+    for place in dict.fromkeys([*old.sets, *new.sets]):
+        before, after = (s.sets.get(place, {}).get("fingerprint", "none")[:12] for s in (old, new))
         if before != after:
-            found.append(f"data {name}: fingerprint {before} -> {after}")
-    ours, theirs = ({cell.key: cell for cell in grid} for grid in (old.cells, new.cells))
+            found.append(f"data {place[0]}: fingerprint {before} -> {after}")
+    ours, theirs = ({f"{c.key}, seed {c.key.seed}": c.deciding() for c in s.cells} for s in (old, new))
     for what, here, there in (("gone", ours, theirs), ("new", theirs, ours)):
         gone = [key for key in here if key not in there]
-        if gone:
-            first = f"{gone[0]}, seed {gone[0].seed}"
-            found.append(f"{what} cells: {len(gone)}, the first is {first}")
-    for key, cell in ours.items():
-        lines = differences(cell.deciding(), theirs[key].deciding()) if key in theirs else []
-        found += [f"{key}, seed {key.seed}: {line}" for line in lines]
-    said = [
-        line
-        for part in ("preset", "choices")
-        for line in differences({part: old.document[part]}, {part: new.document[part]})
-    ]
+        found += [f"{what} cells: {len(gone)}, the first is {gone[0]}"] if gone else []
+    for key in ours:
+        found += differences(ours[key], theirs.get(key, ours[key]), f"{key}: ")
+    parts = ("preset", "choices")
+    said = differences({p: old.document[p] for p in parts}, {p: new.document[p] for p in parts})
     return [*said, *found] if found else []

@@ -27,15 +27,14 @@ class Method:
     title: str  # for people
     loss: LossConfig  # the loss; a diluted method takes its d from the cell
     diluted: bool = False  # whether it has a dilution d
-    # dilutions that its search deals out to the rates in turn, so that it has as many candidates as any other
-    tuned: tuple[float, ...] = ()
+    tuned: tuple[float, ...] = ()  # dilutions dealt out to the rates in turn: as many candidates as any other
     shuffled: bool = False  # whether it trains on the shuffled tree
-    # how many levels of groups the tree has that it makes from its training samples; None: the given tree
-    induced: int | None = None
+    induced: int | None = (
+        None  # levels of groups of a tree made from the training samples; None: the given tree
+    )
     drops: bool = False  # whether it trains only on samples known to a leaf
     head: HeadConfig | None = None  # its last layer; None: that of the study
-    # what the rates of a search are multiplied by, for a loss on another scale; their number stays the same
-    rate_factor: float = 1.0
+    rate_factor: float = 1.0  # of the rates of a search, for a loss on another scale
     control: str = ""  # what comparing with it shows; empty for a method that is not a control
 
     def loss_at(self, dilution: float | None) -> LossConfig:

@@ -15,7 +15,7 @@ from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_counts
 from hace.lab.models import check_model_name
-from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig
+from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels
 from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
@@ -323,6 +323,21 @@ def _method_cells(
         yield Cell(key, config, candidates, widen=widen, search_seed=shared)
 
 
+# Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
+GMACS = {
+    "resnet18": (0.556, 1.81),
+    "resnet34": (1.16, 3.66),
+    "resnet50": (1.30, 4.09),
+    "convnext_tiny": (0.364, 4.46),
+    "swin_tiny": (0.359, 4.49),
+    "vit_base": (5.60, 17.6),
+}
+SUSTAINED = 50e12  # operations per second, of an ordinary accelerator
+PROBE_SPEED = 50e9  # operations per second, of one thread of an ordinary processor
+RULE = (
+    f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
+    f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread"
+)
 # Public data sets by classes, nodes and training samples: enough to price a study of them.
 SIZES = {"cifar100": (100, 120, 50_000), "aircraft": (100, 201, 6_667), "nabirds": (555, 1_011, 23_929)}
 DINOV2_FEATURES = 1024
@@ -461,3 +476,13 @@ class Survey:
             "siblings": int(has_siblings(h)[h.leaf_nodes].sum()),
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
+
+
+def seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:
+    """Seconds per sample and epoch, by rule of thumb."""
+    if isinstance(config, TrainConfig):
+        small = config.data.name in ("cifar100", "synthetic") or (config.image_size or 224) < 64
+        gmacs = GMACS.get(config.model, GMACS["resnet50"])  # a model that is not listed counts as a ResNet-50
+        return 6e9 * gmacs[0 if small else 1] / SUSTAINED
+    # Forward and the gradient of the weights, two operations each; features need no gradient.
+    return 4 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED

@@ -23,11 +23,9 @@ class LabelGrid:
     """What is known of the training labels, in each part of a study; what is not known is coarse, missing or wrong."""
 
     coarse: tuple[float, ...] = ()  # shares of labels known only to an ancestor; 0 is all labels as they are
-    # known labels per class: once with a coarse label for every other sample, once without the others
-    fine: tuple[int, ...] = ()
+    fine: tuple[int, ...] = ()  # known labels per class: once with coarse labels for the others, once without
     wrong: tuple[float, ...] = ()  # shares of wrong labels: once within the parent, once anywhere
-    # what coarse labels are known to; see :class:`hace.lab.runs.config.LabelsConfig`
-    to: int | str = "parent"
+    to: int | str = "parent"  # what coarse labels are known to, as in `LabelsConfig`
 
     def situations(self) -> tuple[LabelsConfig, ...]:
         """In the order of tables, each once."""
@@ -56,31 +54,23 @@ class Preset:
     title: str  # what it is about, for `hace study --list`
     kind: Literal["probe", "train"]  # "probe" on frozen features, or "train" end to end
     methods: tuple[str, ...]  # keys of METHODS
-    # data sets it is about; users add others with `--features` and `--data-root`
-    datasets: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # that it is about; users add others
     reserved: tuple[str, ...] = ()  # data sets of related studies, which are never taken as the user's own
     models: tuple[str, ...] = ()  # architectures of end-to-end training
     seeds: int = 1  # how many: 0, 1, ...
     dilutions: tuple[float, ...] = (0.5,)  # of methods that have one
-    # searched by the fair protocol; times the recipe's rate in end-to-end training
-    rates: tuple[float, ...] = FAIR_RATES
-    # weight decays searched with every rate; by default that of the base configuration
-    decays: tuple[float, ...] = ()
-    # whether the search of seed 0 chooses for all seeds; by default every seed searches
-    search_once: bool = False
+    rates: tuple[float, ...] = FAIR_RATES  # of the fair protocol; times the recipe's rate in training
+    decays: tuple[float, ...] = ()  # searched with every rate; by default that of the base configuration
+    search_once: bool = False  # whether the search of seed 0 chooses for all seeds
     labels: LabelGrid = LabelGrid()  # what is known of the training labels, in each part of the study
-    # data sets that need no path because they are synthetic; a user's data replace them
-    data: Mapping[str, DataConfig] = field(default_factory=dict)
-    # whether a study of those, which only show how it works, has one seed and a grid that does not widen
-    brief: bool = False
+    data: Mapping[str, DataConfig] = field(default_factory=dict)  # synthetic; a user's data replace them
+    brief: bool = False  # whether a study of those has one seed and a grid that does not widen
     epochs: int = 30  # of probes
     lr: float = 1.0  # the base rate of probes
     start: Literal["auto", "random", "zeros"] = "auto"  # initial weights of probes, as in `ProbeConfig`
-    # from data set and model to the configuration of a training run; required for "train"
-    recipe: Callable[[str, str], TrainConfig] | None = None
-    # the runs of a method, from whether it has a dilution and the base rate. Without it every method searches `rates` on
-    # held-out samples: the fair protocol. With it nothing is searched, and the best run on the test set counts: the paper's
-    # protocol
+    recipe: Callable[[str, str], TrainConfig] | None = None  # of a training, by data set and model
+    # The runs of a method, from whether it has a dilution and the base rate: nothing is searched, and the best run on the
+    # test set counts, which is the paper's protocol. None is the fair protocol: held-out samples choose among `rates`.
     fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
 
     def seeds_on(self, dataset: str) -> int:
@@ -116,13 +106,7 @@ _LABELS = Preset(
     start="zeros",  # for all methods alike, those that drop samples too
 )
 _FAIR = Preset(
-    "",
-    "probe",
-    (*PAPER_METHODS, *CONTROLS),
-    ("synthetic",),
-    seeds=5,
-    data=_synthetic(60, 20, 30),
-    brief=True,
+    "", "probe", (*PAPER_METHODS, *CONTROLS), ("synthetic",), seeds=5, data=_synthetic(60, 20, 30), brief=True
 )
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(

@@ -1,4 +1,5 @@
-"""A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated.
+"""A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated; and how far it
+is, as a bar on a terminal or occasional lines elsewhere.
 
 What to run follows from the contests of the study (:class:`hace.lab.study.cells.Contest`) and from what is finished, so all
 state is on disk and a killed study resumes where it stopped.
@@ -6,27 +7,97 @@ state is on disk and a killed study resumes where it stopped.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TextIO
 
 from hace.data import Dataset
 from hace.files.locks import is_held
 from hace.lab.probe import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
+from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.runs.run import Run, finished_run
-from hace.lab.study.cells import PENDING, Contest, Record, contests
+from hace.lab.study.cells import PENDING, Contest, Record, contests, each_run
 from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
-from hace.lab.study.progress import Tally, Watch, count
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
     "The job is done, but there is no result in {}. On a cluster, the study must be on a file system that all machines share, "
     "at the same path."
 )
+
+
+@dataclass
+class Tally:
+    """The runs of a study, counted; `fresh` finished since this start, `notes` are what people should know."""
+
+    total: int = 0
+    done: int = 0
+    diverged: int = 0
+    failed: int = 0
+    running: int = 0
+    fresh: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """In one line."""
+        words = [f"{self.done:,} of {self.total:,} runs are done"]
+        counts = {"diverged": self.diverged, "failed": self.failed, "running": self.running}
+        return ", ".join(words + [f"{count:,} {what}" for what, count in counts.items() if count])
+
+
+def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
+    """The runs counted; one that cells share counts once, and a cell for which no run can be chosen as failed."""
+    tally = Tally()
+    for record in each_run(records):
+        tally.total += 1
+        tally.running += record.id in running
+        tally.done += bool(record.id) and record.status in ("finished", "diverged")
+        tally.diverged += bool(record.id) and record.status == "diverged"
+        tally.failed += record.status == "failed" or (not record.id and record.status == "diverged")
+    return tally
+
+
+Watch = Callable[[Tally], None]  # called whenever something changes
+
+
+@contextmanager
+def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
+    """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once."""
+    output, begun = stream or sys.stderr, clock()
+    shown, noted, bar, task = -SECONDS_BETWEEN_LINES, 0, None, None
+    if kind(output) == "terminal" and importlib.util.find_spec("rich"):
+        from rich.console import Console
+        from rich.progress import Progress
+
+        bar = Progress(console=Console(file=output), transient=True)
+        task = bar.add_task("study")
+
+    def changed(tally: Tally) -> None:
+        nonlocal shown, noted
+        for note in tally.notes[noted:]:
+            if bar is not None:
+                bar.console.print(f"study: {note}", markup=False, highlight=False)
+            else:
+                print(f"study: {note}", file=output, flush=True)
+        noted, line = len(tally.notes), str(tally)
+        missing = tally.total - tally.done - tally.failed
+        if tally.fresh and missing:
+            line += f", about {duration(missing * (clock() - begun) / tally.fresh)} left"
+        if bar is not None and task is not None:
+            bar.update(task, description=line, completed=tally.done + tally.failed, total=tally.total)
+        elif clock() - shown >= SECONDS_BETWEEN_LINES:
+            shown = clock()
+            print(f"study: {line}", file=output, flush=True)
+
+    with bar or nullcontext():
+        yield changed
 
 
 class Scheduler:

@@ -1,31 +1,178 @@
-"""Jobs as SLURM jobs, submitted by submitit.
+"""Jobs as Ray tasks, or as SLURM jobs that submitit submits.
 
-The study's folder and the data must be visible to every node, at the same path. A training saves its state shortly before the
-time limit, and the next job continues from there. The ids of jobs in the queue are in `jobs/submitted.json`: a study that was
-killed and is started again waits for them and submits nothing twice.
+The study's folder and the data must be visible to every machine, at the same path. Ray runs on a cluster or on this machine;
+its authentication is its own: addresses are passed on, refusals are shown, no token is read or kept. On SLURM, a training
+saves its state shortly before the time limit, and the next job continues from there. The ids of jobs in the queue are in
+`jobs/submitted.json`: a study that was killed and is started again waits for them and submits nothing twice.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
+import sys
+import tempfile
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hace.errors import HaceError
+from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.process import WORDS, Stopped, catch_signals
-from hace.lab.study.executors import STOP_SECONDS, Cluster, Executor, Job, JobResult, Processes, run_job
+from hace.lab.study.executors import (
+    STOP_SECONDS,
+    Cluster,
+    Executor,
+    Job,
+    JobResult,
+    Processes,
+    error_text,
+    run_job,
+)
+
+CONNECT_SECONDS = 5.0
+RAY_SECONDS = 60.0  # for Ray to connect; a busy machine takes its time
+_TRIAL = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+
+
+class RayCluster(Executor):
+    """Jobs as Ray tasks, `workers` at the same time; None: as many as the cluster's processors allow."""
+
+    def __init__(self, cluster: Cluster, workers: int | None = None) -> None:
+        if cluster.gpus > 1:
+            raise ConfigError(
+                f"gpus must be at most 1 with executor ray, where a run is one process. Got {cluster.gpus:g}. "
+                "Executor slurm trains one model on several GPUs."
+            )
+        self._cluster, self._workers = cluster, workers
+        self._ray: Any = optional("ray", "Executor ray", "ray")
+        self._jobs: dict[Any, Job] = {}
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> RayCluster:
+        ray, cluster, workers = self._ray, self._cluster, self._workers
+        if cluster.address is None:
+            jobs = workers or max(1, (os.cpu_count() or 1) // cluster.cpus)
+            # Ray puts its sockets here, and their paths must be short.
+            self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
+            self._connect(
+                address="local",
+                num_cpus=jobs * cluster.cpus,
+                include_dashboard=False,
+                _temp_dir=self._temporary.name,
+            )
+            self.capacity = jobs
+        else:
+            _answers(cluster.address)
+            self._connect(address=cluster.address)
+            there = ray.cluster_resources().get("CPU", 1)
+            self.capacity = workers or max(1, int(there // cluster.cpus))
+        self._task = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_retries=0)(run_job)
+        return self
+
+    def _connect(self, **options: Any) -> None:
+        try:
+            with _own_handlers():
+                self._ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        except (Exception, SystemExit) as error:
+            raise HaceError(f"Executor ray: Ray cannot be started: {error_text(error)}") from error
+
+    def submit(self, job: Job) -> None:
+        """Hand it to Ray, which queues it."""
+        self._jobs[self._task.options(name=job.name).remote(job)] = job
+
+    def next(self, timeout: float | None = None) -> JobResult | None:
+        """Wait for Ray."""
+        done, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
+        if not done:
+            return None
+        job = self._jobs.pop(done[0])
+        try:
+            return self._ray.get(done[0])
+        except self._ray.exceptions.RayError as error:
+            words = next(
+                (line.strip() for line in str(error).splitlines() if line.strip()), "no reason given"
+            )
+            return JobResult(job, lost=f"Ray lost it: {type(error).__name__}: {words}")
+
+    def __exit__(self, *_: object) -> None:
+        tasks = list(self._jobs)
+        for task in tasks:
+            self._ray.cancel(task)  # as Ctrl-C does: a training finishes its step and saves its state
+        if tasks:
+            _, running = self._ray.wait(tasks, num_returns=len(tasks), timeout=STOP_SECONDS)
+            for task in running:
+                self._ray.cancel(task, force=True)
+        self._jobs.clear()
+        self._ray.shutdown()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+@contextmanager
+def _own_handlers() -> Iterator[None]:
+    """Keep this process's signal handlers: `ray.init` installs its own, which abort on SIGTERM."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in WORDS}
+    came = 0
+    try:
+        yield
+    except SystemExit as error:  # Ray's handler raises it for a signal that comes during `ray.init`
+        if error.code not in before:
+            raise
+        came = int(error.code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    if came:
+        signal.raise_signal(came)
+        raise KeyboardInterrupt
+
+
+def _answers(address: str) -> None:
+    """Refuse an address where no cluster answers. Another process tries: Ray waits for minutes, or ends its process."""
+    found = re.fullmatch(r"(?:ray://)?(?P<host>[^/]+):(?P<port>\d+)", address)
+    try:
+        if found is not None:  # otherwise "auto", or an address only Ray can resolve
+            target = (found["host"].strip("[]"), int(found["port"]))
+            socket.create_connection(target, CONNECT_SECONDS).close()
+        trial = [sys.executable, "-c", _TRIAL, address]
+        done = subprocess.run(trial, capture_output=True, text=True, timeout=RAY_SECONDS)
+        said = done.stderr if done.returncode else None
+    except (OSError, OverflowError) as error:
+        said = str(error)
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode() + f"\nno answer within {RAY_SECONDS:g} s"
+    if said is not None:
+        raise HaceError(
+            f"--address {address}: no Ray cluster can be used there: {_ray_words(said)}. Start it (`ray start --head`), "
+            "correct the address, or omit --address to start a cluster on this machine. Ray takes its settings, including "
+            "its token, from its own environment."
+        )
+
+
+def _ray_words(said: str) -> str:
+    """The reason in what Ray prints: a refusal if there is one, else the last line."""
+    lines = [re.sub(r"^\[[^]]*\] \S+: ", "", line).strip() for line in said.splitlines() if line.strip()]
+    refusals = [line for line in lines if "nauthenticated" in line or "oken" in line]
+    return (refusals or lines or ["it gave no reason"])[-1].rstrip(".")
+
 
 IN_FLIGHT = 64  # jobs in the queue, unless --workers says otherwise
 SIGNAL_SECONDS = 120  # before the time limit: for a step, and for the state to be saved
@@ -61,10 +208,6 @@ class Submission:
     def task(self) -> Any:
         """The handle of its first task, which writes the result."""
         return optional("submitit", "Executor slurm", "slurm").SlurmJob(self.folder, self.id)
-
-    def ended(self) -> bool:
-        """Whether its result is there."""
-        return self.task.paths.result_pickle.exists()
 
     def results(self) -> list[JobResult]:
         """What it returned."""
@@ -108,17 +251,14 @@ class Slurm(Executor):
             raise HaceError(
                 f"Executor slurm: squeue does not answer, and {path} has jobs that may be in the queue. Try again later."
             )
-        unwanted = []
-        for number, about in remembered.items():
-            if number not in queue:
-                continue
+        for number in [number for number in remembered if number in queue]:
+            about = remembered[number]
             jobs = [adopt(runs) for runs in about["runs"]]
             if any(jobs):
                 folder = (self._logs / about["folder"]).resolve()
                 self._under_way.append(Submission(number, folder, about["runs"], jobs))
             else:
-                unwanted.append(number)
-        _cancel(unwanted)
+                _ask(["scancel", number])
         self._remember()
         return [job for submission in self._under_way for job in submission.jobs if job is not None]
 
@@ -161,20 +301,19 @@ class Slurm(Executor):
         """Take the results that are there, and those of jobs that left the queue without one."""
         gone = self._gone()
         for submission in list(self._under_way):
-            if submission.ended():
-                self._take(submission, submission.results())
-            elif submission.id in gone:
-                state = gone[submission.id]
+            if submission.task.paths.result_pickle.exists():
+                results = submission.results()
+            elif (state := gone.get(submission.id)) is not None:
                 submission.gone = submission.gone or time.monotonic()
-                if state in ENDS or time.monotonic() - submission.gone > RESULT_SECONDS:
-                    reason = f"{state}, {ENDS.get(state, 'and it left no result')}"
-                    self._take(submission, submission.lost(reason))
-
-    def _take(self, submission: Submission, results: list[JobResult]) -> None:
-        self._under_way.remove(submission)
-        self._remember()
-        self._results.extend(results)
-        self._news = time.monotonic()
+                if state not in ENDS and time.monotonic() - submission.gone <= RESULT_SECONDS:
+                    continue
+                results = submission.lost(f"{state}, {ENDS.get(state, 'and it left no result')}")
+            else:
+                continue
+            self._under_way.remove(submission)
+            self._remember()
+            self._results.extend(results)
+            self._news = time.monotonic()
 
     def _gone(self) -> dict[str, str]:
         """The jobs that have left the queue, with their states; polled less and less often while nothing happens."""
@@ -193,7 +332,8 @@ class Slurm(Executor):
         write_whole(self._logs / SUBMITTED, json_bytes(entries))
 
     def __exit__(self, *_: object) -> None:
-        _cancel([submission.id for submission in self._under_way])
+        if self._under_way:
+            _ask(["scancel", *(submission.id for submission in self._under_way)])
         self._under_way.clear()
         self._unsent.clear()
         self._remember()
@@ -278,11 +418,6 @@ def _ask(command: Sequence[str]) -> list[str] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.split("\n") if done.returncode == 0 else None
-
-
-def _cancel(ids: Sequence[str]) -> None:
-    if ids:
-        _ask(["scancel", *ids])
 
 
 def _last_words(text: str) -> str:
