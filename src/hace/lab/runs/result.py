@@ -60,7 +60,7 @@ class Outcome:
             "top5": top5.astype(bool),
             "level_correct": s.level_correct.astype(bool),
             "level_confidence": s.level_confidence.astype(np.float16),
-            "path_confidence": warm.ladders.reached.astype(np.float32),
+            "path_confidence": warm.ladders[0].astype(np.float32),
         }
 
     def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
