@@ -53,9 +53,8 @@ def check_count(name: str, value: object, most: int, least: int = 1) -> None:
     whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not whole or not least <= int(value) <= most:  # type: ignore[call-overload]
         shown = repr(value)
-        raise ConfigError(
-            f"{name} must be a whole number from {least} to {most:,}. Got {shown if len(shown) < 40 else shown[:40] + '...'}."
-        )
+        shown = shown if len(shown) < 40 else f"{shown[:40]}..."
+        raise ConfigError(f"{name} must be a whole number from {least} to {most:,}. Got {shown}.")
 
 
 def check_items(value: object) -> None:

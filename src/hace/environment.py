@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import platform
 from functools import cache
 from importlib import metadata
 
 import torch
 
-PACKAGES = (
-    "torch",
-    "numpy",
-    "scipy",
-    "networkx",
-    "torchvision",
-    "timm",
-    "torchmetrics",
-    "scikit-learn",
-    "ray",
-)
+PACKAGES = "torch numpy scipy networkx torchvision timm torchmetrics scikit-learn ray".split()
 
 
 def config() -> dict[str, str]:
@@ -31,6 +19,7 @@ def config() -> dict[str, str]:
         ['hace', 'python', 'platform']
     """
     from hace import __version__
+    from hace.losses import kernels
 
     return {
         "hace": __version__,
@@ -39,7 +28,7 @@ def config() -> dict[str, str]:
         **{name: _version(name) for name in PACKAGES},
         "cuda": torch.version.cuda or "not in this torch",
         "threads": str(torch.get_num_threads()),
-        "kernel": _kernel_status(),
+        "kernel": kernels.status(),
     }
 
 
@@ -61,9 +50,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _kernel_status() -> str:
-    if importlib.util.find_spec("hace.losses.kernels") is None:
-        return "none in this version"
-    return importlib.import_module("hace.losses.kernels").status()

@@ -69,8 +69,9 @@ def run(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if rank == 0:
         size = backbone.preprocessing["input_size"][1]
+        parameters = sum(p.numel() for p in backbone.model.parameters())
         print(
-            f"{backbone.name}: {backbone.num_parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
+            f"{backbone.name}: {parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
             f"{args.dtype} on {device}, weights {backbone.weights[:12]}"
         )
     try:

@@ -218,3 +218,17 @@ def is_numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], form: str = "{}: {!r} -> {!r}", missing: Any = None
+) -> list[str]:
+    """What differs between two nested documents: "loss.name: 'hace' -> 'hxe'"."""
+    found = []
+    for key in dict.fromkeys([*old, *new]):
+        a, b = old.get(key, missing), new.get(key, missing)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += [f"{key}.{line}" for line in differences(a, b, form, missing)]
+        elif a != b:
+            found.append(form.format(key, a, b))
+    return found

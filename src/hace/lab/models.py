@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hace.checks import check_number
 from hace.errors import ConfigError, HaceError, nearest
 
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
@@ -92,7 +93,11 @@ def build_model(
     """
     import torch
 
-    _check_values(num_outputs, image_size, dropout, drop_path)
+    for option, value in {"num_outputs": num_outputs, "image_size": image_size}.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        check_number(option, value, "a whole number of at least 1", whole and value >= 1)
+    for option, value in {"dropout": dropout, "drop_path": drop_path}.items():
+        check_number(option, value, "a rate of at least 0 and below 1", 0 <= value < 1)
     timm = _timm()
     known = ARCHITECTURES.get(name)
     timm_name = known.timm_name if known else _checked_name(name, timm)
@@ -168,15 +173,6 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
     model.load_state_dict(body.state_dict(), strict=False)
     has = "none" if found is None else f"one of {found}"
     return f"Loaded the weights from {path}; the head of {own} outputs keeps its initialisation (the file has {has})."
-
-
-def _check_values(num_outputs: int, image_size: int, dropout: float, drop_path: float) -> None:
-    for option, value in (("num_outputs", num_outputs), ("image_size", image_size)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{option} must be a whole number of at least 1. Got {value!r}.")
-    for option, value in (("dropout", dropout), ("drop_path", drop_path)):
-        if not 0 <= value < 1:
-            raise ConfigError(f"{option} must be a rate of at least 0 and below 1. Got {value!r}.")
 
 
 def _timm() -> Any:

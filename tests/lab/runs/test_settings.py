@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hace.errors import ConfigError
+from hace.files.documents import differences
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.settings import (
     AT_LEAST_ONE,
     SHARE,
     Config,
-    differences,
     from_dict,
     setting,
 )

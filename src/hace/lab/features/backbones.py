@@ -50,11 +50,6 @@ class Backbone:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == "bf16"):
             return pooled(self.model, images, self.pool).float()
 
-    @property
-    def num_parameters(self) -> int:
-        """The number of the model's parameters."""
-        return sum(p.numel() for p in self.model.parameters())
-
 
 def load_backbone(
     name: str,

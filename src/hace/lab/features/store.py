@@ -25,7 +25,7 @@ import numpy as np
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.arrays import read_array
-from hace.files.documents import read_json
+from hace.files.documents import differences, read_json
 from hace.files.reading import check_memory
 from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole
 from hace.formats import read_hierarchy
@@ -170,18 +170,8 @@ def _problem(document: Any) -> str:
 
 def manifest_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """What two manifests disagree about, one line per key."""
-    a, b = _flat(there), _flat(here)
-    return [
-        f"{key}: there {a.get(key, 'nothing')}, here {b.get(key, 'nothing')}"
-        for key in dict.fromkeys([*a, *b])
-        if a.get(key) != b.get(key) and key.split(".")[0] not in NOT_COMPARED
-    ]
-
-
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {key: value}
-    return {k: v for name in value for k, v in _flat(value[name], f"{key}.{name}" if key else name).items()}
+    compared = [{k: v for k, v in m.items() if k not in NOT_COMPARED} for m in (there, here)]
+    return differences(*compared, form="{}: there {}, here {}", missing="nothing")
 
 
 def refuse_other_folders(folder: Path) -> None:

@@ -143,7 +143,6 @@ def run_pass(
 ) -> None:
     """Train the unfinished runs of a pass, evaluate and write them."""
     source = sources[data_key(work[0])]
-    data_print = DataPrint.of(source)
     done = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
     for config in work:
@@ -167,8 +166,8 @@ def run_pass(
     with ExitStack() as stack:
         todo: list[ProbeRun] = []
         for config, loss in zip(missing, losses, strict=True):
-            begun = start_run(run_folder(config, out, sources), config, data_print, source.hierarchy)
-            writer = stack.enter_context(begun)
+            folder, data = run_folder(config, out, sources), DataPrint.of(source)
+            writer = stack.enter_context(start_run(folder, config, data, source.hierarchy))
             if has_all(writer.run, config):  # another process finished it a moment ago
                 done(config.epochs)
             else:

@@ -60,14 +60,7 @@ class LabelsConfig(Config):
 
     @property
     def text(self) -> str:
-        """In words; "" for labels as they are.
-
-        Example:
-            >>> [c.text for c in (LabelsConfig(0.8), LabelsConfig(fine=1), LabelsConfig(wrong=0.4))]
-            ['80 % parent', '1 a class + parent', '40 % wrong within parent']
-            >>> LabelsConfig(fine=5, drop=True).text, LabelsConfig(coarse=0.5, to=2).text, LabelsConfig().text
-            ('5 a class', '50 % level 2', '')
-        """
+        """In words, such as "80 % parent", "1 a class + parent", "40 % wrong within parent"; "" for labels as they are."""
         to = self.to if str(self.to) in ("parent", "top") else f"level {self.to}"
         parts = []
         if self.coarse:
@@ -294,10 +287,6 @@ class TrainConfig(RunConfig):
     """A model trained end to end on images.
 
     Attributes:
-        data: The images and their hierarchy.
-        epochs: Passes over the training samples.
-        batch_size: Images per step, over all processes.
-        lr: The highest learning rate.
         weight_decay: Added to the gradient by SGD, apart from it by AdamW.
         model: One of the paper's six (resnet18, resnet34, resnet50, convnext_tiny, swin_tiny, vit_base), or any timm name.
         image_size: The side of the images in pixels; by default the data set's own: 32 for CIFAR-100, 224 for images on disk.

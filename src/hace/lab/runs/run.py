@@ -35,7 +35,7 @@ from torch import Tensor
 from hace import environment
 from hace.data import Dataset
 from hace.errors import ConfigError, FormatError, HaceError
-from hace.files.documents import parse_json, read_json
+from hace.files.documents import differences, parse_json, read_json
 from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
@@ -43,7 +43,7 @@ from hace.files.writing import TEMPORARY, append_text, json_bytes, sha256, write
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
-from hace.lab.runs.settings import differences, from_dict
+from hace.lab.runs.settings import from_dict
 
 RUN_FORMAT = 3
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}

@@ -17,6 +17,7 @@ from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
 
 _COARSE, _WRONG, _OTHER = 0xC0A, 0xBAD, 0x07E  # what a seed is used for
+_SHARE = "Give a share to hold out, such as 0.1."
 _S = TypeVar("_S", bound=Split)
 
 
@@ -73,8 +74,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     size, own = len(train), data["val"] if "val" in data.splits else None
     if config.validation == "split" and own is None:
         raise DataError(
-            f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. Give a share to hold out, such "
-            "as 0.1."
+            f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. {_SHARE}"
         )
     true = train.nodes if own is None else np.concatenate([train.nodes, own.nodes])
     known = known_labels(true, data.hierarchy, what, config.seed, first=size)
@@ -83,8 +83,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
         known, val = known[:size], own.select(own.leaf_only())
         if not len(val):
             raise DataError(
-                "validation='split' needs samples of the val split that are known to a leaf. Got none. Give a share to hold "
-                "out, such as 0.1."
+                f"validation='split' needs samples of the val split that are known to a leaf. Got none. {_SHARE}"
             )
     elif own is not None:
         train = train.joined([train, own])
@@ -142,34 +141,20 @@ def _few_of_each(nodes: np.ndarray, per_class: int, seed: int) -> np.ndarray:
 
 
 def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions to keep and to hold out: of every label its share, rounded, but never its last sample.
-
-    Example:
-        >>> kept, held = held_out(np.array([0] * 10 + [1] * 5 + [2]), 0.2, seed=0)
-        >>> len(kept), np.bincount(np.array([0] * 10 + [1] * 5 + [2])[held]).tolist()
-        (13, [2, 1])
-    """
+    """Positions to keep and to hold out: of every label its share, rounded, but never its last sample."""
     return part_of_each(nodes, share, [seed, 0x5EED])
 
 
 def known_labels(
     nodes: np.ndarray, hierarchy: Hierarchy, config: LabelsConfig, seed: int, first: int | None = None
 ) -> np.ndarray:
-    """The labels that a training sees.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
-        >>> nodes = np.repeat([h.index(leaf) for leaf in ("husky", "beagle", "tabby")], 3)
-        >>> [h.nodes[v] for v in known_labels(nodes, h, LabelsConfig(fine=1), seed=0)]
-        ['husky', 'dog', 'dog', 'beagle', 'dog', 'dog', 'cat', 'tabby', 'cat']
-    """
+    """The labels that a training sees; samples before `first` are the first to keep theirs."""
     known = nodes.copy()
     leaves = np.flatnonzero(hierarchy.labels[nodes] >= 0)
     if config.wrong:
         chosen = leaves[part_of_each(nodes[leaves], config.wrong, [seed, _WRONG])[1]]
-        group = np.zeros(hierarchy.num_nodes, dtype=np.int64)
-        if config.within == "parent":
-            group = coarse_nodes(hierarchy, "parent")
+        alike = config.within == "parent"
+        group = coarse_nodes(hierarchy, "parent") if alike else np.zeros(hierarchy.num_nodes, dtype=np.int64)
         known[chosen] = _others(nodes[chosen], hierarchy, group, seed)
     coarse = leaves[:0]
     if config.fine is not None:

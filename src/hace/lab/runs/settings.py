@@ -106,28 +106,8 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
     return config
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], where: str = "") -> list[str]:
-    """What differs between two documents: "loss.name: 'hace' -> 'hxe'"."""
-    found = []
-    for key in dict.fromkeys([*old, *new]):
-        a, b = old.get(key), new.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differences(a, b, f"{where}{key}.")
-        elif a != b:
-            found.append(f"{where}{key}: {a!r} -> {b!r}")
-    return found
-
-
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """A document overridden by a second one. A part with a new name, such as another loss, drops the old one's options.
-
-    Example:
-        >>> base = {"lr": 0.1, "loss": {"name": "hace", "options": {"dilution": 0.2}}}
-        >>> merged(base, {"loss": {"options": {"label_smoothing": 0.1}}})["loss"]["options"]
-        {'dilution': 0.2, 'label_smoothing': 0.1}
-        >>> merged(base, {"loss": {"name": "hxe"}})["loss"]
-        {'name': 'hxe'}
-    """
+    """A document overridden by a second one. A part with a new name, such as another loss, drops the old one's options."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
@@ -146,8 +126,10 @@ def _typed_fields(cls: type[Config]) -> dict[str, tuple[dataclasses.Field[Any], 
 
 
 @cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return get_origin(hint), get_args(hint)
+def _choices(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
+    """The types that a value may have: each with its origin and arguments."""
+    union = get_origin(hint) in (Union, types.UnionType)
+    return tuple((h, get_origin(h), get_args(h)) for h in (get_args(hint) if union else (hint,)))
 
 
 def _plain(value: Any) -> Any:
@@ -160,9 +142,8 @@ def _plain(value: Any) -> Any:
 
 def _tidy(value: Any, hint: Any) -> Any:
     """The value converted to its type where that is lossless: 1 for 1.0, lists as tuples, YAML's "1e-3" as a number."""
-    origin, arguments = _parts(hint)
-    choices = arguments if origin in (Union, types.UnionType) else (hint,)
-    if isinstance(value, list) and any(_parts(choice)[0] is tuple for choice in choices):
+    choices = [choice for choice, _, _ in _choices(hint)]
+    if isinstance(value, list) and any(origin is tuple for _, origin, _ in _choices(hint)):
         return tuple(value)
     number = isinstance(value, int) and not isinstance(value, bool)
     if float in choices and (number or (isinstance(value, str) and str not in choices and "_" not in value)):
@@ -175,31 +156,30 @@ def _tidy(value: Any, hint: Any) -> Any:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value is of a type, as the fields of a configuration declare it; numbers are finite."""
-    origin, arguments = _parts(hint)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, choice) for choice in arguments)
+    return any(_fits(value, *choice) for choice in _choices(hint))
+
+
+def _fits(value: Any, hint: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin is Literal:
         return any(value == choice and type(value) is type(choice) for choice in arguments)
     if origin is tuple:
         return isinstance(value, tuple) and all(fits(v, arguments[0]) for v in value)
     if origin is not None:
         return isinstance(value, Mapping) and all(isinstance(k, str) for k in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (int, float):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return whole or (hint is float and isinstance(value, float) and math.isfinite(value))
     return hint is Any or isinstance(value, type(None) if hint is None else hint)
 
 
 def in_words(hint: Any) -> str:
     """A type as messages say it: "an integer or nothing"."""
-    origin, arguments = _parts(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(in_words(choice) for choice in arguments)
+    return " or ".join(_word(*choice) for choice in _choices(hint))
+
+
+def _word(hint: Any, origin: Any, arguments: tuple[Any, ...]) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
-    if origin is tuple:
-        return f"a list of {in_words(arguments[0])}s"
     if origin is not None:
-        return "a mapping"
+        return f"a list of {in_words(arguments[0])}s" if origin is tuple else "a mapping"
     return _TYPES.get(hint, getattr(hint, "__name__", str(hint)))

@@ -17,12 +17,12 @@ from typing import Any, Literal
 
 from hace import environment
 from hace.errors import ConfigError, DataError, FormatError, HaceError
-from hace.files.documents import read_mapping
+from hace.files.documents import differences, read_mapping
 from hace.files.locks import only_process
 from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
-from hace.lab.runs.settings import differences, fits, from_dict, in_words
+from hace.lab.runs.settings import fits, from_dict, in_words
 from hace.lab.study.cells import Cell, CellKey, Contest, Record, cell_from_dict, contests
 from hace.lab.study.plan import Choices, StudyPlan, Survey
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.data import DATASETS, Dataset, Samples
+from hace.data import Dataset, Samples
 from hace.data.batches import Preprocessing
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import read_torch
@@ -94,7 +94,7 @@ def run_train(
             say(note)
         dataset = data_of(config.data)
         task = training_task(dataset, config, group)
-        view = Preprocessing.of(task.train, image_size(config, task.train))
+        view = Preprocessing.of(task.train, config.image_size)
         data = replace(DataPrint.of(dataset), source={"preprocessing": view.to_dict()})
         writer, finished = stack.enter_context(_opened(group, Path(folder), config, data, task.hierarchy))
         log = RunLog(config, Path(folder), data, writer, say, report)
@@ -122,19 +122,11 @@ train = run_train  # its name at the front door
 
 def training_task(data: Dataset[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:
     """The samples of the run."""
-    if not isinstance(data["train"], Samples):
-        raise ConfigError(f"data.name {config.data.name!r} must hold images. It holds features.")
     if config.batch_size < group.world:
         raise ConfigError(
             f"batch_size is the batch of all processes: {config.batch_size} images cannot be shared by {group.world}."
         )
     return make_task(data, config)
-
-
-def image_size(config: TrainConfig, samples: Samples) -> int | None:
-    """The side of what the model sees: as asked, of the images in memory, or of the data set."""
-    own = None if samples.pixels is None else samples.pixels.shape[-1]
-    return config.image_size or own or DATASETS[config.data.name].size
 
 
 @contextmanager
