@@ -17,8 +17,7 @@ from hace import Predictor
 from hace.errors import FormatError, HaceError
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.serve.export import export_run
-from hace.lab.serve.exported import UNSEALED, parse_document, seal
+from hace.lab.serve.export import UNSEALED, export_run, parse_document, seal
 from hace.lab.serve.run_calibration import Promises, calibrate_run
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)

@@ -42,9 +42,7 @@ def open_finished(folder: str | Path) -> Run:
     """A run that has a model."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise FormatError(
-            f"{folder} does not exist. Give the folder of a run that `hace probe` or `hace train` wrote."
-        )
+        raise FormatError(f"{folder} does not exist. Give a run that `hace probe` or `hace train` wrote.")
     run = read_run(folder)
     if run.status == "unfinished":
         raise FormatError(f"{folder} is not finished. Run the command that started it again to resume.")
@@ -118,27 +116,18 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
             )
         checkpoint = recorded
     model, seen = source["model"], source["preprocessing"]
-    backbone = load_backbone(
-        model["name"],
-        checkpoint=checkpoint,
-        pool=model["pool"],
-        dtype=source["compute"]["dtype"],
-        image_size=seen["input_size"][1],
-        crop_pct=seen["crop_pct"],
-        device=device,
-    )
+    sizes = {"image_size": seen["input_size"][1], "crop_pct": seen["crop_pct"]}
+    how = {"pool": model["pool"], "dtype": source["compute"]["dtype"], "device": device}
+    backbone = load_backbone(model["name"], checkpoint=checkpoint, **sizes, **how)
     if backbone.weights != model["weights"]:
         where = f"--checkpoint {checkpoint}" if checkpoint else "the model hub"
         raise ConfigError(
             f"The features of {run.folder} come from {model['name']} with the weights {model['weights'][:12]}, and "
             f"{where} has {backbone.weights[:12]}. Give the file they were made with: --checkpoint FILE (checkpoint=)."
         )
-    different = manifest_differences(seen, backbone.preprocessing)
+    different = "\n  ".join(manifest_differences(seen, backbone.preprocessing))
     if different:
-        raise ConfigError(
-            f"This version of timm preprocesses images for {model['name']} differently:\n  "
-            + "\n  ".join(different)
-        )
+        raise ConfigError(f"This timm preprocesses images for {model['name']} differently:\n  {different}")
     return backbone
 
 
@@ -183,12 +172,9 @@ class Trained:
         """How it sees images."""
         return Vision(self.transform, self, self.config.batch_size)
 
-    def outputs(self, samples: Samples, batch_size: int | None = None) -> Iterator[Tensor]:
-        """Outputs of all samples, batch by batch, in order; `evaluate_outputs` takes them.
-
-        With the batch size of the run, the default, they equal those of its evaluation, bit for bit.
-        """
-        size, workers = batch_size or self.config.batch_size, choose_workers(self.config.workers, self.device)
+    def outputs(self, samples: Samples) -> Iterator[Tensor]:
+        """Outputs of all samples, batch by batch, in order: those of the run's own evaluation, bit for bit."""
+        size, workers = self.config.batch_size, choose_workers(self.config.workers, self.device)
         view = self.preprocessing
         batches = make_batches(samples, size, view, labels="nodes", workers=workers, device=self.device)
         for x, _ in batches.epoch(0):
@@ -205,23 +191,11 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
     Raises:
         ConfigError: A run of another kind.
         FormatError: The run is not finished, kept no weights, or they do not belong to it.
-
-    Example:
-        >>> import tempfile
-        >>> from hace.lab.runs.config import DataConfig
-        >>> from hace.lab.train.train import run_train
-        >>> data = DataConfig("synthetic", options={"classes": 4, "train": 4, "test": 2})
-        >>> run = run_train(TrainConfig(data=data, model="test_vit", epochs=1), tempfile.mkdtemp())
-        >>> trained = load_trained(run)
-        >>> trained.loss.leaf_logits(trained(torch.zeros(2, 3, 32, 32))).shape
-        torch.Size([2, 4])
     """
     run = run if isinstance(run, Run) else read_run(run)
     config = run.config
     if not isinstance(config, TrainConfig):
-        raise ConfigError(
-            f"{run.folder} is a run of kind {config.kind!r}, and has no model trained on images."
-        )
+        raise ConfigError(f"{run.folder} is a run of kind {config.kind!r}, not a model trained on images.")
     if run.status != "finished":
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
     weights, loss = run.weights(), run.config.loss.build(run.tree)
@@ -330,11 +304,9 @@ def _load_data(run: Run, root: str | Path | None = None) -> Dataset[Any]:
 
 def _check_same_data(run: Run, source: Dataset[Any]) -> None:
     """Refuse data that are not those of the run."""
-    here = DataPrint.of(source)
-    for what, before, now in (
-        ("hierarchy", run.about["data"]["hierarchy"], here.hierarchy),
-        ("data", run.about["data"]["fingerprint"], here.fingerprint),
-    ):
+    here, was = DataPrint.of(source), run.about["data"]
+    prints = {"hierarchy": (was["hierarchy"], here.hierarchy), "data": (was["fingerprint"], here.fingerprint)}
+    for what, (before, now) in prints.items():
         if before != now:
             raise DataError(
                 f"{here.name}: the {what} changed since the run {run.folder}: the fingerprint was {before[:12]} and is "

@@ -111,7 +111,7 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
         return ImageList([str(image) for image in found], found)
     if not path.is_file():
         raise FormatError(
-            f"There is no {path}. Give an image, a folder of images, a CSV list with a column path, or features."
+            f"There is no {path}. Give an image, a folder, a CSV list with a column path, or features."
         )
     if path.suffix.lower() in _LISTS:
         return _list(path)
@@ -151,9 +151,7 @@ def as_inputs(given: Any) -> ImageList | FeatureRows:
             # One that does not exist is listed among the broken ones.
             found = read_inputs(item) if Path(item).exists() else ImageList([str(item)], [Path(item)])
         if isinstance(found, FeatureRows):
-            raise ConfigError(
-                f"INPUT must be one path, or several of images. Got the features {item} among others."
-            )
+            raise ConfigError(f"INPUT must be one path, or several of images. Got the features {item} too.")
         names += found.names
         images += found.images
     return ImageList(names, images)

@@ -30,7 +30,7 @@ from hace.lab.features.store import manifest_differences
 from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
-from hace.lab.serve.exported import hierarchy_of, image_view, open_program, stored_calibration
+from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
 from hace.lab.serve.finished_models import Trained, Vision, load_probe, load_trained, open_finished
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
 from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise
@@ -79,7 +79,7 @@ class Question:
             check_promise(self.accuracy, self.of)
         if self.accuracy is not None and self.subset is not None:
             raise ConfigError(
-                "accuracy must come without subset: the promise is about answers among all classes."
+                "accuracy must come without subset: a promise is about answers among all classes."
             )
 
 
@@ -102,11 +102,6 @@ class Predictions:
     broken: Sequence[Broken] = ()
     start: int = 0
     promise: GuaranteedThreshold | None = None
-
-    def __post_init__(self) -> None:
-        if self.leaves.nodes.dim() == 1:  # the best leaf alone comes without the second dimension
-            nodes, probabilities = self.leaves.nodes[:, None], self.leaves.probabilities[:, None]
-            object.__setattr__(self, "leaves", Decisions(self.leaves.hierarchy, nodes, probabilities))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -215,9 +210,7 @@ class Predictor:
         self.hierarchy = run.hierarchy
         trained = run.config.kind == "train"
         if trained and checkpoint is not None:
-            raise ConfigError(
-                f"checkpoint belongs to probes: {run.folder} was trained end to end, and has its weights."
-            )
+            raise ConfigError(f"checkpoint belongs to probes: {run.folder} was trained end to end.")
         self.model = load_trained(run, str(device)) if trained else load_probe(run)
         self.loss = self.model.loss
 
@@ -268,9 +261,8 @@ class Predictor:
         """
         asked = Question(top_k, threshold, level, None if subset is None else list(subset), accuracy, of)
         nothing = Predictions([], *self.decide(self._nothing(), asked), promise=self.promise(asked))
-        found = Predictions.joined(
-            [nothing, *self.stream(inputs, asked, batch_size=batch_size, workers=workers)]
-        )
+        parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
+        found = Predictions.joined([nothing, *parts])
         if found.broken and not skip_broken:
             raise DataError(broken_message(found.broken, len(found) + len(found.broken)))
         return found
@@ -329,6 +321,8 @@ class Predictor:
             choices = len(subset_leaves(h, asked.subset))
         q = scores.log_q()
         leaves = top_k(q, h, min(asked.top_k, choices))
+        if leaves.nodes.dim() == 1:  # a single leaf comes without the second dimension
+            leaves = Decisions(h, leaves.nodes[:, None], leaves.probabilities[:, None])
         if promise is not None:
             answers = promise.predict(scores.data, h, kind=scores.kind, outputs=scores.outputs)
         elif asked.threshold is not None:
@@ -387,9 +381,7 @@ class Predictor:
         made, now = ({key: d.get(key) for key in ("model", "preprocessing")} for d in (source, given.about))
         different = "\n  ".join(manifest_differences(made, now))
         if different:
-            raise DataError(
-                f"Features must be made as those of the training were. They differ:\n  {different}"
-            )
+            raise DataError(f"Features must be made as those of the training. They differ:\n  {different}")
 
     def _features(self, x: np.ndarray, first: int) -> Tensor:
         """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""

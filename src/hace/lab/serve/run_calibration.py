@@ -146,9 +146,8 @@ class Calibration(Config):
 
 def check_promise(accuracy: float, of: str) -> None:
     """Refuse what no promise can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
-    check_number(
-        "accuracy", accuracy, "a number above 0 and below 1", is_number(accuracy) and 0 < accuracy < 1
-    )
+    fits = is_number(accuracy) and 0 < accuracy < 1
+    check_number("accuracy", accuracy, "a number above 0 and below 1", fits)
     check_choice("of", of, tuple(PROMISES))
 
 
@@ -191,7 +190,15 @@ def calibrate_scores(
     if temperature is None:
         order = np.random.default_rng([seed, 0xCA11]).permutation(len(truth))
         fitting, rest = np.sort(order[: len(order) // _SHARE]), np.sort(order[len(order) // _SHARE :])
-        temperature = _fitted(z[fitting], truth[fitting], hierarchy, outputs, len(truth))
+        try:
+            temperature = fit_temperature(
+                z[fitting], truth[fitting], hierarchy, labels="nodes", outputs=outputs
+            )
+        except DataError as error:
+            raise DataError(
+                f"No temperature fits the {len(fitting)} of {len(truth)} calibration samples set aside for it: {error} Give "
+                "one: --temperature 1 (temperature=1) leaves scores as they are."
+            ) from error
     check_number("temperature", temperature, "a number above 0", is_number(temperature) and temperature > 0)
     try:
         found, missing = _thresholds(z[rest] / temperature, truth[rest], hierarchy, outputs, asked)
@@ -205,16 +212,6 @@ def calibrate_scores(
         raise DataError([*error.problems, spent]) from error
     counts, tree = (len(rest), len(fitting)), hierarchy.fingerprint
     return Calibration(float(temperature), found, split, *counts, outputs, tree, missing=missing)
-
-
-def _fitted(scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, samples: int) -> float:
-    try:
-        return fit_temperature(scores, truth, h, labels="nodes", outputs=outputs)
-    except DataError as error:
-        raise DataError(
-            f"No temperature fits the {len(truth)} of {samples} calibration samples set aside for it: {error} Give one: "
-            "--temperature 1 (temperature=1) leaves scores as they are."
-        ) from error
 
 
 def _thresholds(
@@ -265,9 +262,7 @@ def calibrate_run(
     """
     run = open_finished(folder)
     if split not in ("val", "test"):
-        raise ConfigError(
-            f"split must be 'val' or 'test': a run is too sure of what it was trained on. Got {split!r}."
-        )
+        raise ConfigError(f"split must be 'val' or 'test', which no run was trained on. Got {split!r}.")
     if split == "val" and not run.config.validation:
         raise ConfigError(
             f"{folder} held out no samples to calibrate on: it was trained on all of them. Train the same with some held out: "
@@ -290,9 +285,7 @@ def calibrate_run(
     if split == "test":
         notes = ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
     elif isinstance(run.config, ProbeConfig) and run.config.patience is not None:
-        notes = (
-            "The epoch was chosen on the calibration samples (patience), so promises are slightly optimistic.",
-        )
+        notes = ("The calibration samples chose the epoch (patience), so promises are slightly optimistic.",)
     found = replace(found, weights=_weights_hash(run), notes=notes)
     found.write(run.folder / CALIBRATION)
     return found
@@ -310,11 +303,7 @@ def calibration_of(run: Run) -> Calibration:
         raise ConfigError(
             f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
         )
-    try:
-        found = read_calibration(path)
-    except FormatError as error:
-        said = str(error).removesuffix(" Calibrate again.")
-        raise FormatError(f"{said} Calibrate again: {again}") from error
+    found = parse_calibration(read_mapping(path), path, f" Calibrate again: {again}")
     found.check_hierarchy(run.hierarchy, path, again)
     weights = _weights_hash(run)
     if found.weights != weights:
@@ -334,8 +323,8 @@ def read_calibration(path: str | Path) -> Calibration:
     return parse_calibration(read_mapping(path), path)
 
 
-def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibration:
-    """A calibration from plain values."""
+def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str = "") -> Calibration:
+    """A calibration from plain values; the path and the remedy are for the message."""
     try:
         values = {**document}
         if values.pop("format", None) != FORMAT or not isinstance(values.get("thresholds"), list):
@@ -343,6 +332,5 @@ def parse_calibration(document: Mapping[str, Any], path: str | Path) -> Calibrat
         values["thresholds"] = tuple(GuaranteedThreshold.from_dict(t) for t in values["thresholds"])
         return from_dict(Calibration, values)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(
-            f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}"
-        ) from error
+        said = f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}{remedy}"
+        raise FormatError(said) from error
