@@ -290,7 +290,7 @@ def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -
     run = run_train(config, tmp_path)
     trained = load_trained(tmp_path)
     task = make_task(data_of(config.data), config)
-    outputs = trained.outputs(task.evaluated, batch_size=7)
+    outputs = trained.outputs(task.evaluated)
     outcome = evaluate_outputs(trained.loss, outputs, task.evaluated.nodes, trained.hierarchy)
     assert run.result is not None
     assert outcome.report.to_dict()["metrics"]["leaves"] == run.result["metrics"]["leaves"]

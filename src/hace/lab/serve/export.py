@@ -341,7 +341,9 @@ def export_run(
         to = named[suffix]
     check_choice("to", to, FORMS)
     if path is not None and suffix != SUFFIX_OF.get(to, suffix):  # before the run and its model are read
-        raise ConfigError(f"path must end in {SUFFIX_OF[to]} for {to}: readers go by it. Got {str(path)!r}.")
+        raise ConfigError(
+            f"a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
+        )
     export = prepare(folder, checkpoint=checkpoint)
     name = f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to
     out = export.run.folder / name if path is None else Path(path)
@@ -354,7 +356,7 @@ def export_run(
 def write_hub_folder(export: Export, folder: str | Path) -> float:
     """Write config.json, model.safetensors and a model card, README.md: whole or not at all; as :func:`write_export`."""
     if export.run.config.head.ball is not None:  # whose weights timm would read as those of a linear layer
-        raise ConfigError("--to must be safetensors or onnx for a hyperbolic head. Got 'huggingface'.")
+        raise ConfigError("A model for a hub must end in a linear layer. Got a hyperbolic head.")
     with atomic_folder(folder) as temporary:
         difference = write_export(export, temporary / "model.safetensors", "safetensors")
         (temporary / "config.json").write_bytes(json_bytes(hub_config(export)))

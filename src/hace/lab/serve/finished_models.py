@@ -127,7 +127,8 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
         )
     different = "\n  ".join(manifest_differences(seen, backbone.preprocessing))
     if different:
-        raise ConfigError(f"This timm preprocesses images for {model['name']} differently:\n  {different}")
+        here = f"This version of timm preprocesses images for {model['name']}"
+        raise ConfigError(f"{here} differently:\n  {different}")
     return backbone
 
 

@@ -151,7 +151,8 @@ def as_inputs(given: Any) -> ImageList | FeatureRows:
             # One that does not exist is listed among the broken ones.
             found = read_inputs(item) if Path(item).exists() else ImageList([str(item)], [Path(item)])
         if isinstance(found, FeatureRows):
-            raise ConfigError(f"INPUT must be one path, or several of images. Got the features {item} too.")
+            rule = "INPUT must be one path, or several of images"
+            raise ConfigError(f"{rule}. Got the features {item} among others.")
         names += found.names
         images += found.images
     return ImageList(names, images)

@@ -381,7 +381,8 @@ class Predictor:
         made, now = ({key: d.get(key) for key in ("model", "preprocessing")} for d in (source, given.about))
         different = "\n  ".join(manifest_differences(made, now))
         if different:
-            raise DataError(f"Features must be made as those of the training. They differ:\n  {different}")
+            made = "must be made as those of the training were"
+            raise DataError(f"Features {made}. They differ:\n  {different}")
 
     def _features(self, x: np.ndarray, first: int) -> Tensor:
         """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""

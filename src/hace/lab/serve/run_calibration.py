@@ -332,5 +332,6 @@ def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str
         values["thresholds"] = tuple(GuaranteedThreshold.from_dict(t) for t in values["thresholds"])
         return from_dict(Calibration, values)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
-        said = f"{path} must be a calibration that `hace calibrate` wrote: {error!s:.200}{remedy}"
+        why = str(error).removesuffix(" Calibrate again.") if remedy else str(error)
+        said = f"{path} must be a calibration that `hace calibrate` wrote: {why:.200}{remedy}"
         raise FormatError(said) from error
