@@ -106,18 +106,11 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
         leaf_depths = where.depths.numpy()[None, :] if price < 1 else depths[:, None]
         inside = (1 - price) * (leaf_depths - depths[:, None])
 
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.float64)).to(device)
-
     ones = np.ones(h.num_nodes + 1)
+    parts = (gain, ones[:1, None], ones, inside, constant * ones)
+    sample = -h.depths[where.columns.numpy()] if distance == "edges" else None
     return Worth(
-        0.0,
-        tensor(gain),
-        tensor(ones[:1, None]),
-        tensor(ones),
-        tensor(inside),
-        tensor(constant * ones),
-        tensor(-h.depths[where.columns.numpy()]) if distance == "edges" else None,
+        0.0, *(_numbers(x, device) for x in parts), None if sample is None else _numbers(sample, device)
     )
 
 
@@ -189,12 +182,14 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Wo
     if weight.shape[1] == 1:  # all leaves have one depth, so the kernel serves
         scale, weight = scale * weight[np.append(h.depths, 0) if len(weight) > 1 else 0, 0], np.ones((1, 1))
 
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.where(np.isfinite(values), values, 0.0)).to(device)
+    nothing = np.zeros(h.num_nodes + 1)
+    inside = np.broadcast_to(nothing[:, None], (len(nothing), weight.shape[1]))
+    return Worth(start, *(_numbers(x, device) for x in (gain, weight, scale, inside, nothing)), None)
 
-    inside = tensor(np.zeros((1, weight.shape[1]))).expand(h.num_nodes + 1, -1)
-    constant = tensor(np.zeros(h.num_nodes + 1))
-    return Worth(start, tensor(gain), tensor(weight), tensor(scale), inside, constant, None)
+
+def _numbers(values: np.ndarray, device: torch.device) -> Tensor:
+    """Numbers as a tensor; what is not finite, such as 0 / 0 at the root, counts as 0."""
+    return torch.from_numpy(np.where(np.isfinite(values), values, 0.0)).to(device)
 
 
 @dataclass(frozen=True, eq=False)

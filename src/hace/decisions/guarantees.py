@@ -110,19 +110,15 @@ class GuaranteedThreshold:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise assumes, and how groups hold together, one sentence each."""
-        first = _SAME_SOURCE + ("." if self.confidence is None else " and independent.")
+        assumed = (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
         if not isinstance(self.threshold, dict):
-            return (first, *_ASSUMED)
+            return assumed
         if self.confidence is None:
-            return (
-                first,
-                *_ASSUMED,
-                "Each group keeps the promise on average, and so do all of them together.",
-            )
+            return (*assumed, "Each group keeps the promise on average, and so do all of them together.")
         number = len(self.threshold)
         together = max(0.0, 1 - number * (1 - self.confidence))
         joint = f"Each group keeps it with that probability, all {number} at once with probability {together:.3g} or more."
-        return (first, *_ASSUMED, joint)
+        return (*assumed, joint)
 
     def predict(
         self,
@@ -297,20 +293,19 @@ def guaranteed_threshold(
         distance=distance,
         labels=labels,
     )
-    members = {None: np.arange(len(outcomes))}
     if groups is None:
-        found: float | dict[Any, float] = promise.threshold(outcomes)
+        members = {None: np.arange(len(outcomes))}
+    elif isinstance(groups, str):
+        _check_top(groups, rule, constrained)
+        members = _tops(outcomes.first, hierarchy)
     else:
-        if isinstance(groups, str):
-            _check_top(groups, rule, constrained)
-            members = _tops(outcomes.first, hierarchy)
-        else:
-            members = _members(groups, len(outcomes))
-        found = _thresholds(promise, outcomes, members)
+        members = _members(groups, len(outcomes))
+    found = _thresholds(promise, outcomes, members)
+    answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in found.items())
     return GuaranteedThreshold(
         rule=rule,
         constrained=constrained,
-        threshold=found,
+        threshold=found[None] if groups is None else found,
         groups=groups if groups is None or isinstance(groups, str) else "given",
         of=of,
         accuracy=float(1 - promise.alpha) if distance is None else None,
@@ -318,7 +313,7 @@ def guaranteed_threshold(
         at_most=None if at_most is None else float(at_most),
         confidence=None if confidence is None else float(confidence),
         samples=len(outcomes),
-        answered=_answered(outcomes, found, members),
+        answered=answered / len(outcomes),
         hierarchy=hierarchy.fingerprint,
     )
 
@@ -346,24 +341,16 @@ def _promise(
 
 
 def _thresholds(promise: Promise, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
-    """The threshold of each group, or an error that names every group without one."""
+    """The threshold of each group, or of None: all samples; or an error that names every group without one."""
     found, problems = {}, []
     for name, rows in members.items():
         try:
             found[name] = promise.threshold(outcomes.take(rows))
         except DataError as error:
-            problems.append(f"Group {name!r}: {error}")
+            problems.append(str(error) if name is None else f"Group {name!r}: {error}")
     if problems:
         raise DataError(problems)
     return found
-
-
-def _answered(outcomes: Outcomes, found: float | dict[Any, float], members: dict[Any, np.ndarray]) -> float:
-    """The share of the samples with an answer below the root."""
-    by_group = found if isinstance(found, dict) else {None: found}
-    return sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in by_group.items()) / len(
-        outcomes
-    )
 
 
 def _check_top(groups: str, rule: str, constrained: bool) -> None:

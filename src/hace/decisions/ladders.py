@@ -21,7 +21,7 @@ loss of the answer at t itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -340,9 +340,7 @@ class Outcomes:
 
     def take(self, rows: np.ndarray) -> Outcomes:
         """The outcomes of some samples."""
-        return Outcomes(
-            self.reached[rows], self.loss[rows], self.answered[rows], self.first[rows], self.scores[rows]
-        )
+        return Outcomes(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @cached_property
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
@@ -459,9 +457,7 @@ def no_answers(scores: Scores) -> Decisions:
 def greatest_distance(hierarchy: Hierarchy, distance: str) -> int:
     """A bound on the distance of two nodes that the hierarchy alone gives."""
     check_distance(distance)
-    bounds = {
-        "lca_height": virtual_height(hierarchy),
-        "lca_depth": hierarchy.max_depth,
-        "edges": 2 * hierarchy.max_depth,
-    }
-    return int(bounds[distance])
+    deepest = hierarchy.max_depth
+    return int(
+        {"lca_height": virtual_height(hierarchy), "lca_depth": deepest, "edges": 2 * deepest}[distance]
+    )

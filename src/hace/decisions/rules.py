@@ -1,14 +1,6 @@
 """From scores to answers: log q* of the nodes in, :class:`Decisions` out.
 
-The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is their front:
-
-    leaf         the most probable leaf, or the k best                     top_k
-    level        the most probable node of a level                         at_level
-    threshold    the deepest node the model is sure enough of              deepest_above
-    climb        the same on the path of the best leaf                     climb
-    hedge        expected information with a bonus for truth               hedge
-    cost         the answer of least expected cost                         least_cost
-    expected     the answer of greatest expected metric                    best_expected
+The rules are functions of log q* (B, N) and the hierarchy; :func:`predict` is their front, ``RULES`` lists them.
 """
 
 from __future__ import annotations
@@ -36,11 +28,9 @@ def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
     labels = rank_leaves(log_p, k)
     nodes = layout(hierarchy, log_q.device).leaf_nodes[labels]
     probabilities = log_p.gather(1, labels).exp()
-    return (
-        Decisions(hierarchy, nodes.squeeze(1), probabilities.squeeze(1))
-        if k == 1
-        else Decisions(hierarchy, nodes, probabilities)
-    )
+    if k == 1:
+        nodes, probabilities = nodes.squeeze(1), probabilities.squeeze(1)
+    return Decisions(hierarchy, nodes, probabilities)
 
 
 def node_masses(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Tensor:
@@ -75,9 +65,8 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
         empty = log_q.new_zeros(len(log_q), 0)
         return Decisions(hierarchy, torch.zeros_like(empty, dtype=torch.long), empty)
     nodes = [place.level_choices(k)[found.indices] for k, found in zip(levels, best, strict=True)]
-    return Decisions(
-        hierarchy, torch.stack(nodes, dim=1), torch.stack([found.values.exp() for found in best], dim=1)
-    )
+    masses = torch.stack([found.values.exp() for found in best], dim=1)
+    return Decisions(hierarchy, torch.stack(nodes, dim=1), masses)
 
 
 # Each rule with the options it takes and those it needs.
