@@ -46,8 +46,7 @@ class Relations:
     @cached_property
     def information(self) -> np.ndarray:
         """(N + 1,) I(v) = -log2(share of the leaves under v) in bits; 0 for the virtual root, in the last place."""
-        h = self.hierarchy
-        return np.append(np.log2(h.num_leaves) - np.log2(leaf_counts(h)), 0.0)
+        return np.append(np.log2(self.hierarchy.num_leaves) - np.log2(leaf_counts(self.hierarchy)), 0.0)
 
     @cached_property
     def specificity(self) -> np.ndarray:
@@ -103,12 +102,10 @@ class Relations:
 
     def shared_ancestors(self, answer: IntArray, truth: IntArray) -> IntArray:
         """The number of common ancestors of each pair, themselves included and the root excluded."""
-        h = self.hierarchy
-        if h.is_tree:
+        if self.hierarchy.is_tree:
             return self.ancestor_counts[self.lca(answer, truth)]
-        pair, _ = self._common(answer, truth)
-        counts = np.bincount(pair, minlength=len(answer))
-        return np.maximum(counts - int(h.rooted), 0)
+        counts = np.bincount(self._common(answer, truth)[0], minlength=len(answer))
+        return np.maximum(counts - int(self.hierarchy.rooted), 0)
 
     def shared_information(self, answer: IntArray, truth: IntArray) -> np.ndarray:
         """I of the most specific common ancestor of each pair."""
@@ -165,8 +162,7 @@ class MetricBatch:
         self._answers = answers
         self._confidence = confidence
         self._ranking: IntArray | None = None if labels is None else hierarchy.leaf_nodes[labels.numpy()]
-        self._distances: dict[str, IntArray] = {}
-        self._ranked_distances: dict[str, IntArray] = {}
+        self._distances: dict[str, IntArray] = {}  # (B, k) by name
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -269,20 +265,19 @@ class MetricBatch:
         """(B,) named distance from each answer to its truth."""
         if self._answers is None:
             return self.ranked_distances(1, distance)[:, 0]
-        if distance not in self._distances:
-            self._distances[distance] = self.relations.distance(self.answers, self.truth, distance)
-        return self._distances[distance]
+        return self.relations.distance(self.answers, self.truth, distance)
 
     def ranked_distances(self, k: int, distance: str) -> IntArray:
         """(B, k) named distance from each of the best leaves to the truth."""
-        known = self._ranked_distances.get(distance)
+        known = self._distances.get(distance)
         if known is None or known.shape[1] < k:
-            self.ranking(k)
-            assert self._ranking is not None
-            ranking = self._ranking  # at least as long: the next to ask may want more
+            longest = (
+                k if self._ranking is None else max(k, self._ranking.shape[1])
+            )  # the next may ask for more
+            ranking = self.ranking(longest)
             truth = np.broadcast_to(self.truth[:, None], ranking.shape)
             far = self.relations.distance(ranking.ravel(), truth.ravel(), distance)
-            self._ranked_distances[distance] = known = far.reshape(ranking.shape)
+            self._distances[distance] = known = far.reshape(ranking.shape)
         return known[:, :k]
 
 
@@ -313,22 +308,17 @@ def as_metric_batch(
             raise DataError(
                 "preds must be decided over the given hierarchy. Got decisions over another hierarchy; pass preds.hierarchy."
             )
-        answers, confidence = preds.nodes.cpu().numpy(), preds.probabilities.detach().double().cpu().numpy()
-        batch = MetricBatch(hierarchy, truth.numpy(), answers=answers, confidence=confidence)
+        answers, confidence = preds.nodes.cpu(), preds.probabilities.detach().double().cpu().numpy()
     elif holds_ids(preds):
-        answers = as_nodes(preds, hierarchy, "preds", abstain=True)
-        batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
+        answers, confidence = as_nodes(preds, hierarchy, "preds", abstain=True), None
     else:
-        values = as_tensor(preds, "preds").detach()
-        if values.is_floating_point():
-            scores = Scores(values, hierarchy, kind, outputs).checked()
-            batch = MetricBatch(hierarchy, truth.numpy(), scores=scores)
-        else:
-            answers = as_nodes(values, hierarchy, "preds", of=labels, abstain=True)
-            batch = MetricBatch(hierarchy, truth.numpy(), answers=answers.numpy())
-        preds = values
+        preds, confidence = as_tensor(preds, "preds").detach(), None
+        given = preds.is_floating_point()
+        answers = None if given else as_nodes(preds, hierarchy, "preds", of=labels, abstain=True)
+    scores = Scores(preds, hierarchy, kind, outputs).checked() if answers is None else None
     if len(preds) != len(truth):
         raise DataError(
             f"preds and target must have one row per sample. Got {len(preds)} and {len(truth)} rows."
         )
-    return batch
+    nodes = None if answers is None else answers.numpy()
+    return MetricBatch(hierarchy, truth.numpy(), scores=scores, answers=nodes, confidence=confidence)

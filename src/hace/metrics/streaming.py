@@ -55,12 +55,21 @@ class MetricOptions(ScoreForms, total=False):
 
 
 class HierarchicalMetric(Metric):
-    """Checks a batch and adds it up. ``options``: what else distinguishes this metric from others of its class."""
+    """Checks a batch and keeps what it adds: sums of the shape ``sums``, or, where that is None, rows of samples.
+
+    ``options``: what else distinguishes this metric from others of its class.
+    """
 
     full_state_update = False
     is_differentiable = False
 
-    def __init__(self, hierarchy: Hierarchy, *options: object, **forms: Unpack[MetricOptions]) -> None:
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *options: object,
+        sums: tuple[int, ...] | None,
+        **forms: Unpack[MetricOptions],
+    ) -> None:
         stray = [name for name in forms if name not in MetricOptions.__annotations__]
         if stray:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {stray[0]!r}")
@@ -69,53 +78,37 @@ class HierarchicalMetric(Metric):
         self.hierarchy = hierarchy
         self.forms: Any = read
         # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
-        # names. Equal numbers may be chance, so the names say what is counted.
+        # names. Equal numbers may be chance, so the name says what is counted.
         counted = zlib.crc32(repr((hierarchy.fingerprint, sorted(read.items()), options)).encode())
-        self._tag = f"{type(self).__name__}_{counted:08x}"
+        self._kept = f"{type(self).__name__}_{counted:08x}"
+        empty = [] if sums is None else torch.zeros(sums, dtype=torch.float64)
+        self.add_state(self._kept, empty, dist_reduce_fx="cat" if sums is None else "sum")
 
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
-        self._add(as_metric_batch(preds, target, self.hierarchy, **self.forms))
+        batch = as_metric_batch(preds, target, self.hierarchy, **self.forms)
+        state, added = getattr(self, self._kept), np.asarray(self._of(batch), dtype=np.float64)
+        values = torch.from_numpy(added).to(self.device)
+        if isinstance(state, Tensor):
+            setattr(self, self._kept, state + values)
+        else:
+            state.append(values)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """A figure and its axes, as torchmetrics draws them: the value so far, or given values over steps."""
         return self._plot(val, ax)
 
     @abstractmethod
-    def _add(self, batch: MetricBatch) -> None:
-        """Add the sums of a batch."""
+    def _of(self, batch: MetricBatch) -> Any:
+        """The sums of a batch, or its rows."""
 
-    def _sums(self, name: str, *shape: int) -> None:
-        """Declare a state that adds up, over batches and processes."""
-        self.add_state(f"{name}_{self._tag}", torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def _rows(self, *names: str) -> None:
-        """Declare states that keep some numbers per sample, for values that are not ratios of sums."""
-        for name in names:
-            self.add_state(f"{name}_{self._tag}", [], dist_reduce_fx="cat")
-
-    def _state(self, name: str) -> Any:
-        return getattr(self, f"{name}_{self._tag}")
-
-    def _plus(self, name: str, values: Any) -> None:
-        state = self._state(name)
-        added = torch.as_tensor(np.asarray(values, dtype=np.float64)).to(state.device)
-        setattr(self, f"{name}_{self._tag}", state + added)
-
-    def _append(self, name: str, values: np.ndarray) -> None:
-        self._state(name).append(torch.as_tensor(values, dtype=torch.float64, device=self.device))
-
-    def _array(self, name: str) -> np.ndarray:
-        state = self._state(name)
-        if isinstance(state, Tensor):  # sums, or rows that a sync has joined
-            return state.cpu().numpy()
-        return torch.cat(state).cpu().numpy() if state else np.empty(0)
-
-    def _scalar(self, value: float) -> Tensor:
-        return torch.tensor(value, dtype=torch.float64, device=self.device)
-
-
-# ---------------------------------------------------------------------- ratios of sums, made from their measures
+    def _all(self, *shape: int) -> np.ndarray:
+        """The sums so far, or all rows, of this shape each."""
+        state = getattr(self, self._kept)
+        if not isinstance(state, Tensor):  # a sync joins rows, too
+            state = torch.cat(state) if state else torch.zeros(0)
+        found = state.cpu().numpy()
+        return found.reshape(-1, *shape) if shape else found
 
 
 class RatioMetric(HierarchicalMetric):
@@ -152,30 +145,26 @@ class RatioMetric(HierarchicalMetric):
         given = dict(bound.arguments)
         rest = given.pop("options")
         chosen = given.pop(self.choice, None) if self.choice else None
-        measure = type(self).measure_of(**given)
+        self.measure = measure = type(self).measure_of(**given)
         del given["hierarchy"]
-        super().__init__(hierarchy, given, **rest)
-        self.measure = measure
-        names = self.keys or self.measure.names
+        self.names = tuple(self.keys or measure.names)
+        super().__init__(hierarchy, given, sums=(3, len(self.names)), **rest)
         if chosen is not None:
             chosen = level_key(hierarchy, chosen) if self.choice == "level" else chosen
-            check_choice(str(self.choice), chosen, names)
+            check_choice(str(self.choice), chosen, self.names)
         self.chosen: str | None = chosen
-        self._sums("sums", 3, len(names))  # of numerators, of denominators, of samples
 
-    def _add(self, batch: MetricBatch) -> None:
-        numerator, denominator = self.measure.columns(batch)
-        self._plus(
-            "sums", [numerator.sum(axis=0), denominator.sum(axis=0), [len(batch)] * numerator.shape[1]]
-        )
+    def _of(self, batch: MetricBatch) -> list[Any]:
+        above, below = self.measure.columns(batch)
+        return [above.sum(axis=0), below.sum(axis=0), [len(batch)] * len(self.names)]
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """The value so far."""
-        above, below, samples = self._array("sums")
+        above, below, samples = self._all()
         values = torch.as_tensor(self.measure.divide(above, below, int(samples.sum())), device=self.device)
         if self.choice is None:
             return values[0]
-        found = dict(zip(self.keys or self.measure.names, values, strict=True))
+        found = dict(zip(self.names, values, strict=True))
         return found if self.chosen is None else found[self.chosen]
 
 
@@ -204,7 +193,7 @@ class MistakeSeverity(RatioMetric, measure_of=measures.severity_measure, higher_
     @property
     def mistakes(self) -> int:
         """The number of mistakes seen by this process."""
-        return int(self._array("sums")[1].sum())
+        return int(self._all()[1].sum())
 
 
 class LevelAccuracy(
@@ -265,9 +254,6 @@ class TreeInconsistency(RatioMetric, measure_of=measures.inconsistency_measure, 
     """:func:`hace.metrics.tree_inconsistency`, streaming."""
 
 
-# ---------------------------------------------------------------------- tables and curves
-
-
 class ClassAccuracy(HierarchicalMetric):
     """:func:`hace.metrics.class_accuracy` at a level, streaming. ``table()`` names the classes.
 
@@ -278,22 +264,17 @@ class ClassAccuracy(HierarchicalMetric):
     higher_is_better = True
 
     def __init__(self, hierarchy: Hierarchy, level: int | str, **forms: Unpack[MetricOptions]) -> None:
-        super().__init__(hierarchy, level, **forms)
+        super().__init__(hierarchy, level, sums=(2, hierarchy.num_nodes), **forms)
         level_numbers(hierarchy)
         self.level = hierarchy.level_index(level)
-        self._sums("counts", hierarchy.num_nodes)
-        self._sums("correct", hierarchy.num_nodes)
 
-    def _add(self, batch: MetricBatch) -> None:
-        counts, correct = class_counts(batch, self.level)
-        self._plus("counts", counts)
-        self._plus("correct", correct)
+    def _of(self, batch: MetricBatch) -> Any:
+        return class_counts(batch, self.level)
 
     def table(self) -> ClassTable:
         """Classes, counts and accuracies."""
         nodes = level_choices(self.hierarchy, self.level)
-        counts, correct = (self._array(name)[nodes].astype(np.int64) for name in ("counts", "correct"))
-        return ClassTable(self.hierarchy, self.level, nodes, counts, correct)
+        return ClassTable(self.hierarchy, self.level, nodes, *self._all()[:, nodes].astype(np.int64))
 
     def compute(self) -> Tensor:
         """(C,) accuracy of each node of the level, nan where it has no samples."""
@@ -304,17 +285,14 @@ class Mistakes(HierarchicalMetric):
     """:func:`hace.metrics.confusion`, streaming: ``summary()`` says where mistakes go. Keeps two integers per sample."""
 
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
-        super().__init__(hierarchy, **forms)
-        self._rows("answers", "truth")
+        super().__init__(hierarchy, sums=None, **forms)
 
-    def _add(self, batch: MetricBatch) -> None:
-        self._append("answers", batch.answers)
-        self._append("truth", batch.truth)
+    def _of(self, batch: MetricBatch) -> np.ndarray:
+        return np.stack([batch.answers, batch.truth], axis=1)
 
     def summary(self) -> Confusion:
         """Pairs, and the levels where they meet."""
-        pairs = (self._array(name).astype(np.int64) for name in ("answers", "truth"))
-        return summarise_mistakes(self.hierarchy, *pairs)
+        return summarise_mistakes(self.hierarchy, *self._all(2).astype(np.int64).T)
 
     def compute(self) -> Tensor:
         """(H + 1,) mistakes by the depth of the lowest common ancestor of truth and answer."""
@@ -345,34 +323,30 @@ class LevelCalibration(HierarchicalMetric):
     ) -> None:
         check_count("bins", bins, MOST_BINS)
         curves.bin_of(np.zeros(0), bins, binning)  # refuses what is not a way to make bins
-        super().__init__(hierarchy, bins, binning, **forms)
+        self.titles = level_titles(hierarchy)
+        sums = (len(self.titles), 3, bins + 1) if binning == "width" else None
+        super().__init__(hierarchy, bins, binning, sums=sums, **forms)
         self.bins, self.binning = bins, binning
         self.key = None if level is None else level_key(hierarchy, level)
-        self.titles = level_titles(hierarchy)
-        if binning == "width":
-            self._sums("bin_sums", len(self.titles), 3, bins + 1)
-        else:
-            self._rows("confidence", "correct")
 
-    def _add(self, batch: MetricBatch) -> None:
+    def _of(self, batch: MetricBatch) -> Any:
         if self.binning == "mass":
-            self._append("confidence", batch.levels.probabilities.double().cpu().numpy())
-            self._append("correct", batch.correct_at_levels)
-            return
+            return np.stack(
+                [batch.levels.probabilities.double().cpu().numpy(), batch.correct_at_levels], axis=1
+            )
         each = curves.level_diagrams(batch, self.bins)
-        self._plus("bin_sums", [(r.counts, r.confidence_sums, r.correct_sums) for r in each])
+        return [(r.counts, r.confidence_sums, r.correct_sums) for r in each]
 
     def diagrams(self) -> list[Reliability]:
         """The reliability diagram of each level."""
         if self.binning == "width":
-            return [Reliability(*sums) for sums in self._array("bin_sums")]
-        seen = [self._array(name).reshape(-1, len(self.titles)) for name in ("confidence", "correct")]
-        pairs = zip(seen[0].T, seen[1].T, strict=True)
-        return [curves.reliability(p, right, self.bins, "mass") for p, right in pairs]
+            return [Reliability(*sums) for sums in self._all()]
+        seen = self._all(2, len(self.titles))
+        return [curves.reliability(*seen[:, :, k].T, self.bins, "mass") for k in range(len(self.titles))]
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""
-        values = [self._scalar(r.ece) for r in self.diagrams()]
+        values = torch.tensor([r.ece for r in self.diagrams()], dtype=torch.float64, device=self.device)
         found = dict(zip(self.titles, values, strict=True))
         return found if self.key is None else found[self.key]
 
@@ -386,7 +360,7 @@ class CurveArea(HierarchicalMetric):
 
     def compute(self) -> Tensor:
         """Its area."""
-        return self._scalar(self.curve().area)
+        return torch.tensor(self.curve().area, dtype=torch.float64, device=self.device)
 
 
 class OperatingArea(CurveArea):
@@ -406,19 +380,18 @@ class OperatingArea(CurveArea):
         constrained: bool = True,
         **forms: Unpack[MetricOptions],
     ) -> None:
-        super().__init__(hierarchy, tuple(thresholds), constrained, **forms)
         self.thresholds, self.constrained = tuple(thresholds), constrained
-        self._sums("columns", 3, len(self.thresholds))
-        self._sums("samples")
+        shape = (4, len(self.thresholds))
+        super().__init__(hierarchy, self.thresholds, constrained, sums=shape, **forms)
 
-    def _add(self, batch: MetricBatch) -> None:
+    def _of(self, batch: MetricBatch) -> list[Any]:
         columns = curves.operating_columns(batch, self.thresholds, self.constrained)
-        self._plus("columns", [column.sum(axis=0) for column in columns])
-        self._plus("samples", len(batch))
+        return [*(column.sum(axis=0) for column in columns), [len(batch)] * len(self.thresholds)]
 
     def curve(self) -> OperatingCurve:
         """The curve itself."""
-        return curves.curve_of(self.thresholds, list(self._array("columns")), int(self._array("samples")))
+        *sums, samples = self._all()
+        return curves.curve_of(self.thresholds, sums, int(samples[0]))
 
 
 class RiskCoverageArea(CurveArea):
@@ -435,18 +408,16 @@ class RiskCoverageArea(CurveArea):
     ) -> None:
         if distance is not None:
             check_distance(distance)
-        super().__init__(hierarchy, distance, **forms)
+        super().__init__(hierarchy, distance, sums=None, **forms)
         self.distance = distance
-        self._rows("confidence", "risk")
 
-    def _add(self, batch: MetricBatch) -> None:
-        wrong = batch.answers != batch.truth
-        self._append("confidence", batch.confidence)
-        self._append("risk", wrong if self.distance is None else batch.distance(self.distance))
+    def _of(self, batch: MetricBatch) -> np.ndarray:
+        risk = batch.answers != batch.truth if self.distance is None else batch.distance(self.distance)
+        return np.stack([batch.confidence, risk], axis=1)
 
     def curve(self) -> RiskCoverage:
         """The curve itself."""
-        return curves.risk_coverage(self._array("confidence"), self._array("risk"))
+        return curves.risk_coverage(*self._all(2).T)
 
 
 class HierarchicalRiskArea(CurveArea):
@@ -456,15 +427,12 @@ class HierarchicalRiskArea(CurveArea):
 
     def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
         level_numbers(hierarchy)
-        super().__init__(hierarchy, **forms)
-        self._rows("ladders")
+        super().__init__(hierarchy, sums=None, **forms)
 
-    def _add(self, batch: MetricBatch) -> None:
-        self._append("ladders", np.stack(curves.ladder_columns(batch), axis=1))
+    def _of(self, batch: MetricBatch) -> np.ndarray:
+        return np.stack(curves.ladder_columns(batch), axis=1)
 
     def curve(self) -> HierarchicalRiskCoverage:
         """The curve itself."""
-        reached, specific, true = (
-            self._array("ladders").reshape(-1, 3, self.hierarchy.max_depth + 1).swapaxes(0, 1)
-        )
+        reached, specific, true = self._all(3, self.hierarchy.max_depth + 1).swapaxes(0, 1)
         return curves.ladder_curve((reached, specific, true))
