@@ -331,9 +331,6 @@ def ladder_curve(ladders: Ladders) -> HierarchicalRiskCoverage:
     return HierarchicalRiskCoverage(threshold, coverage[0], risk[0])
 
 
-# ---------------------------------------------------------------------- reliability: stated and true confidence
-
-
 @dataclass(frozen=True)
 class Reliability:
     """Sums by bin of confidence: the reliability diagram, and the expected calibration error (ECE) that follows from it.

@@ -465,22 +465,8 @@ def promise_text(promise: GuaranteedThreshold) -> str:
     return "\n".join([f"promise: {promise.promise}", *(f"  assumed: {text}" for text in promise.assumptions)])
 
 
-# ---------------------------------------------------------------------- the three sentences that a table begins with
-
-
 def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
-    """The three sentences that a table of metrics begins with; two, without confidence, where it was not computed.
-
-    Example:
-        >>> from hace import Hierarchy, evaluate
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "pug"), ("cat", "tabby")], leaves=["husky", "pug", "tabby"])
-        >>> scores = np.array([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-        >>> for line in summary_lines(evaluate(scores, [0, 1, 2], h), "mine"):
-        ...     print(line)
-        mine: right class in 66.7% of 3 samples [20.8, 93.9], right node at level 1 in 100.0%.
-        Mistakes: 1; 100% stay within the right node at level 1. Most frequent: pug taken for husky (1).
-        Confidence: 86.6% stated on average, 19.9 points too high.
-    """
+    """The three sentences that a table of metrics begins with; two, without confidence, where it was not computed."""
     if not len(evaluation.samples):
         return f"{name or 'scores'}: no samples.", "Mistakes: none.", "Confidence: unknown."
     found = _accuracy(evaluation, name or "scores"), _mistakes(evaluation)
@@ -488,13 +474,7 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
 
 
 def wilson(right: float, samples: float) -> tuple[float, float]:
-    """The 95% interval of a share, after Wilson.
-
-    Example:
-        >>> low, high = wilson(50, 100)
-        >>> round(low, 3), round(high, 3)
-        (0.404, 0.596)
-    """
+    """The 95% interval of a share, after Wilson."""
     z = 1.959964
     share, room = right / samples, z * z / samples
     half = z * np.sqrt(share * (1 - share) / samples + room / (4 * samples))
@@ -546,9 +526,6 @@ def _off(e: Evaluation) -> str:
     if abs(gap) < TRUSTED:
         return f"within {100 * TRUSTED:.0f} points of its accuracy"
     return f"{100 * abs(gap):.1f} points too {'high' if gap > 0 else 'low'}"
-
-
-# ---------------------------------------------------------------------- from scores
 
 
 @dataclass

@@ -240,9 +240,6 @@ def headline_columns(
     }
 
 
-# ---------------------------------------------------------------------- several comparisons at once
-
-
 class Compared(NamedTuple):
     """A comparison that is one of several.
 

@@ -65,16 +65,8 @@ def level_titles(hierarchy: Hierarchy) -> tuple[str, ...]:
 
 
 def node_of_level(title: str) -> str:
-    """What a node of a level is called in a sentence.
-
-    Example:
-        >>> node_of_level("family"), node_of_level("level 3")
-        ('family', 'node at level 3')
-    """
+    """What a node of a level is called in a sentence: "family", or "node at level 3"."""
     return f"node at {title}" if title.startswith("level ") else title
-
-
-# ---------------------------------------------------------------------- leaves
 
 
 def top_k_measure(hierarchy: Hierarchy, k: int = 1) -> Measure:
@@ -116,9 +108,6 @@ def _distance_at(batch: MetricBatch, k: int, distance: str) -> Ratios:
 def _rank(hierarchy: Hierarchy, k: int) -> int:
     check_count("k", k, hierarchy.num_leaves)
     return k
-
-
-# ---------------------------------------------------------------------- levels
 
 
 def level_accuracy_measure(hierarchy: Hierarchy) -> Measure:
@@ -183,9 +172,6 @@ def _inconsistency(batch: MetricBatch) -> Ratios:
     return mean_of(broken)
 
 
-# ---------------------------------------------------------------------- promises
-
-
 def promise_measure(hierarchy: Hierarchy, promise: GuaranteedThreshold) -> Measure:
     """How specific answers are that keep a promise, and how the promise turns out."""
     names = ("specificity", "false", "answered", "true_answers")
@@ -201,9 +187,6 @@ def _promise(batch: MetricBatch, promise: GuaranteedThreshold) -> Ratios:
     above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
     every = np.ones(len(answers))
     return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
-
-
-# ---------------------------------------------------------------------- precision and recall
 
 
 def hierarchical_prf_measure(hierarchy: Hierarchy, average: str = "micro") -> Measure:
