@@ -53,10 +53,9 @@ from hace.metrics.evaluation import CARRIED_UP
 EXPORT_FORMAT = "hace.export.1"
 DOCUMENT = "hace"  # the key of the document in a file's metadata
 OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
-SUFFIX_OF = {"onnx": ".onnx", "safetensors": ".safetensors"}
 LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for
 _INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
-FORMS = (*SUFFIX_OF, "huggingface")
+FILES = ("onnx", "safetensors")  # each also the suffix of its files
 TOLERANCE = 1e-4  # between a written file and the model, in probability
 _CARD = {  # heading of the results: metrics of the model card; None: all
     "leaves": ("top-1", "top-5", "severity", "HD@1"),
@@ -333,19 +332,15 @@ def export_run(
     Raises:
         ConfigError: An unknown format, or a file whose results differ from the model's.
     """
-    suffix = "" if path is None else Path(path).suffix.lower()
-    if to is None:
-        named = {suffix: form for form, suffix in SUFFIX_OF.items()}
-        if suffix not in named:
-            raise ConfigError(f"path must end in {', '.join(named)}, or to= be given. Got {str(path)!r}.")
-        to = named[suffix]
-    check_choice("to", to, FORMS)
-    if path is not None and suffix != SUFFIX_OF.get(to, suffix):  # before the run and its model are read
-        raise ConfigError(
-            f"a file for {to} must end in {SUFFIX_OF[to]}: readers go by it. Got {str(path)!r}."
-        )
+    suffix = "" if path is None else Path(path).suffix.lower()[1:]
+    if to is None and suffix not in FILES:
+        raise ConfigError(f"path must end in .onnx or .safetensors, or to= be given. Got {str(path)!r}.")
+    to = suffix if to is None else to
+    check_choice("to", to, (*FILES, "huggingface"))
+    if path is not None and to in FILES and suffix != to:  # before the run and its model are read
+        raise ConfigError(f"a file for {to} must end in .{to}: readers go by it. Got {str(path)!r}.")
     export = prepare(folder, checkpoint=checkpoint)
-    name = f"model{SUFFIX_OF[to]}" if to in SUFFIX_OF else to
+    name = f"model.{to}" if to in FILES else to
     out = export.run.folder / name if path is None else Path(path)
     if path is None and out.is_symlink():
         raise ConfigError(f"{out} must be of the run. Got a link. Remove it, or name another --out (path=).")
@@ -399,14 +394,10 @@ def model_card(export: Export, name: str) -> str:
     ]
     stored = document["calibration"]
     calibration = None if stored is None else parse_calibration(stored, name)
-    told = {"name": name, "document": document, "view": document["preprocessing"], "h": run.hierarchy}
-    told |= {
-        "data": run.about["data"]["name"],
-        "result": result,
-        "metrics": metrics,
-        "calibration": calibration,
-    }
-    return templates("hace.lab.serve").get_template("model_card.txt").render(told)
+    card = templates("hace.lab.serve").get_template("model_card.txt")
+    return card.render(
+        name=name, run=run, document=document, result=result, metrics=metrics, calibration=calibration
+    )
 
 
 # --- the document

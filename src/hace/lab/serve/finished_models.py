@@ -168,11 +168,6 @@ class Trained:
         assert isinstance(self.run.config, TrainConfig)
         return self.run.config
 
-    @property
-    def vision(self) -> Vision:
-        """How it sees images."""
-        return Vision(self.transform, self, self.config.batch_size)
-
     def outputs(self, samples: Samples) -> Iterator[Tensor]:
         """Outputs of all samples, batch by batch, in order: those of the run's own evaluation, bit for bit."""
         size, workers = self.config.batch_size, choose_workers(self.config.workers, self.device)
@@ -242,12 +237,7 @@ class Rescored:
         return None if fitted.get("source") == self.split else fitted.get("value")
 
     def report(self, *, temperature: float | None = None, **options: Any) -> Evaluation:
-        """All metrics; without options those of the run's result.
-
-        Args:
-            temperature: By which scores are divided for the calibrated metrics; by default that of the run's result.
-            **options: Further options of :func:`hace.evaluate`.
-        """
+        """All metrics; options as of :func:`hace.evaluate`, by default those of the run's result."""
         options["temperature"] = self.temperature if temperature is None else temperature
         return evaluate_outputs(
             self.loss, self.outputs(), self.samples.nodes, self.hierarchy, **options

@@ -212,7 +212,7 @@ class Predictor:
         if trained and checkpoint is not None:
             raise ConfigError(f"checkpoint belongs to probes: {run.folder} was trained end to end.")
         self.model = load_trained(run, str(device)) if trained else load_probe(run)
-        self.loss = self.model.loss
+        self.loss, self._calibrate = self.model.loss, f"hace calibrate {run.folder}"
 
     @classmethod
     def from_run(
@@ -334,27 +334,14 @@ class Predictor:
         return leaves, answers
 
     def promise(self, asked: Question) -> GuaranteedThreshold | None:
-        """What the answers to a question promise; None if it asks for no accuracy.
-
-        Raises:
-            ConfigError: The run is not calibrated for it; says the command to run.
-        """
+        """What the answers to a question promise; None if it asks for no accuracy."""
         if asked.accuracy is None:
             return None
         return self.calibration.promise(asked.accuracy, asked.of, self._calibrate)
 
-    @property
-    def _calibrate(self) -> str:
-        """The command that calibrates it."""
-        return f"hace calibrate {self.run.folder}"
-
     @cached_property
     def calibration(self) -> Calibration:
-        """What `hace calibrate` wrote into the run.
-
-        Raises:
-            ConfigError: It is missing, or made for another hierarchy or other weights; says the command to run.
-        """
+        """What `hace calibrate` wrote into the run; an error says the command to run."""
         return calibration_of(self.run)
 
     def _nothing(self) -> Tensor:
@@ -362,13 +349,9 @@ class Predictor:
 
     @cached_property
     def vision(self) -> Vision:
-        """How the model sees images; made when the first ones come, since features need none of it.
-
-        Raises:
-            ConfigError: The run cannot see images, or its model cannot be rebuilt as it was.
-        """
+        """How the model sees images; made when the first ones come, since features need none of it."""
         if isinstance(self.model, Trained):
-            return self.model.vision
+            return Vision(self.model.transform, self.model, self.model.config.batch_size)
         return self.model.vision(self.checkpoint, self.device)
 
     def _check_features(self, given: FeatureRows) -> None:
@@ -400,6 +383,7 @@ class ExportedPredictor(Predictor):
     def __init__(self, path: str | Path) -> None:
         self.path, self.program = Path(path), open_program(path)
         self.document = self.program.document
+        self._calibrate = f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
         self.hierarchy = hierarchy_of(self.document, path)
         over = self.document["outputs"]["scores"]
         # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.
@@ -407,10 +391,6 @@ class ExportedPredictor(Predictor):
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.path.name} over {self.hierarchy!r}>"
-
-    @property
-    def _calibrate(self) -> str:
-        return f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
 
     @cached_property
     def calibration(self) -> Calibration:

@@ -117,14 +117,10 @@ class Calibration(Config):
         """The options of `hace calibrate` that add a promise to these; both kinds are its default, as far as possible."""
         first = self.thresholds[0]
         wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
-        words = ["--accuracy", *(f"{a:g}" for a in wanted)]
-        if {of, *(t.of for t in self.thresholds)} == {of}:
-            words += ["--of", of]
-        if first.confidence is not None and first.of == "samples":
-            words += ["--confidence", f"{first.confidence:g}"]
-        if first.rule != "threshold":
-            words += ["--rule", first.rule]
-        return " ".join(words)
+        words = "--accuracy " + " ".join(f"{a:g}" for a in wanted)
+        words += f" --of {of}" if {t.of for t in self.thresholds} == {of} else ""
+        words += f" --confidence {first.confidence:g}" if first.confidence and first.of == "samples" else ""
+        return words + (f" --rule {first.rule}" if first.rule != "threshold" else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -315,11 +311,7 @@ def calibration_of(run: Run) -> Calibration:
 
 
 def read_calibration(path: str | Path) -> Calibration:
-    """Read a calibration.
-
-    Raises:
-        FormatError: It is damaged, or not a calibration.
-    """
+    """Read a calibration; an error says what is damaged."""
     return parse_calibration(read_mapping(path), path)
 
 
