@@ -10,10 +10,12 @@ labels=all labels"` keeps rows by any column; `intervals="no"` leaves intervals 
 effects.csv into a row per method: the first metric's value, then the difference in each with its interval, bold where it
 remains after Holm's correction. Where the interval is over seeds alone, the header has † and nothing is bold. ‡ marks results
 for which a seed's search ended at its smallest or largest rate, where these are known. `by="labels"` shows one
-metric of an effects.csv as a row per method and a column per kind of labels. A number in a sentence has a name, and quotes.toml
-says which row it comes from:
+metric of an effects.csv as a row per method and a column per kind of labels. Numbers in sentences have names, listed in their
+order at the start of the part that shows them; quotes.toml says which row each comes from, quoted.json what pages show now:
 
-    Coarse labels buy <!-- quote coarse-1 -->+22.1<!-- end --> points.
+    <!-- results: coarse-1, coarse-5 -->
+    Coarse labels gain +22.1 points with one fine label per class, and +9.9 with five.
+    <!-- end of results -->
 
 Results in withheld.csv are left out of tables, pictures and quotes until they are measured again.
 
@@ -40,13 +42,14 @@ else:
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+QUOTED = HERE / "quoted.json"
 PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
 EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "being measured anew"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )
-_QUOTE = re.compile(r"<!-- quote (?P<name>[\w.-]+) -->(?P<text>.*?)<!-- end -->", re.DOTALL)
+_PART = re.compile(r"<!-- results(?:: (?P<names>[^>]*?))? -->(?P<text>.*?)<!-- end of results -->", re.DOTALL)
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _SETTING = re.compile(
     r"(?:\b(?:[dsk]|sharing|dilution|momentum|decay|decays|rate|rates)|[αβτ])\s*(?:=|of)?\s*\d+(?:\.\d+)?(?:e-\d+)?"
@@ -62,25 +65,56 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
     stale = []
-    quotes = read_quotes()
+    shown = json.loads(QUOTED.read_text(encoding="utf-8"))
+    now = {name: quote(name, read_quotes()) for name in read_quotes()}
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
-        after = written(before, quotes)
+        after = written(before, shown, now)
         if before != after:
             stale.append(page.name)
             if not check:
                 page.write_text(after, encoding="utf-8")
+    if not check:
+        QUOTED.write_text(
+            json.dumps(now, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8"
+        )
     if check and stale:
         sys.exit(f"{', '.join(stale)} must show the kept results. Run: make results")
     print("unchanged" if not stale else f"rewritten: {', '.join(stale)}")
 
 
-def written(page: str, quotes: dict[str, dict[str, Any]]) -> str:
-    """A page with its tables and quotes as the results have them."""
+def written(page: str, shown: dict[str, str], now: dict[str, str]) -> str:
+    """A page with its tables as the results have them, and with the quotes of now in place of those shown."""
     page = _BLOCK.sub(lambda found: f"{found[1]}{table(found['request'])}{found[4]}", page)
-    return _QUOTE.sub(
-        lambda found: f"<!-- quote {found['name']} -->{quote(found['name'], quotes)}<!-- end -->", page
-    )
+    return _PART.sub(lambda part: _requoted(part, shown, now), page)
+
+
+def _requoted(part: re.Match[str], shown: dict[str, str], now: dict[str, str]) -> str:
+    """A part of a page with the quotes of now."""
+    whole, end = "", part.start()
+    for name, place in quoted(part, shown):
+        whole += part.string[end : place[0]] + now[name]
+        end = place[1]
+    return whole + part.string[end : part.end()]
+
+
+def quoted(part: re.Match[str], shown: dict[str, str]) -> list[tuple[str, tuple[int, int]]]:
+    """The names at the start of a part, and the places in the page where each is shown, in the same order."""
+    # Tables and comments become spaces, so that no place is found in them.
+    plain = re.compile(f"{_BLOCK.pattern}|<!--.*?-->", re.DOTALL)
+    text = plain.sub(lambda found: " " * len(found[0]), part[0])
+    places, end = [], 0
+    for name in _listed(part["names"], ","):
+        if name not in shown:
+            raise SystemExit(f"quotes.toml must have {name!r}. Got {', '.join(map(repr, shown))}.")
+        found = re.compile(rf"(?<![\w.+-]){re.escape(shown[name])}(?!\w|\.\d)").search(text, end)
+        if found is None:
+            raise SystemExit(
+                f"A part of results must show {shown[name]!r}, the quote {name!r}, in its place:\n{part[0]}"
+            )
+        end = found.end()
+        places.append((name, (part.start() + found.start(), part.start() + end)))
+    return places
 
 
 def table(request: str) -> str:
@@ -204,11 +238,15 @@ def withheld(study: str) -> set[tuple[str, str, str]]:
     return {(row["labels"], row["method"], row["metric"]) for row in rows}
 
 
-def unquoted(page: str) -> list[str]:
-    """Numbers with a sign or a decimal point that come from no result; code and settings such as d = 0.5 aside."""
-    for part in (_BLOCK, _QUOTE, _CODE, _SETTING, re.compile(r"\]\([^)]*\)|<!--.*?-->", re.DOTALL)):
-        page = part.sub(" ", page)
-    return _MEASURED.findall(page)
+def unquoted(page: str, shown: dict[str, str]) -> list[str]:
+    """Numbers with a sign or a decimal point in the parts about results that come from none; code and d = 0.5 aside."""
+    found = []
+    for part in _PART.finditer(page):
+        text = _requoted(part, shown, dict.fromkeys(shown, " "))
+        for other in (_BLOCK, _CODE, _SETTING, re.compile(r"\]\([^)]*\)|<!--.*?-->", re.DOTALL)):
+            text = other.sub(" ", text)
+        found += _MEASURED.findall(text)
+    return found
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -149,9 +149,9 @@ def test_the_site_draws_formulas_and_examples() -> None:
     hooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hooks)
     page = SimpleNamespace(file=SimpleNamespace(src_uri="losses.md"))
-    text = "It reaches\n<!-- quote x -->55.95<!-- end --> %.\n\n```math\nq^* = R\n```\n"
+    text = "<!-- results: x -->\nIt reaches 55.95%.\n\n```math\nq^* = R\n```\n"
     shown = hooks.on_page_markdown(text, page)
-    assert "It reaches\n55.95 %." in shown
+    assert "It reaches 55.95%." in shown
     assert hooks.COMMENT.sub("", "<!-- a -->1<!-- b -->\n<!-- c -->\nX") == "1\nX"
     assert "<math" in shown
     assert "```" not in shown

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +30,6 @@ MEASURED = (
     "docs/training.md",
     "docs/when-it-helps.md",
 )
-RESULTS_PART = re.compile(r"<!-- results -->(.*?)<!-- end of results -->", re.DOTALL)
 
 
 @pytest.mark.slow
@@ -47,14 +45,15 @@ def test_pages_show_the_kept_results() -> None:
 
 @pytest.mark.parametrize("page", MEASURED)
 def test_every_measured_number_comes_from_a_result(page: str) -> None:
-    parts = RESULTS_PART.findall((ROOT / page).read_text(encoding="utf-8"))
-    assert parts, "the part of the page about results is marked"
-    assert [write.unquoted(part) for part in parts] == [[]] * len(parts)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- results" in text, "the part of the page about results is marked"
+    assert write.unquoted(text, json.loads(write.QUOTED.read_text(encoding="utf-8"))) == []
 
 
 def test_every_quote_is_used_and_every_study_says_what_made_it() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in write.PAGES)
-    assert [name for name in write.read_quotes() if f"<!-- quote {name} -->" not in text] == []
+    listed = ", ".join(part["names"] or "" for part in write._PART.finditer(text)).split(", ")
+    assert set(write.read_quotes()) == set(filter(None, listed))
     for study in write.RESULTS.iterdir():
         about = json.loads((study / "about.json").read_text(encoding="utf-8"))
         if "tables" in about:  # of benchmarks, each with its own command
@@ -69,7 +68,7 @@ def test_every_page_with_results_is_checked() -> None:
 
 def quotes_results(page: Path) -> bool:
     text = page.read_text(encoding="utf-8")
-    return any(mark in text for mark in ("<!-- results -->", "<!-- quote ", "<!-- evidence: "))
+    return any(mark in text for mark in ("<!-- results", "<!-- evidence: "))
 
 
 def test_tables_that_a_benchmark_prints_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,16 +90,24 @@ def test_tables_that_a_benchmark_prints_are_kept(tmp_path: Path, monkeypatch: py
     assert about["table.csv"]["command"].startswith("python ")
 
 
-def test_no_line_starts_with_a_quote() -> None:
-    """In Markdown a comment at the start of a line ends the paragraph."""
-    for page in write.PAGES:
-        assert not re.findall(r"^ *<!-- quote.*", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
-
-
 def test_numbers_that_look_measured() -> None:
-    page = """Ahead by 3.5 points, or +2, at d = 0.5 with `lr=0.1`; 95 % intervals, CUB-200, [losses](a-1.5.md).
-    It is <!-- quote a -->+7.5<!-- end -->, and β=0.3 gives -1.25."""
-    assert write.unquoted(page) == ["3.5", "+2", "-1.25"]
+    page = """<!-- results: a, b -->
+    Ahead by 3.5 points, or +2, at d = 0.5 with `lr=0.1`; 95% intervals, CUB-200, [losses](a-1.5.md).
+    It is +7.5, and β=0.3 gives -1.25 or 7.5.
+    <!-- end of results --> Elsewhere 8.5."""
+    assert write.unquoted(page, {"a": "+7.5", "b": "7.5"}) == ["3.5", "+2", "-1.25"]
+
+
+def test_quotes_are_replaced_in_their_places() -> None:
+    page = """1.5
+    <!-- results: a, b, a -->
+    First 1.5 (11.5), then 12 of 120 and 1.5 again.
+    <!-- end of results -->"""
+    assert write.written(page, {"a": "1.5", "b": "12"}, {"a": "2.5", "b": "7 to 8"}) == page.replace(
+        "First 1.5 (11.5), then 12 of 120 and 1.5", "First 2.5 (11.5), then 7 to 8 of 120 and 2.5"
+    )
+    with pytest.raises(SystemExit, match="must show '9', the quote 'a'"):
+        write.written(page, {"a": "9", "b": "12"}, {})
 
 
 def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +117,7 @@ def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.M
         "few": {"from": "e.csv", "where": {"method": "SCE", "labels": "few"}, "show": "{low} points"},
         "both": {"from": "e.csv", "where": {"method": "SCE"}, "show": "{low}"},
     }
-    assert (
-        write.written("<!-- quote few -->9<!-- end -->.", known) == "<!-- quote few -->2 points<!-- end -->."
-    )
+    assert write.quote("few", known) == "2 points"
     with pytest.raises(SystemExit, match=r"one row of e\.csv\. Got 2"):
         write.quote("both", known)
     with pytest.raises(SystemExit, match="'none'"):
