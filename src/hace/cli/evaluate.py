@@ -28,11 +28,12 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -117,43 +118,23 @@ OF_FILES = {
 }
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model to evaluate.
-
-    Attributes:
-        source: What the user called it: a file, or a run.
-        name: The same in pictures.
-        evaluate: From the options of `hace.evaluate` to all metrics.
-        calibration: The temperature and the promise that were asked for, and a remark, as attributes of an evaluation.
-    """
+class Model(NamedTuple):
+    """A model to evaluate: what the user called it and its name in pictures; the temperature, promise and remark asked for."""
 
     source: str
     name: str
-    evaluate: Callable[..., Evaluation]
-    calibration: dict[str, Any] = field(default_factory=dict)
+    evaluate: Callable[..., Evaluation]  # from the options of `hace.evaluate`
+    calibration: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Given:
-    """One or two models on the same samples.
-
-    Attributes:
-        hierarchy: The classes, with the names to show.
-        models: The model, and the one to compare it with.
-        about: What the report says of them besides.
-    """
-
-    hierarchy: Hierarchy
-    models: list[Model]
-    about: dict[str, str] = field(default_factory=dict)
+# The classes, with the names to show; one or two models on the same samples; what the report says of them besides.
+Given = tuple["Hierarchy", list[Model], dict[str, str]]
 
 
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
     check_options(args)
-    given = models_of_files(args) if args.run_folder is None else models_of_runs(args)
-    h = given.hierarchy
+    h, models, about = models_of_files(args) if args.run_folder is None else models_of_runs(args)
     options = {
         "subset": None if args.subset is None else subset_of(args.subset, h),
         "only_subset": args.only_subset,
@@ -164,24 +145,25 @@ def run(args: argparse.Namespace) -> None:
         "bins": args.bins,
     }
     found = []
-    for model in unique_names(given.models):
+    if len({model.name for model in models}) < len(models):  # those that share a name add where they are from
+        models = [model._replace(name=f"{model.name} ({model.source})") for model in models]
+    for model in models:
         asked = dict(model.calibration)
         remark = asked.pop("remark", None)
         report = model.evaluate(**options, **asked, name=model.name).over(h)
         found.append(replace(report, source=model.source, remark=remark))
-    report = replace(found[0], about=given.about)
+    report = replace(found[0], about=about)
     if len(found) > 1:
         from hace.lab.runs.process import progress
 
         with progress("bootstrap", "draws") as start:
             step = start(args.replicates, 0)
             report = report.compared_with(found[1], replicates=args.replicates, seed=args.seed, progress=step)
-    document = given.about | report.to_dict()
-    print(
-        json.dumps(without_nan(document), indent=2, ensure_ascii=False, allow_nan=False)
-        if args.json
-        else report.to_text()
-    )
+    if args.json:
+        document = without_nan(about | report.to_dict())
+        print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(report.to_text())
     if args.out is not None:
         drawn = args.metrics == "all"
         if drawn:
@@ -231,13 +213,6 @@ def check_out(out: str) -> None:
         raise ConfigError('--out draws with matplotlib. Install it with: pip install "hace[report]".')
 
 
-def unique_names(models: list[Model]) -> list[Model]:
-    """Models with different names: those that share one add where they are from."""
-    if len({model.name for model in models}) == len(models):
-        return models
-    return [replace(model, name=f"{model.name} ({model.source})") for model in models]
-
-
 # ---------------------------------------------------------------------- files of scores and labels
 
 
@@ -259,7 +234,7 @@ def models_of_files(args: argparse.Namespace) -> Given:
         args.option = [*args.option, f"names={args.names}"]
     h, truth = read_truth(args)
     paths = [path for path in (args.scores, args.compare) if path is not None]
-    return Given(h, [file_model(path, truth, args.labels, h, args) for path in paths])
+    return h, [file_model(path, truth, args.labels, h, args) for path in paths], {}
 
 
 def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: argparse.Namespace) -> Model:
@@ -352,9 +327,9 @@ def models_of_runs(args: argparse.Namespace) -> Given:
             labels = f"the split {first.split!r} of {args.run_folder}"
             models.append(file_model(args.compare, first.samples.nodes, labels, first.hierarchy, args))
         short = without_common_end([model.name for model in models])
-        models = [replace(model, name=name) for model, name in zip(models, short, strict=True)]
+        models = [model._replace(name=name) for model, name in zip(models, short, strict=True)]
     h = first.hierarchy if args.names is None else first.run.named_hierarchy(args.names)
-    return Given(h, models, {"run": first.run.id, "split": first.split})
+    return h, models, {"run": first.run.id, "split": first.split}
 
 
 def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hace.checks import MOST_BINS, check_choice, check_count, is_number
 from hace.decisions.ladders import best_by_information, level_thresholds, path_to_best_leaf, walk_down
@@ -21,7 +20,6 @@ from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Ladder = Callable[[Tensor, Hierarchy], tuple[Tensor, Tensor]]
 THRESHOLDS = tuple(np.round(np.arange(0, 1.0001, 0.01), 2).tolist())  # 0, 0.01, ..., 1
 
 
@@ -144,36 +142,24 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
     return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1)
 
 
-class Rungs(NamedTuple):
-    """(B, L) the answers of a rule as the threshold falls, the root first; or (B, T) those at each threshold.
+def _rungs(batch: MetricBatch, rule: str) -> list[np.ndarray]:
+    """(B, L) the answers of a rule as the threshold falls, the root first.
 
     The greatest threshold of each, its information over log2 n, whether it is true, and whether it is below the root.
     """
-
-    reached: np.ndarray
-    specific: np.ndarray
-    true: np.ndarray
-    answered: np.ndarray
-
-
-def rungs_of(batch: MetricBatch, ladder: Ladder, constrained: bool) -> Rungs:
-    """The rungs of a ladder of :mod:`hace.decisions.ladders`; ``constrained``: a rung takes all rungs above it, too."""
     h = batch.hierarchy
+    climb = partial(path_to_best_leaf, best=torch.from_numpy(batch.answers)) if rule == "climb" else None
+    ladder = climb or (walk_down if rule == "threshold" else best_by_information)
     nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
     mass = masses.double().exp().numpy()  # (B, L)
     mass[:, 0] = np.inf  # the root, or no answer, always passes
-    if constrained:
+    if rule == "threshold":
         reached = np.minimum.accumulate(mass, axis=1)  # of a rung and all above it
     else:
-        reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1]  # of a rung or any below it
+        reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1].copy()  # of a rung or any below it
     steps = nodes.numpy()
-    flat, truth = steps.ravel(), np.repeat(batch.truth, steps.shape[1])
-    true = is_above(h, flat, truth).reshape(steps.shape)
-    return Rungs(reached, batch.relations.specificity[steps], true, np.append(h.depths, 0)[steps] > 0)
-
-
-def _rungs(batch: MetricBatch, constrained: bool) -> Rungs:
-    return rungs_of(batch, walk_down if constrained else best_by_information, constrained)
+    true = is_above(h, steps.ravel(), np.repeat(batch.truth, steps.shape[1])).reshape(steps.shape)
+    return [reached, batch.relations.specificity[steps], true, np.append(h.depths, 0)[steps] > 0]
 
 
 def operating_columns(
@@ -183,14 +169,14 @@ def operating_columns(
     limits = np.asarray(thresholds, dtype=np.float64)
     for t in limits[~((limits >= 0) & (limits <= 1))].tolist():
         level_thresholds(t, batch.hierarchy)  # refuses what is not a probability
-    reached, *columns = _rungs(batch, constrained)
+    reached, *columns = _rungs(batch, "threshold" if constrained else "information")
     last = (reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
     return [np.take_along_axis(values, last, axis=1) for values in columns]
 
 
 def _exact_sums(batch: MetricBatch, constrained: bool) -> tuple[np.ndarray, list[np.ndarray]]:
     """Every threshold at which an answer changes, growing, and the sums of the columns over the samples at each."""
-    reached, *columns = _rungs(batch, constrained)
+    reached, *columns = _rungs(batch, "threshold" if constrained else "information")
     limits, place = np.unique(np.minimum(reached[:, 1:], 1.0), return_inverse=True)
     if not len(limits):  # the root is all there is
         limits = np.zeros(1)
@@ -278,11 +264,8 @@ Ladders = tuple[np.ndarray, np.ndarray, np.ndarray]
 def ladder_columns(batch: MetricBatch, rule: str = "climb") -> Ladders:
     """The ladders of a batch."""
     check_choice("rule", rule, ("climb", "threshold"))
-    if rule == "threshold":
-        return _rungs(batch, constrained=True)[:3]
-    climb = partial(path_to_best_leaf, best=torch.from_numpy(batch.answers))
-    reached, specific, true, _ = rungs_of(batch, climb, constrained=False)
-    return reached.copy(), specific, true
+    reached, specific, true, _ = _rungs(batch, rule)
+    return reached, specific, true
 
 
 def ladder_curves(ladders: Ladders, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -264,18 +264,14 @@ class Evaluation:
     @cached_property
     def values(self) -> dict[MetricKey, float]:
         """Every metric by heading and name."""
-        keys = self.samples.keys(self.level_titles)
-        return dict(zip(keys, self.samples.values(bins=self.bins)[0].tolist(), strict=True))
+        values = self.samples.values(bins=self.bins)[0].tolist()
+        return dict(zip(self.samples.keys(self.level_titles), values, strict=True))
 
     @cached_property
     def all_values(self) -> dict[MetricKey, float]:
         """:attr:`values`, and those that a temperature changes once more, under headings that begin with "calibrated: "."""
-        return self.values | {(CALIBRATED + g, n): v for (g, n), v in self._confident_values.items()}
-
-    @property
-    def _confident_values(self) -> dict[MetricKey, float]:
-        found = {} if self.calibrated is None else self.calibrated.values
-        return {key: value for key, value in found.items() if key[0] not in _RANKS_ONLY}
+        warm = {} if self.calibrated is None else self.calibrated.values
+        return self.values | {(CALIBRATED + g, n): v for (g, n), v in warm.items() if g not in _RANKS_ONLY}
 
     @property
     def mistakes(self) -> int:
@@ -364,9 +360,8 @@ class Evaluation:
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
         curve, risk = self.operating_curve, self.risk_coverage
-        thinned = (
-            np.unique(np.linspace(0, len(risk.coverage) - 1, 501).astype(int)) if len(risk.coverage) else []
-        )
+        points = len(risk.coverage)
+        thinned = np.unique(np.linspace(0, points - 1, 501).astype(int)) if points else []
         return {
             "operating_curve": {
                 "threshold": curve.thresholds.tolist(),
@@ -786,11 +781,7 @@ def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterable[Any]:
 
 
 def _asked_rules(
-    h: Hierarchy,
-    threshold: float | Sequence[float] | None,
-    level: int | str | None,
-    price: float | None,
-    distance: str,
+    h: Hierarchy, threshold: Any, level: Any, price: Any, distance: str
 ) -> dict[str, dict[str, Any]]:
     """The decisions that arguments of :func:`evaluate` ask for, by title."""
     rules: dict[str, dict[str, Any]] = {}
@@ -836,10 +827,8 @@ def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[s
             (CARRIED_UP, measures.level_accuracy_measure(h)),
             ("accuracy by level, best node of the level", measures.level_choice_measure(h)),
         ]
-    for average in measures.AVERAGES:
-        found.append(("ancestors and information", measures.hierarchical_prf_measure(h, average)))
-    for average in measures.AVERAGES:
-        found.append(("ancestors and information", measures.information_prf_measure(h, average)))
+    for make in (measures.hierarchical_prf_measure, measures.information_prf_measure):
+        found += [("ancestors and information", make(h, average)) for average in measures.AVERAGES]
     if h.is_tree:
         found += [
             ("levels together", measures.full_path_measure(h)),
@@ -862,14 +851,5 @@ def answer_measure(h: Hierarchy, distance: str) -> Measure:
         f1 = measures.hierarchical_prf_measure(h, "micro").columns(batch)
         return np.concatenate([means[0], f1[0]], axis=1), np.concatenate([means[1], f1[1]], axis=1)
 
-    names = (
-        "exactly right",
-        "true (right or above)",
-        "answered below the root",
-        "specificity",
-        "distance",
-        "hPrecision",
-        "hRecall",
-        "hF1",
-    )
-    return Measure(names, columns, empty=1.0)
+    means = ("exactly right", "true (right or above)", "answered below the root", "specificity", "distance")
+    return Measure((*means, "hPrecision", "hRecall", "hF1"), columns, empty=1.0)

@@ -40,21 +40,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Spread(NamedTuple):
-    """Where the variance of a mean over seeds and samples comes from.
+    """Where the variance of a mean over seeds and samples comes from."""
 
-    Attributes:
-        seeds: a, of the seeds and of the rest.
-        samples: b, of the samples and of the rest.
-        rest: e, of the rest alone.
-        num_seeds: K.
-        num_samples: M, samples or groups of samples.
-    """
-
-    seeds: float
-    samples: float
-    rest: float
-    num_seeds: int
-    num_samples: int
+    seeds: float  # a, of the seeds and of the rest
+    samples: float  # b, of the samples and of the rest
+    rest: float  # e, of the rest alone
+    num_seeds: int  # K
+    num_samples: int  # M, samples or groups of samples
 
     @property
     def variance(self) -> float:
@@ -159,13 +151,7 @@ def paired_interval(
 
 
 def seed_interval(values: Sequence[float]) -> Interval:
-    """Student's interval of a mean over seeds, for figures of which nothing is known by sample.
-
-    Example:
-        >>> found = seed_interval([1.0, 2.0, 3.0])
-        >>> found.value, round(found.low, 2), found.freedom
-        (2.0, -0.48, 2.0)
-    """
+    """Student's interval of a mean over seeds, for figures of which nothing is known by sample."""
     known = np.asarray(values, dtype=np.float64)
     if len(known) < 2:
         return Interval(float(known.mean()) if len(known) else math.nan, math.nan, math.nan)
@@ -230,14 +216,9 @@ def headline_columns(
     predictions: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
-    wrong = predictions["answer"] != predictions["truth"]
-    distance = predictions["distance"]
-    return {
-        "top-1": (~wrong, None),
-        "top-5": (predictions["top5"], None),
-        "severity": (distance * wrong, wrong),
-        "HD@1": (distance, None),
-    }
+    wrong, distance = predictions["answer"] != predictions["truth"], predictions["distance"]
+    ratios = {"severity": (distance * wrong, wrong)}
+    return {"top-1": (~wrong, None), "top-5": (predictions["top5"], None), **ratios, "HD@1": (distance, None)}
 
 
 class Compared(NamedTuple):
@@ -296,12 +277,7 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
 
 
 def p_value(difference: Interval) -> float:
-    """Two-sided p-value of a difference; nan without a standard error. It is below 5% where the interval excludes 0.
-
-    Example:
-        >>> round(p_value(Interval(1.96, 0.0, 3.92, 1.0)), 3), round(p_value(Interval(1.96, 0.0, 3.92, 1.0, 4)), 3)
-        (0.05, 0.122)
-    """
+    """Two-sided p-value of a difference; nan without a standard error. It is below 5% where the interval excludes 0."""
     if np.isnan(difference.error) or np.isnan(difference.value):
         return float("nan")
     if difference.error == 0:

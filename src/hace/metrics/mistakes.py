@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,13 +50,13 @@ class Confusion:
         truth, answer, count = self.pairs[:most].T
         lca = relations(h).lca(answer, truth)
         return {
-            "truth": _ids(h, truth),
-            "truth_name": _names(h, truth),
-            "answer": _ids(h, answer),
-            "answer_name": _names(h, answer),
+            "truth": _ids(truth, h.nodes),
+            "truth_name": _ids(truth, h.names),
+            "answer": _ids(answer, h.nodes),
+            "answer_name": _ids(answer, h.names),
             "count": count.tolist(),
             "share_of_mistakes": (count / max(self.mistakes, 1)).tolist(),
-            "lca": _ids(h, lca),
+            "lca": _ids(lca, h.nodes),
             "lca_level": np.append(h.depths, 0)[lca].tolist(),
         }
 
@@ -87,18 +88,12 @@ def summarise_mistakes(hierarchy: Hierarchy, answers: IntArray, truth: IntArray)
     depth = np.append(hierarchy.depths, 0)[lca]
     by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1).astype(np.int64)
     places, at = np.unique(lca, return_inverse=True)
-    meeting = np.stack(
-        [places, np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)], axis=1
+    meeting = np.column_stack(
+        [places, np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)]
     )
     pairs = np.column_stack([pairs, count])
-    return Confusion(
-        hierarchy,
-        len(truth),
-        int(wrong.sum()),
-        pairs[np.argsort(-pairs[:, 2], kind="stable")],
-        by_level,
-        meeting[np.argsort(-meeting[:, 1], kind="stable")],
-    )
+    pairs, meeting = (table[np.argsort(-table[:, -1], kind="stable")] for table in (pairs, meeting))
+    return Confusion(hierarchy, len(truth), int(wrong.sum()), pairs, by_level, meeting)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +124,8 @@ class ClassTable:
         """A table: id, name, level, samples, accuracy."""
         h = self.hierarchy
         return {
-            "id": _ids(h, self.nodes),
-            "name": _names(h, self.nodes),
+            "id": _ids(self.nodes, h.nodes),
+            "name": _ids(self.nodes, h.names),
             "level": h.depths[self.nodes].tolist(),
             "samples": self.counts.tolist(),
             "accuracy": self.accuracy.tolist(),
@@ -177,9 +172,6 @@ def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
     return np.bincount(truth, minlength=h.num_nodes), np.bincount(truth[hit], minlength=h.num_nodes)
 
 
-def _ids(h: Hierarchy, nodes: IntArray) -> list:
-    return [None if v < 0 else h.nodes[v] for v in nodes.tolist()]
-
-
-def _names(h: Hierarchy, nodes: IntArray) -> list:
-    return [None if v < 0 else h.names[v] for v in nodes.tolist()]
+def _ids(nodes: IntArray, values: Sequence[str]) -> list:
+    """The ids or names of nodes; None for no answer."""
+    return [None if v < 0 else values[v] for v in nodes.tolist()]
