@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.lab.report.comparisons import (
+from hace.lab.report.method_tables import calibrated
+from hace.lab.report.results import (
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
     Comparison,
     Metric,
+    Results,
     level_names,
     method_title,
 )
-from hace.lab.report.method_tables import calibrated
-from hace.lab.report.results import Results
 from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together

@@ -25,9 +25,9 @@ from effects import write_effects
 
 from hace import Hierarchy, environment, read_hierarchy, write_hierarchy
 from hace.lab.report.document import ReportTable, to_csv
-from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.method_tables import confidence_table, methods_table
 from hace.lab.report.results import Results
+from hace.lab.report.verdict import label_questions, labels_table
 from hace.lab.study.folder import read_study
 
 if sys.version_info >= (3, 11):

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from evidence import draw, effects, keep, reduce, write
-from hace.lab.report.comparisons import HEADLINES
-from hace.lab.report.results import Results
+from hace.lab.report.results import HEADLINES, Results
 from hace.metrics.intervals import compared_together, holm, p_value
 from tests.report_studies import animals, fair_records
 
@@ -152,8 +151,8 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     rows = effects_of(results, top1)
     assert [(row["method"], row["minus"]) for row in rows] == [("HACE", "SCE"), ("HXE α=0.2", "SCE")]
     (comparison,) = results.choices
-    gaps = {m: results.gap(comparison, m, "sce") for m in ("hace", "hxe_0.2")}
-    expected = compared_together({m: gap.interval for m, gap in gaps.items() if gap is not None})
+    gaps = {m: results.arrays[comparison].difference(m, "sce", top1.key) for m in ("hace", "hxe_0.2")}
+    expected = compared_together({m: gap[0] for m, gap in gaps.items() if gap is not None})
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}
     assert {row["over"] for row in effects_of(results, top1)} == {effects.SAMPLES}

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from hace import Hierarchy
-from hace.lab.report.comparisons import TOP1, TOP5, Comparison
 from hace.lab.report.document import Entry
-from hace.lab.report.results import Results
+from hace.lab.report.results import TOP1, TOP5, Comparison, Results
 from hace.lab.study.cells import Record
 from hace.paper import ASSUMPTIONS, paper_tables, report_sections
 from hace.paper.report import comparable, paper_table

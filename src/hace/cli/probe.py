@@ -83,8 +83,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from hace.lab.probe.probe import loss_grid
-    from hace.lab.report.comparisons import chosen_runs
-    from hace.lab.report.results import MethodScores
+    from hace.lab.report.results import MethodScores, chosen_runs
     from hace.lab.report.summary import notes
 
     if args.threads < 1:
@@ -149,8 +148,8 @@ def make_runs(
 
 def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequence[Record]) -> None:
     """The table, how its runs were chosen, and where they are."""
-    from hace.lab.report.comparisons import HEADLINES
     from hace.lab.report.document import to_text
+    from hace.lab.report.results import HEADLINES
     from hace.lab.report.summary import MARKS, summary_table
 
     reference = reference_of(arrays)
@@ -196,7 +195,7 @@ def base_config(args: argparse.Namespace) -> ProbeConfig:
 
 def documents(arrays: MethodScores) -> list[dict[str, Any]]:
     """The table for programs: one object per method."""
-    from hace.lab.report.comparisons import HEADLINES
+    from hace.lab.report.results import HEADLINES
 
     reference = reference_of(arrays)
     metrics = HEADLINES[:4]

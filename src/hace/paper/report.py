@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hace.lab.report.comparisons import HEADLINES, PROTOCOLS, Comparison, method_title, shown
 from hace.lab.report.document import Entry, ReportTable, Section
 from hace.lab.report.method_tables import score_entry, with_marks
 from hace.lab.report.nodes import node_accuracies
 from hace.lab.report.page import HOME
-from hace.lab.report.results import MethodScores, Results, Score, matched_key, tally
+from hace.lab.report.results import (
+    HEADLINES,
+    PROTOCOLS,
+    Comparison,
+    MethodScores,
+    Results,
+    Score,
+    matched_key,
+    method_title,
+    shown,
+    tally,
+)
 from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
 
 _METRICS = {metric.title: metric for metric in HEADLINES}

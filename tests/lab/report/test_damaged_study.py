@@ -15,7 +15,7 @@ from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.report import Results, about_study
 from hace.lab.report.page import to_page
-from hace.lab.report.study_report import build_document, facts
+from hace.lab.report.study_report import build_document
 from hace.lab.study.folder import read_study
 from hace.paper import report_sections
 from tests.report_studies import animals, fair_records, write_study
@@ -121,8 +121,7 @@ def test_any_edit_is_a_report_or_a_message(study: Path, file: str) -> None:
             try:
                 opened = read_study(study)
                 about, results = about_study(opened), Results(opened.records())
-                said = facts(results.records, about)
-                document_ = build_document(results, about.title, said, (), [report_sections], draw=False)
+                document_ = build_document(results, about, [report_sections], draw=False)
                 to_page(document_, (results.first, results.second), "1").encode()
             except HaceError:
                 pass

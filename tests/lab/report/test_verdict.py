@@ -10,9 +10,8 @@ import pytest
 
 from hace import Hierarchy
 from hace.cli import main
-from hace.lab.report.comparisons import TOP1, Comparison
 from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
-from hace.lab.report.results import Results
+from hace.lab.report.results import TOP1, Comparison, Results
 from hace.lab.report.sure_answers import (
     AnswerLadder,
     confidence_columns,
@@ -83,7 +82,7 @@ def made(name: str, way: int, sure: str = "clear", higher: bool = True) -> Findi
 def test_the_answer_sums_up_the_findings(
     results: Results, found: list[Finding], start: str, tone: str
 ) -> None:
-    answer, said = _answer(results, FAIR, found, None)
+    answer, said = _answer(results, FAIR, found, "")
     assert answer.startswith(start)
     assert said == tone
 
@@ -95,9 +94,8 @@ def test_a_study_gets_a_verdict_with_aspects_method_and_rate(results: Results) -
         "accuracy", "mistakes", "coarse answers", "confidence", "detail at 95%",
     ]  # fmt: skip
     accuracy = verdict.findings[0]
-    gap = results.gap(FAIR, "hace", "sce")
-    assert gap is not None
-    assert accuracy.gap == gap.interval
+    gap = results.gaps("hace", "sce", "fair")[FAIR]
+    assert accuracy.gap == gap
     assert accuracy.better
     assert "rate 4" in verdict.use
     text = page_with(verdicts=[verdict], caution="made up")
@@ -198,10 +196,10 @@ def test_the_forest_has_every_method_with_candidates_the_best_first(results: Res
     assert switch is not None
     assert [title for title, _ in switch.options][:2] == ["Accuracy", "Mistakes"]
     plot = switch.options[0][1]
-    values = [r.finding.gap.value for r in plot.rows]
+    values = [f.gap.value for _, f in plot.rows]
     assert values == sorted(values, reverse=True)
-    assert {r.method for r in plot.rows} == set(SKILLS) - {"sce"}
-    mistakes = [r.finding.gap.value for r in switch.options[1][1].rows]
+    assert {choice.method for choice, _ in plot.rows} == set(SKILLS) - {"sce"}
+    mistakes = [f.gap.value for _, f in switch.options[1][1].rows]
     assert mistakes == sorted(mistakes)
     text = page_with(plot)
     assert text.count("<tr") == 4

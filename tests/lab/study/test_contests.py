@@ -15,7 +15,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError
-from hace.lab.report.comparisons import chosen_runs
+from hace.lab.report.results import chosen_runs
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.study.cells import (
     Cell,

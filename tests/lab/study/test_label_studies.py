@@ -11,10 +11,9 @@ import pytest
 
 from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
-from hace.lab.report.labels import label_blocks, label_questions, panels
 from hace.lab.report.results import Results
 from hace.lab.report.summary import results_text
-from hace.lab.report.verdict import label_verdict
+from hace.lab.report.verdict import label_blocks, label_questions, label_verdict, panels
 from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.study.cells import CellKey, Record
 from hace.lab.study.methods import METHODS, NODE_METHODS

@@ -14,17 +14,5 @@ from hace.lab.report.results import Results
 from hace.lab.report.study_report import PAGE, About, about_study, write_records, write_report
 from hace.lab.report.summary import report_text
 
-__all__ = [
-    "PAGE",
-    "About",
-    "Document",
-    "Entry",
-    "ReportTable",
-    "Results",
-    "Section",
-    "SectionBuilder",
-    "about_study",
-    "report_text",
-    "write_records",
-    "write_report",
-]
+__all__ = ["PAGE", "About", "Document", "Entry", "ReportTable", "Results", "Section", "SectionBuilder"]
+__all__ += ["about_study", "report_text", "write_records", "write_report"]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from hace.files.documents import write_rows
 
@@ -19,50 +21,35 @@ if TYPE_CHECKING:
     from hace.lab.report.verdict import Verdict
 
 Mark = Literal["", "best", "second"]
+WORDS = json.loads(
+    (files("hace.lab.report") / "assets" / "words.json").read_text(encoding="utf-8")
+)  # standing texts
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell.
-
-    Attributes:
-        text: What it says.
-        detail: Shown small after it: an interval, a number of seeds.
-        mark: Best (bold) or second best (underlined) of those it competes with.
-        notes: Marks of footnotes.
-        soft: Whether it is a remark, such as "not run", rather than a result.
-    """
+    """A cell."""
 
     text: str
-    detail: str = ""
-    mark: Mark = ""
-    notes: tuple[str, ...] = ()
-    soft: bool = False
+    detail: str = ""  # shown small after it: an interval, a number of seeds
+    mark: Mark = ""  # best (bold) or second best (underlined) of those it competes with
+    notes: tuple[str, ...] = ()  # marks of footnotes
+    soft: bool = False  # whether it is a remark, such as "not run", rather than a result
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table.
+    """A table."""
 
-    Attributes:
-        id: For files and links.
-        title: Its caption.
-        heads: One or more lines of headings, all of the same length; equal neighbours in all but the last line span.
-        rows: Cells; the first `stub` of a row name it.
-        stub: How many columns name a row.
-        notes: Footnotes: mark and text.
-        remarks: What holds for all of it.
-        blocks: Indices of rows with a rule above them.
-    """
-
-    id: str
-    title: str
+    id: str  # for files and links
+    title: str  # its caption
+    # one or more lines of headings, all of the same length; equal neighbours in all but the last line span
     heads: tuple[tuple[str, ...], ...]
     rows: tuple[tuple[Entry, ...], ...]
-    stub: int = 1
-    notes: tuple[tuple[str, str], ...] = ()
-    remarks: tuple[str, ...] = ()
-    blocks: tuple[int, ...] = ()
+    stub: int = 1  # how many columns name a row
+    notes: tuple[tuple[str, str], ...] = ()  # footnotes: mark and text
+    remarks: tuple[str, ...] = ()  # what holds for all of it
+    blocks: tuple[int, ...] = ()  # indices of rows with a rule above them
     kind: ClassVar[str] = "table"
 
     def table(self) -> ReportTable:
@@ -70,26 +57,23 @@ class ReportTable:
         return self
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """Blocks that open with a click."""
 
     title: str
     blocks: tuple[Any, ...]
-    kind: ClassVar[str] = "folded"
+    kind = "folded"
 
 
-@dataclass(frozen=True)
-class Switch:
+class Switch(NamedTuple):
     """Blocks of which one is shown: the first, until a reader chooses another by its title."""
 
     label: str
     options: tuple[tuple[str, Any], ...]
-    kind: ClassVar[str] = "switch"
+    kind = "switch"
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of the report: its anchor, heading and blocks, and whether a click opens it."""
 
     id: str
@@ -100,31 +84,18 @@ class Section:
 
 @dataclass
 class Document:
-    """A whole report.
-
-    Attributes:
-        title: Of the page.
-        facts: What was run: term and text.
-        caution: What a reader must know before everything else.
-        verdicts: The answers.
-        sections: In order.
-        comparisons: For the interactive drawing: title, hierarchy and sums of each comparison.
-        about: Heading of the facts.
-        footer: With a place for the version.
-        naming: How to give names to a hierarchy whose names are all numbers.
-    """
+    """A whole report."""
 
     title: str
-    facts: list[tuple[str, str]]
-    caution: str = ""
+    facts: list[tuple[str, str]]  # what was run: term and text
+    caution: str = ""  # what a reader must know before everything else
     verdicts: list[Verdict] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
+    # for the interactive drawing: title, hierarchy and sums of each comparison
     comparisons: list[dict[str, Any]] = field(default_factory=list)
     about: str = "About this study: data, versions, command to reproduce"
-    footer: str = (
-        "Made by hace {version}. Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
-    )
-    naming: str = "Run hace report again with --names FILE."
+    listed: str = "Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
+    naming: str = "Run hace report again with --names FILE."  # for a hierarchy whose names are all numbers
 
     def leaves(self) -> Iterator[Any]:
         """All paragraphs, tables and pictures, in order, those within other blocks too."""
@@ -134,9 +105,14 @@ class Document:
         """All tables."""
         return (block.table() for block in self.leaves() if hasattr(block, "table"))
 
-    def pictures(self) -> Iterator[Any]:
-        """All figures."""
-        return (block for block in self.leaves() if hasattr(block, "svg"))
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """The files of tables and figures: path and content."""
+        for table in self.tables():
+            yield f"tables/{table.id}.csv", to_csv(table).encode()
+            yield f"tables/{table.id}.tex", to_latex(table).encode()
+        for picture in (block for block in self.leaves() if hasattr(block, "svg")):
+            yield f"figures/{picture.name}.png", picture.png
+            yield f"figures/{picture.name}.svg", picture.svg
 
 
 SectionBuilder = Callable[["Results", bool], Sequence[Section]]  # from results and whether to draw
@@ -153,17 +129,10 @@ def _leaves(blocks: Sequence[Any]) -> Iterator[Any]:
 
 
 def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
-    """Marks of the best and the second; equals share. Of two values only the best is marked, a single one not at all.
-
-    Example:
-        >>> marked([71.2, 70.0, None, 71.2, 69.0])
-        ['best', 'second', '', 'best', '']
-    """
+    """Marks of the best and the second; equals share. Of two values only the best is marked, a single one not at all."""
     order = sorted({v for v in values if v is not None}, reverse=higher)
     count = sum(v is not None for v in values)
-    if count < 2:
-        return [""] * len(values)
-    marks: tuple[Mark, ...] = ("best", "second") if count > 2 else ("best",)
+    marks: tuple[Mark, ...] = ("best", "second")[: max(count - 1, 0)]
     names = dict(zip(order, marks, strict=False))
     return ["" if v is None else names.get(v, "") for v in values]
 
@@ -201,10 +170,7 @@ def to_latex(table: ReportTable) -> str:
 
 
 def to_text(table: ReportTable, width: int = 100) -> str:
-    """For the terminal: columns that do not fit beside the others come below, with the rows' names again.
-
-    The marks are those of the page: 1st and 2nd are its bold and underlined, * its intervals without 0.
-    """
+    """For the terminal: columns that do not fit beside the others come below, with the rows' names again."""
     heads, stub = head_line(table), table.stub
     cells = [[_plain(e) for e in row] for row in table.rows]
     widths = [max([len(h), *(len(row[c]) for row in cells)]) for c, h in enumerate(heads)]
@@ -219,9 +185,8 @@ def to_text(table: ReportTable, width: int = 100) -> str:
         parts[-1].append(c)
     lines = textwrap.wrap(table.title, width)
     for part in parts:
-        lines.append("")
-        for row in [heads, *cells]:
-            lines += _text_lines(row, [*range(stub), *part], widths, stub)
+        shown = [_text_lines(row, [*range(stub), *part], widths, stub) for row in (heads, *cells)]
+        lines += ["", *itertools.chain.from_iterable(shown)]
     remarks = [line for remark in table.remarks for line in textwrap.wrap(remark, width)]
     return "\n".join([*lines, *(["", *remarks] if remarks else [])])
 
@@ -230,10 +195,8 @@ def _text_lines(
     row: Sequence[str], columns: Sequence[int], widths: Sequence[int], stub: int
 ) -> Iterator[str]:
     """Some columns of a row; names that are too long go on in further lines."""
-    wrapped = [
-        textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""] if c < stub else [row[c]]
-        for c in columns
-    ]
+    names = [textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""] for c in columns if c < stub]
+    wrapped = [*names, *([row[c]] for c in columns if c >= stub)]
     for texts in itertools.zip_longest(*wrapped, fillvalue=""):
         cells = zip(columns, texts, strict=True)
         yield "  ".join(t.ljust(widths[c]) if c < stub else t.rjust(widths[c]) for c, t in cells).rstrip()

@@ -15,11 +15,11 @@ from hace.decisions import Decisions
 from hace.draw import lay_out
 from hace.files.documents import write_table
 from hace.files.writing import atomic_folder, without_nan
-from hace.lab.report.comparisons import BEST_NODE_BY_LEVEL
-from hace.lab.report.document import Document, Entry, Folded, ReportTable, Section
+from hace.lab.report.document import WORDS, Document, Entry, Folded, ReportTable, Section
 from hace.lab.report.figures import Picture, picture
-from hace.lab.report.nodes import ancestors_at, node_counts, samples_at
+from hace.lab.report.nodes import ancestors_at, node_counts
 from hace.lab.report.page import to_page
+from hace.lab.report.results import BEST_NODE_BY_LEVEL
 from hace.lab.report.verdict import Verdict
 from hace.metrics.comparison import Difference
 from hace.metrics.evaluation import CARRIED_UP, Evaluation, MetricKey, summary_lines, wilson
@@ -29,19 +29,10 @@ EVALUATION_PAGE = "report.html"
 _PAIRS = 15
 _FEW = 5  # samples of a class
 _THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-_FOOTER = "Made by hace {version}. Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
-_READING = (
-    "Accuracy at a level is that of the best class, carried up. Beside it is the other rule, the most probable node of the "
-    "level: by it under-confident models lose points that no user loses.",
-    "Intervals are 95% intervals over the samples: of shares after Wilson, of differences from a paired bootstrap.",
-    "A threshold t answers with the deepest node whose probability is above t. An answer is false unless it is the truth or "
-    "an ancestor of it; no answer is never false. Detail is the share of the possible information that answers carry: 100% "
-    "if all are classes, 0% if all are the root.",
-    "Reliability compares the stated probability with the share of right answers; on the diagonal, confidence is what it says. "
-    "Choose a threshold on other samples than these: `hace calibrate` does, with a guarantee.",
-)
+_FILES = "Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
 
 _Figures = Mapping[str, Any]  # of hace.metrics.plots.evaluation_figures
+_Models = list[tuple[str, Evaluation]]  # one or two, with their names
 
 
 def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: bool = False) -> Path:
@@ -59,12 +50,10 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: b
     """
     from hace.metrics.plots import evaluation_figures
 
-    models = _models(evaluation)
-    leaves = evaluation.samples.only_leaves
-    figures = {} if leaves else evaluation_figures(models)
     with atomic_folder(Path(folder)) as temporary:
         _write_tables(temporary, evaluation, raw_cells)
-        if not leaves:
+        if not evaluation.samples.only_leaves:
+            figures = evaluation_figures(_models(evaluation))
             for name, figure in figures.items():
                 figure.savefig(temporary / f"{name}.png", metadata={"Software": None})
             page = evaluation_page(evaluation, figures)
@@ -72,15 +61,14 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: b
     return (Path(folder) / EVALUATION_PAGE).resolve()
 
 
-def _models(evaluation: Evaluation) -> list[tuple[str, Evaluation]]:
+def _models(evaluation: Evaluation) -> _Models:
     second = [] if evaluation.comparison is None else [evaluation.comparison.second]
     return [(each.name, each) for each in (evaluation, *second)]
 
 
 def _write_tables(folder: Path, e: Evaluation, raw: bool) -> None:
-    document = json.dumps(
-        without_nan({**e.about, **e.to_dict()}), indent=2, ensure_ascii=False, allow_nan=False
-    )
+    known = without_nan({**e.about, **e.to_dict()})
+    document = json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / "report.json").write_text(document + "\n", encoding="utf-8")
     tables = {"decisions.csv": _decision_columns(e), "mistakes.csv": e.confusion.pair_columns()}
     if e.hierarchy.is_tree:
@@ -101,54 +89,44 @@ def _decision_columns(e: Evaluation) -> dict[str, list]:
         table["leaf_probability"] = s.confidence.tolist()
     table["distance"] = s.distance.tolist()
     for title, (nodes, probabilities) in s.decided.items():
-        decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities))
-        columns = decided.columns()
-        for name in ("id", "name", "level", "probability", "path"):
-            table[f"{title}: {name}"] = columns[name]
+        decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities)).columns()
+        table |= {f"{title}: {n}": decided[n] for n in ("id", "name", "level", "probability", "path")}
     return table
 
 
 def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     """The page of a model, or of two on the same samples."""
-    models = _models(evaluation)
-    differences = {} if evaluation.comparison is None else evaluation.comparison.differences
-    sources = ", ".join(e.source for _, e in models if e.source)
-    facts = [
-        *evaluation.about.items(),
-        *([("scores", sources)] if sources else []),
-        ("samples", f"{len(evaluation.samples):,}"),
-        ("hierarchy", repr(evaluation.hierarchy)),
-        ("distance", evaluation.distance),
-    ]
+    models, first = _models(evaluation), evaluation
     names = [name for name, _ in models]
+    facts = {**first.about, "scores": ", ".join(e.source for _, e in models if e.source)}
+    facts |= {"samples": f"{len(first.samples):,}", "hierarchy": repr(first.hierarchy)}
+    facts |= {"distance": first.distance, **environment.config()}
     document = Document(
         " against ".join(names),
-        [*facts, *environment.config().items()],
+        [(term, text) for term, text in facts.items() if text or term != "scores"],
         about="About this evaluation: data, versions",
-        footer=_FOOTER,
+        listed=_FILES,
         naming="Run hace evaluate again with --names FILE.",
     )
-    document.verdicts = [_verdict(name, evaluation) for name, evaluation in models]
+    document.verdicts = [_verdict(name, e) for name, e in models]
+    differences = {} if first.comparison is None else first.comparison.differences
     if differences:
         document.verdicts.insert(0, _difference(models, differences))
-    _, first = models[0]
-    pictures = {name: _picture(name, figure) for name, figure in figures.items()}
+    said, wide = WORDS["pictures"], ("mistakes", "reliability")
+    pictures = {n: picture(figure, n, said[n], said[n], wide=n in wide) for n, figure in figures.items()}
     if differences:
         table = comparison_table(names, differences)
         title = f"All metrics: {names[0]} and {names[1]}"
         document.sections.append(Section("comparison", title, (table,), folded=True))
-    sections = (
-        Section("mistakes", "What confuses what", _mistakes(first, pictures)),
-        Section("levels", "Right answers by level", (_levels_table(models),)) if first.level_titles else None,
+    document.sections.append(Section("mistakes", "What confuses what", _mistakes(first, pictures)))
+    if first.level_titles:
+        document.sections.append(Section("levels", "Right answers by level", (_levels_table(models),)))
+    document.sections += [
         Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
         Section("thresholds", "What a threshold buys", _thresholds(first, pictures)),
         Section("explore", "Explore the hierarchy", ()),
-        Section("reading", "How to read this page", (list(_READING),), folded=True),
-    )
-    for section in sections:
-        if section is not None:
-            kept = tuple(block for block in section.blocks if block is not None)
-            document.sections.append(Section(section.id, section.title, kept, folded=section.folded))
+        Section("reading", "How to read this page", (WORDS["reading_evaluation"],), folded=True),
+    ]
     document.comparisons = [_sunburst(models)]
     compared = (names[0], names[1] if len(names) > 1 else "")
     return to_page(document, compared, environment.config()["hace"])
@@ -157,37 +135,23 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
 def _verdict(name: str, evaluation: Evaluation) -> Verdict:
     first, *rest = summary_lines(evaluation, name)
     said = first.removeprefix(f"{name}: ")
-    said = said[:1].upper() + said[1:]
-    return Verdict(
-        name, said, "part", lines=tuple(rest), caveats=tuple(_caveats(evaluation)), question="how good is it?"
-    )
+    more = {"lines": tuple(rest), "caveats": tuple(_caveats(evaluation)), "question": "how good is it?"}
+    return Verdict(name, said[:1].upper() + said[1:], "part", **more)
 
 
-def _difference(
-    models: Sequence[tuple[str, Evaluation]], differences: Mapping[MetricKey, Difference]
-) -> Verdict:
+def _difference(models: _Models, differences: Mapping[MetricKey, Difference]) -> Verdict:
     """The card that compares two models: accuracy, coarse answers and mistakes, each with its interval."""
     (first, evaluation), (second, _) = models
     top1 = differences["leaves", "top-1"]
-    known = top1.excludes_zero
-    better = second if top1.value > 0 else first
+    known, better = top1.excludes_zero, second if top1.value > 0 else first
     answer = f"{better} is right more often." if known else "No difference in accuracy is shown."
     lines = [_change("Right class", top1, percent=True)]
     if len(evaluation.level_titles) > 1:
         title = evaluation.level_titles[-2]
         lines.append(_change(f"Right {node_of_level(title)}", differences[CARRIED_UP, title], percent=True))
     lines.append(_change("Severity of mistakes", differences["leaves", "severity"], percent=False))
-    caveat = (
-        "One run each: the intervals are over samples, not over seeds. Another seed may differ by as much."
-    )
-    return Verdict(
-        f"{first}, then {second}",
-        answer,
-        "part" if known else "open",
-        lines=tuple(lines),
-        caveats=(caveat,),
-        question="which is better?",
-    )
+    more = {"lines": tuple(lines), "caveats": (WORDS["one_run_each"],), "question": "which is better?"}
+    return Verdict(f"{first}, then {second}", answer, "part" if known else "open", **more)
 
 
 def _change(name: str, d: Difference, *, percent: bool) -> str:
@@ -208,33 +172,19 @@ def _caveats(e: Evaluation) -> list[str]:
     if none:
         found.append(f"{none:,} of {len(counts):,} classes have no sample here: nothing is known of them.")
     if few:
-        found.append(
-            f"{few:,} of {len(counts):,} classes have fewer than {_FEW} samples: their own numbers mean little."
-        )
+        small = f"{few:,} of {len(counts):,} classes have fewer than {_FEW} samples"
+        found.append(f"{small}: their own numbers mean little.")
     gap = float(np.mean(e.samples.confidence)) - (1 - e.mistakes / max(len(e.samples), 1))
     if e.calibrated is None and abs(gap) > 0.05:
-        found.append(
-            f"Stated confidence is off by {100 * abs(gap):.0f} points on average, so a threshold does not mean what it says: "
-            "`hace calibrate` mends that on held-out samples."
-        )
+        found.append(WORDS["off"].format(f"{100 * abs(gap):.0f}"))
     return found
 
 
-def _picture(name: str, figure: Any) -> Picture:
-    captions = {
-        "operating_curve": "What a threshold buys: each point is a threshold t on the probability of the deepest node that is "
-        "answered.",
-        "risk_coverage": "The share of mistakes when only the most confident samples are answered.",
-        "mistakes": "Where mistakes meet the truth, and the most frequent ones.",
-        "reliability": "Stated probability against the share of right answers, by level; bars are shares of samples.",
-    }
-    return picture(figure, name, captions[name], captions[name], wide=name in ("mistakes", "reliability"))
-
-
 def _mistakes(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
+    drawn = [pictures["mistakes"]] if "mistakes" in pictures else []
     if not e.mistakes:
-        return ("No mistakes.", pictures.get("mistakes"))
-    return (pictures.get("mistakes"), Folded("The most frequent mistakes as a table", (_mistakes_table(e),)))
+        return ("No mistakes.", *drawn)
+    return (*drawn, Folded("The most frequent mistakes as a table", (_mistakes_table(e),)))
 
 
 def _mistakes_table(e: Evaluation) -> ReportTable:
@@ -242,31 +192,23 @@ def _mistakes_table(e: Evaluation) -> ReportTable:
     samples = np.bincount(e.samples.truth, minlength=h.num_nodes)
     rows = []
     for i, (truth, _, count) in enumerate(e.confusion.pairs[:_PAIRS].tolist()):
+        names = (table["truth_name"][i], table["answer_name"][i] or "no answer")
+        shares = (f"{count:,} of {samples[truth]:,}", f"{100 * table['share_of_mistakes'][i]:.1f}%")
         lca = table["lca"][i]
-        rows.append(
-            (
-                Entry(table["truth_name"][i]),
-                Entry(table["answer_name"][i] or "no answer"),
-                Entry(f"{count:,} of {samples[truth]:,}"),
-                Entry(f"{100 * table['share_of_mistakes'][i]:.1f}%"),
-                Entry("root" if lca is None else h.name(lca)),
-            )
-        )
+        rows.append(tuple(map(Entry, (*names, *shares, "root" if lca is None else h.name(lca)))))
     heads = ("truth", "answer", "samples", "share of mistakes", "meet at")
     return ReportTable("mistakes", "The most frequent mistakes", (heads,), tuple(rows), stub=2)
 
 
-def _levels_table(models: Sequence[tuple[str, Evaluation]]) -> ReportTable:
+def _levels_table(models: _Models) -> ReportTable:
     rows = []
     for k, title in enumerate(models[0][1].level_titles):
         cells = [Entry(title)]
         for _, e in models:
             carried = e.hierarchy.level_nodes(k + 1)
             right = int((carried[e.samples.answers] == carried[e.samples.truth]).sum())
-            cells += [
-                _share(right, len(e.samples)),
-                Entry(f"{100 * e.values[BEST_NODE_BY_LEVEL, title]:.1f}%"),
-            ]
+            best = e.values[BEST_NODE_BY_LEVEL, title]
+            cells += [_share(right, len(e.samples)), Entry(f"{100 * best:.1f}%")]
         rows.append(tuple(cells))
     names = [name for name, _ in models for _ in range(2)]
     rules = ["best class, carried up", "best node of the level"] * len(models)
@@ -283,31 +225,22 @@ def _share(right: int, samples: int) -> Entry:
 
 def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
     if not e.level_titles:
-        return (
-            "On a DAG a node has no single ancestor at a level, so there is no diagram by level.",
-            pictures["risk_coverage"],
-        )
+        none = "On a DAG a node has no single ancestor at a level, so there is no diagram by level."
+        return (none, pictures["risk_coverage"])
     rows = []
     for title, diagram in e.reliability.items():
-        after = None if e.calibrated is None else e.calibrated.reliability[title]
-        said = [Entry(title), Entry(f"{100 * diagram.ece:.1f}%")]
-        rows.append(
-            (
-                *said,
-                Entry("not calibrated", soft=True) if after is None else Entry(f"{100 * after.ece:.1f}%"),
-            )
-        )
+        after = Entry("not calibrated", soft=True)
+        if e.calibrated is not None:
+            after = Entry(f"{100 * e.calibrated.reliability[title].ece:.1f}%")
+        rows.append((Entry(title), Entry(f"{100 * diagram.ece:.1f}%"), after))
     heads = ("level", "calibration error (ECE)", "after one temperature")
-    warm = (
-        "" if e.temperature is None else f" One temperature, {e.temperature:.3g}, fitted on held-out samples."
-    )
-    missing = (
-        "" if e.calibrated is not None else " `hace calibrate` fits one temperature on held-out samples."
-    )
-    table = ReportTable(
-        "calibration", "Mean difference between stated confidence and accuracy", (heads,), tuple(rows)
-    )
-    words = f"How far the stated probability of the best node of a level is from the share of right answers.{warm}{missing}"
+    words = "How far the stated probability of the best node of a level is from the share of right answers."
+    if e.temperature is not None:
+        words += f" One temperature, {e.temperature:.3g}, fitted on held-out samples."
+    if e.calibrated is None:
+        words += " `hace calibrate` fits one temperature on held-out samples."
+    title = "Mean difference between stated confidence and accuracy"
+    table = ReportTable("calibration", title, (heads,), tuple(rows))
     return (words, table, pictures["reliability"], pictures["risk_coverage"])
 
 
@@ -319,13 +252,8 @@ def _thresholds(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ..
         at = int(np.argmin(np.abs(curve.thresholds - threshold)))
         values = (curve.precision[at], curve.answered[at], curve.answer_precision[at], curve.specificity[at])
         rows.append((Entry(f"{threshold:g}"), *(Entry("" if v != v else f"{100 * v:.1f}%") for v in values)))
-    heads = (
-        "threshold",
-        "samples without a false answer",
-        "samples with an answer",
-        "true among these",
-        "detail",
-    )
+    counted = ("samples without a false answer", "samples with an answer", "true among these")
+    heads = ("threshold", *counted, "detail")
     title = f"Answers of the deepest node above a threshold{', calibrated scores' if shown is not e else ''}"
     return (ReportTable("thresholds", title, (heads,), tuple(rows)), pictures["operating_curve"])
 
@@ -338,34 +266,24 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
             blocks.append(len(rows))
         if np.isnan(d.low):
             continue
-        clear = d.excludes_zero
-        change = Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not clear)
-        rows.append(
-            (
-                Entry(group if group != heading else ""),
-                Entry(name),
-                Entry(f"{d.first:.4f}"),
-                Entry(f"{d.second:.4f}"),
-                change,
-            )
-        )
+        change = Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not d.excludes_zero)
+        texts = (group if group != heading else "", name, f"{d.first:.4f}", f"{d.second:.4f}")
+        rows.append((*map(Entry, texts), change))
         heading = group
     heads = (("", "metric", *names, "change"),)
     remark = "95% intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
-    return ReportTable(
-        "comparison", "All metrics", heads, tuple(rows), stub=2, remarks=(remark,), blocks=tuple(blocks)
-    )
+    more = {"stub": 2, "remarks": (remark,), "blocks": tuple(blocks)}
+    return ReportTable("comparison", "All metrics", heads, tuple(rows), **more)
 
 
-def _sunburst(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Any]:
-    h = models[0][1].hierarchy
+def _sunburst(models: _Models) -> dict[str, Any]:
+    h, truth = models[0][1].hierarchy, models[0][1].samples.truth
     table = ancestors_at(lay_out(h).parent)
-    truth = models[0][1].samples.truth
     methods = {}
     for name, e in models:
-        counts = node_counts(table, truth, [e.samples.answers])
-        went = [[number for pair in pairs for number in pair] for pairs in counts.went]
+        right, went = node_counts(table, truth, [e.samples.answers])
         top1 = 1 - e.mistakes / max(len(truth), 1)
-        methods[name] = {"seeds": 1, "top1": top1, "right": counts.right.tolist(), "went": went}
-    where = f"{len(truth):,} samples"
-    return {"title": where, "hierarchy": h, "samples": samples_at(table, truth).tolist(), "methods": methods}
+        methods[name] = {"seeds": 1, "top1": top1, "right": right.tolist(), "went": went}
+    samples, _ = node_counts(table, truth, [truth])
+    about = {"title": f"{len(truth):,} samples", "hierarchy": h}
+    return {**about, "samples": samples.tolist(), "methods": methods}

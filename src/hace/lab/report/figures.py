@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,29 +18,21 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from hace.lab.report.comparisons import Choice, Comparison, comparison_of, method_title
-from hace.lab.report.labels import LabelQuestion
 from hace.lab.report.nodes import NodeAccuracies
+from hace.lab.report.results import Choice, Comparison, comparison_of, method_title
+from hace.lab.report.verdict import LabelQuestion
 from hace.lab.study.cells import Record
 from hace.lab.study.methods import METHODS
 
-RC_PARAMS: dict[Any, Any] = {
-    "svg.hashsalt": "hace",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "text.parse_math": False,
-    "text.color": "#1b1f23",
-    "axes.labelcolor": "#1b1f23",
-    "axes.edgecolor": "#59626c",
-    "xtick.color": "#59626c",
-    "ytick.color": "#59626c",
-}
 FIRST, SECOND = "#0067ac", "#a34a00"  # the two compared methods
 GREY, LIGHT = "#8a929a", "#dfe3e6"  # the others, grids
+INK, LINES = "#1b1f23", "#59626c"
+RC_PARAMS: dict[Any, Any] = {"svg.hashsalt": "hace", "svg.fonttype": "none", "font.family": "sans-serif"}
+RC_PARAMS |= {"font.size": 9, "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK}
+RC_PARAMS |= {"axes.edgecolor": LINES, "xtick.color": LINES, "ytick.color": LINES}
 _DARK = {
-    "#1b1f23": "#e8ebee",
-    "#59626c": "#a3adb7",
+    INK: "#e8ebee",
+    LINES: "#a3adb7",
     FIRST: "#62b5f5",
     SECOND: "#f0a35e",
     GREY: "#7d8790",
@@ -88,11 +81,9 @@ def name_lines(axes: Any, ends: Mapping[str, float], compared: Sequence[str]) ->
 
 def adapted(svg: bytes) -> bytes:
     """The same picture with colours that follow the reader's light or dark scheme."""
-    rules = []
-    for light, dark in _DARK.items():
-        for name in ("fill", "stroke"):
-            rules.append(f'[style*="{name}: {light}"]{{{name}:{dark}!important}}')
-    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    pairs = [(name, light, dark) for light, dark in _DARK.items() for name in ("fill", "stroke")]
+    rules = "".join(f'[style*="{n}: {light}"]{{{n}:{dark}!important}}' for n, light, dark in pairs)
+    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{rules}}}</style>"
     head, end, rest = svg.partition(b"<defs>")
     return head + style_text.encode() + end + rest if end else svg
 
@@ -171,13 +162,10 @@ def _rate_curves(
             seeds[r.key.seed] = max(r.top1, seeds.get(r.key.seed, 0.0))
     best = {}
     for method in [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]:
-        curves = {
-            d: {lr: float(np.mean([*c[lr].values()])) for lr in sorted(c)}
-            for d, c in found[method].items()
-            if len(c) > 1
-        }
-        if curves:
-            best[method] = max(curves.items(), key=lambda item: max(item[1].values()))
+        drawn = {d: curve for d, curve in found[method].items() if len(curve) > 1}
+        means = {d: {lr: float(np.mean([*c[lr].values()])) for lr in sorted(c)} for d, c in drawn.items()}
+        if means:
+            best[method] = max(means.items(), key=lambda item: max(item[1].values()))
     return best
 
 
@@ -189,10 +177,8 @@ def operating_picture(
 
     Raw scores of an under-confident head lead down the larger branch, so their curve ends below the accuracy of classes.
     """
-    raw, warm = (
-        {m: found for m, c in choices.items() if (found := _operating_curve(c, calibrated))}
-        for calibrated in (False, True)
-    )
+    raw = {m: found for m, c in choices.items() if (found := _operating_curve(c, False))}
+    warm = {m: found for m, c in choices.items() if (found := _operating_curve(c, True))}
     curves = warm if set(warm) == set(raw) else raw
     if not curves:
         return None
@@ -214,9 +200,9 @@ def reliability_picture(
     comparison: Comparison, choices: dict[str, Choice], compared: Sequence[str]
 ) -> Picture | None:
     """Accuracy against confidence of the classes, over the samples of all seeds; calibrated where runs are."""
-    panels = [("raw", {m: _bins(choices[m]) for m in compared if m in choices})]
-    warm = {m: _bins(choices[m], calibrated=True) for m in compared if m in choices}
-    panels += [("after one temperature", warm)] if any(warm.values()) else []
+    there = [choices[m] for m in compared if m in choices]
+    raw, warm = ({c.method: _bins(c, tempered) for c in there} for tempered in (False, True))
+    panels = [("raw", raw), *([("after one temperature", warm)] if any(warm.values()) else [])]
     if not any(panels[0][1].values()):
         return None
     figure = new_figure(WIDTH, 3.2)
@@ -229,10 +215,10 @@ def reliability_picture(
         axes.set_title(title, fontsize=9)
         axes.set(xlim=(0, 1.03), ylim=(0, 1.03), xlabel="confidence", ylabel="accuracy" if i == 0 else "")
         finish(axes)
-    for i, method in enumerate(m for m in compared if m in choices):
+    for i, method in enumerate(panels[0][1]):
         look = {"color": style(method, compared)["color"], "fontsize": 8.5}
         figure.axes[0].text(0.04, 0.96 - 0.08 * i, method_title(method), va="top", **look)
-    names = " and ".join(method_title(m) for m in compared if m in choices)
+    names = " and ".join(map(method_title, panels[0][1]))
     text = "How far to trust the confidence in classes: below the diagonal a model is too sure of itself, above not enough."
     return picture(figure, f"reliability-{comparison.slug}", text, f"Accuracy against confidence of {names}.")
 
@@ -249,11 +235,10 @@ def _operating_curve(choice: Choice, calibrated: bool) -> tuple[np.ndarray, np.n
     found = [[curve.get(c) or [None] for c in ("specificity", "precision")] for curve in curves]
     if len({len(x) for x, _ in found}) != 1 or any(None in column for both in found for column in both):
         return None
-    x, y = np.mean(np.array(found, dtype=float), axis=0)
-    return x, y
+    return tuple(np.mean(np.array(found, dtype=float), axis=0))
 
 
-def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _bins(choice: Choice, calibrated: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """For each level mean confidence and accuracy of each bin with samples, over all seeds."""
     sums: dict[str, np.ndarray] = {}
     for source in _sources(choice, calibrated):
@@ -262,21 +247,15 @@ def _bins(choice: Choice, calibrated: bool = False) -> dict[str, tuple[np.ndarra
             part = np.nan_to_num(np.stack([values[0], values[0] * values[1], values[0] * values[2]]))
             if title not in sums or sums[title].shape == part.shape:
                 sums[title] = sums.get(title, 0) + part
-    found = {}
-    for title, (count, confidence, accuracy) in sums.items():
-        there = count > 0
-        found[title] = (confidence[there] / count[there], accuracy[there] / count[there])
-    return found
+    filled = {title: total[:, total[0] > 0] for title, total in sums.items()}
+    return {title: (total[1] / total[0], total[2] / total[0]) for title, total in filled.items()}
 
 
 @matplotlib.rc_context(RC_PARAMS)
 def labels_picture(
     question: LabelQuestion, panels: Sequence[tuple[str, str, Sequence[tuple[float, Comparison]]]]
 ) -> Picture:
-    """Top-1 accuracy against the share or number of labels; dropping coarse ones and knowing all as references.
-
-    A panel is a title, the name of the horizontal axis, and points.
-    """
+    """Top-1 accuracy against the share or number of labels; a panel is a title, the horizontal axis's name, and points."""
     choices = [question.results.choices[comparison] for comparison in question.comparisons]
     methods = [m for m in question.results.methods if any(m in there for there in choices)]
     answers = [answer for answer in question.answers if answer.comparison != question.whole]
@@ -332,21 +311,19 @@ def nodes_picture(comparison: Comparison, found: NodeAccuracies, first: str, sec
         axes.plot([a, b], [at, at], color=GREY, linewidth=1.6, alpha=alpha, zorder=1)
         axes.plot([b], [at], color=SECOND, markerfacecolor="none", zorder=2, **dot)
         axes.plot([a], [at], color=FIRST, zorder=3, **dot)
-        text = (
-            f"{100 * gap.value:+.1f} [{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]  n = {found.samples[i]:,}"
-        )
-        axes.annotate(text, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
+        ends = f"[{100 * gap.low:+.0f}, {100 * gap.high:+.0f}]"
+        words = f"{100 * gap.value:+.1f} {ends}  n = {found.samples[i]:,}"
+        axes.annotate(words, (1.02, at), xycoords=("axes fraction", "data"), va="center", fontsize=7.5,
                       alpha=0.5 + alpha / 2, annotation_clip=False)  # fmt: skip
     names = [found.names[i] if len(found.names[i]) <= 26 else found.names[i][:25] + "…" for i in order]
     axes.set_yticks(range(len(order)), names, fontsize=8)
     axes.set_ylim(-0.6, len(order) - 0.4)
     axes.set_xlabel("accuracy, %")
     finish(axes, "x")
-    axes.set_title(f"● {ours}", loc="left", color=FIRST, fontsize=8.5)
-    axes.set_title(f"○ {theirs}", loc="right", color=SECOND, fontsize=8.5)
-    if len(ours) + len(theirs) > _ONE_LINE:
-        axes.set_title("", loc="right")
-        axes.set_title(f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
+    fits = len(ours) + len(theirs) <= _ONE_LINE
+    axes.set_title(f"● {ours}" if fits else f"● {ours}\n", loc="left", color=FIRST, fontsize=8.5)
+    axes.set_title(f"○ {theirs}" if fits else "", loc="right", color=SECOND, fontsize=8.5)
+    if not fits:
         axes.annotate(f"○ {theirs}", (0, 1), xycoords="axes fraction", xytext=(0, 6), textcoords="offset points",
                       color=SECOND, fontsize=8.5)  # fmt: skip
     few = len(order) < len(found.names)
@@ -356,5 +333,5 @@ def nodes_picture(comparison: Comparison, found: NodeAccuracies, first: str, sec
         f"{found.summary(ours, theirs)} {shown} differences in points and 95% intervals, faint where they include 0, as "
         f"{f'all but {certain}' if certain else 'they all'} do; among many some exclude it by chance."
     )
-    name = f"level-{comparison.slug}-{''.join(c if c.isascii() and c.isalnum() else '_' for c in found.level)[:40]}"
+    name = f"level-{comparison.slug}-{re.sub('[^0-9A-Za-z]', '_', found.level)[:40]}"
     return picture(figure, name, text, f"Dumbbells of two accuracies. {text}")

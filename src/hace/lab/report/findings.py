@@ -6,26 +6,29 @@ shows an aspect of all methods against a reference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from statistics import median
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from hace.lab.report.comparisons import (
+from hace.lab.report.document import Entry, ReportTable, Switch
+from hace.lab.report.results import (
     BEST_NODE_BY_LEVEL,
     BY_LEVEL,
     HEADLINES,
     TOP1,
+    Choice,
     Comparison,
+    MethodScores,
     Metric,
+    Results,
     control_of,
     level_names,
     method_title,
 )
-from hace.lab.report.document import Entry, ReportTable, Switch
-from hace.lab.report.results import MethodScores, Results
 from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
 from hace.metrics.intervals import Interval, Key, compared_together
 from hace.metrics.measures import node_of_level
@@ -53,23 +56,13 @@ class Aspect:
 
 
 def signed(value: float, digits: int) -> str:
-    """A difference with its sign; what rounds to 0 has none.
-
-    Example:
-        >>> signed(1.26, 1), signed(-0.04, 1)
-        ('+1.3', '0.0')
-    """
+    """A difference with its sign; what rounds to 0 has none."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
 
 
 def bracketed(low: float, high: float, digits: int) -> str:
-    """An interval with signs; one that excludes 0 has as many digits as show it.
-
-    Example:
-        >>> bracketed(-0.04, 1.26, 1), bracketed(0.04, 1.26, 1)
-        ('[0.0, +1.3]', '[+0.04, +1.26]')
-    """
+    """An interval with signs; one that excludes 0 has as many digits as show it."""
     while low * high > 0 and not float(f"{min(abs(low), abs(high)):.{digits}f}") and digits < 6:
         digits += 1
     return f"[{signed(low, digits)}, {signed(high, digits)}]"
@@ -77,21 +70,14 @@ def bracketed(low: float, high: float, digits: int) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a study says of one aspect of two methods.
-
-    Attributes:
-        aspect: Which.
-        ours: Mean of the first method.
-        theirs: Mean of the second.
-        gap: First minus second.
-        certainty: "clear": the difference remains after Holm's correction for all comparisons made at once, over three or
-            more seeds. "likely": its own 95% interval excludes 0. "open": it includes 0.
-    """
+    """What a study says of one aspect of two methods: their means, and first minus second."""
 
     aspect: Aspect
     ours: float
     theirs: float
     gap: Interval
+    # "clear": the difference remains after Holm's correction for all comparisons made at once, over three or more seeds;
+    # "likely": its own 95% interval excludes 0; "open": it includes 0
     certainty: Certainty
 
     @property
@@ -131,41 +117,37 @@ def points(gap: Interval) -> str:
 
 def aspects(arrays: MethodScores) -> list[Aspect]:
     """The aspects of a comparison, the most important first. A DAG has no levels and no single way up."""
-    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    names = level_names(arrays.hierarchy)
     severity = Metric(("leaves", "severity"), "severity of mistakes", percent=False, higher=False)
     how_far = "how far up the tree a mistake meets the truth, in levels"
-    found = [
-        Aspect("accuracy", Metric(TOP1, "accuracy"), "the best class is right"),
-        Aspect("mistakes", severity, how_far, unit="levels"),
-    ]
-    if len(names) > 1:
-        title = names[-2]
-        below = f"the best class is below the right {node_of_level(title)}"
-        found.append(Aspect("coarse answers", Metric((BY_LEVEL, title), f"right {title}"), below))
     error = Metric(CONFIDENCE_ERROR, "confidence error", percent=False, higher=False)
     squared = "mean squared error of the stated confidence, after one temperature"
-    found.append(Aspect("confidence", error, squared, unit="error"))
-    if names:
-        left = f"how specific answers stay when at most {100 * (1 - PROMISE):.0f}% may be wrong; 100%: all are classes"
-        detail = Metric(SURE_DETAIL, "detail at a promise")
-        found.append(Aspect(f"detail at {100 * PROMISE:.0f}%", detail, left))
-    return found
+    left = f"how specific answers stay when at most {100 * (1 - PROMISE):.0f}% may be wrong; 100%: all are classes"
+    detail = Aspect(f"detail at {100 * PROMISE:.0f}%", Metric(SURE_DETAIL, "detail at a promise"), left)
+    below = [
+        Aspect("coarse answers", Metric((BY_LEVEL, n), f"right {n}"), f"the best class is below the right {node_of_level(n)}")
+        for n in names[-2:-1]
+    ]  # fmt: skip
+    return [
+        Aspect("accuracy", Metric(TOP1, "accuracy"), "the best class is right"),
+        Aspect("mistakes", severity, how_far, unit="levels"),
+        *below,
+        Aspect("confidence", error, squared, unit="error"),
+        *([detail] if names else []),
+    ]
 
 
 def other_rule(arrays: MethodScores) -> list[Aspect]:
     """Accuracy at the level above the classes by the other rule: the most probable node of the level."""
-    names = level_names(arrays.hierarchy)[:-1] if arrays.hierarchy is not None else ()
     meaning = "the most probable node of the level is right"
-    return [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names[-1:]]
+    names = level_names(arrays.hierarchy)[-2:-1]
+    return [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names]
 
 
-def findings(
-    arrays: MethodScores, first: str, second: str, of: Sequence[Aspect] | None = None
-) -> list[Finding]:
+def findings(arrays: MethodScores, first: str, second: str) -> list[Finding]:
     """First minus second in every aspect that both have."""
     found = []
-    wanted = aspects(arrays) if of is None else of
-    for aspect in wanted:
+    for aspect in aspects(arrays):
         ours, theirs = (arrays.score(m, aspect.metric.key).value for m in (first, second))
         gap = arrays.difference(first, second, aspect.metric.key)
         if gap is not None and ours is not None and theirs is not None:
@@ -175,13 +157,7 @@ def findings(
 
 
 def certainties(gaps: Mapping[Key, tuple[Interval, int]]) -> dict[Key, Certainty]:
-    """How certain each of several differences is, judged together.
-
-    Example:
-        >>> gap = Interval(2.0, 0.5, 3.5, 0.8)
-        >>> certainties({"a": (gap, 5)}), certainties({name: (gap, 5) for name in "abcdef"})["a"]
-        ({'a': 'clear'}, 'likely')
-    """
+    """How certain each of several differences is, judged together."""
     together = compared_together({name: gap for name, (gap, _) in gaps.items()})
     found: dict[Key, Certainty] = {}
     for name, (gap, seeds) in gaps.items():
@@ -190,34 +166,21 @@ def certainties(gaps: Mapping[Key, tuple[Interval, int]]) -> dict[Key, Certainty
     return found
 
 
-_DISTANCE = Aspect(
-    "distance of answers",
-    Metric(HEADLINES[3].key, "distance of answers", percent=False, higher=False),
-    "levels from the answer up to where it meets the truth, 0 for right answers",
-    unit="levels",
-)
-
-
-class ForestRow(NamedTuple):
-    """A method in a forest plot."""
-
-    method: str
-    finding: Finding
-    candidates: str
-    settings: str
+_HD1 = Metric(HEADLINES[3].key, "distance of answers", percent=False, higher=False)
+_MEETS = "levels from the answer up to where it meets the truth, 0 for right answers"
+_DISTANCE = Aspect("distance of answers", _HD1, _MEETS, unit="levels")
 
 
 @dataclass(frozen=True)
 class Forest:
     """All methods minus a reference in one aspect: a table with a drawn interval in each row."""
 
-    id: str
-    where: str  # title of the comparison
+    comparison: Comparison
     aspect: Aspect
     reference: str
     first: str  # the method in colour
     value: float  # the reference's own mean
-    rows: tuple[ForestRow, ...]  # the best first
+    rows: list[tuple[Choice, Finding]]  # the best first
     kind: ClassVar[str] = "forest"
 
     @property
@@ -228,11 +191,7 @@ class Forest:
     @cached_property
     def limits(self) -> tuple[float, float]:
         """The ends of the axis."""
-        return limits([(r.finding.gap.low, r.finding.gap.value, r.finding.gap.high) for r in self.rows])
-
-    def covers(self, x: float) -> bool:
-        """Whether a difference lies on the axis."""
-        return self.limits[0] <= x <= self.limits[1]
+        return limits([(f.gap.low, f.gap.value, f.gap.high) for _, f in self.rows])
 
     def at(self, x: float) -> float:
         """Where a difference is drawn, in percent of the axis; beyond its ends, at them."""
@@ -242,27 +201,25 @@ class Forest:
     def table(self) -> ReportTable:
         """The same without the drawing."""
         rows = []
-        for method, found, candidates, settings in self.rows:
+        for choice, found in self.rows:
             gap = Entry(self.aspect.gap(found.gap.value), found.interval)
-            more = (self.aspect.value(found.ours), found.word, candidates, settings or "-")
-            rows.append((Entry(method_title(method)), gap, *map(Entry, more)))
+            more = (self.aspect.value(found.ours), found.word, choice.budget, choice.settings or "-")
+            rows.append((Entry(method_title(choice.method)), gap, *map(Entry, more)))
         heads = ("method", "difference", self.aspect.metric.title, "how certain", "candidates", "chosen")
         remarks = (f"{method_title(self.reference)}: {self.aspect.value(self.value)}.", self.note)
-        return ReportTable(self.id, f"{self.where}: {self.title}", (heads,), tuple(rows), remarks=remarks)
+        name = f"against-{self.comparison.slug}-{re.sub(r'[^0-9A-Za-z]', '_', self.aspect.name)}"
+        title = f"{self.comparison.title}: {self.title}"
+        return ReportTable(name, title, (heads,), tuple(rows), remarks=remarks)
 
     @property
     def note(self) -> str:
         """How to read it."""
-        way = "more" if self.aspect.metric.higher else "less"
+        way, methods = "more" if self.aspect.metric.higher else "less", [c.method for c, _ in self.rows]
         return (
             f"{self.aspect.name[0].upper()}{self.aspect.name[1:]}: {self.aspect.meaning}; {way} is better. Lines are 95% "
             f"intervals, paired over seeds and test samples, faint where they include 0; a ring lies beyond the axis. Clear: "
             f"it remains after Holm's correction for {len(self.rows)} methods. Candidates: settings tried per seed."
-            + "".join(
-                f" {method_title(r.method)} is a control: {c}."
-                for r in self.rows
-                if (c := control_of(r.method))
-            )
+            + "".join(f" {method_title(m)} is a control: {c}." for m in methods if (c := control_of(m)))
         )
 
 
@@ -272,40 +229,29 @@ def forests(results: Results, comparison: Comparison) -> Switch | None:
     found = []
     for aspect in (*aspects(arrays), _DISTANCE, *other_rule(arrays)):
         value = arrays.score(reference, aspect.metric.key).value
-        rows = _rows(results, comparison, aspect)
+        rows = _rows(arrays, reference, value, aspect) if value is not None else []
         if rows and value is not None:
-            slug = "".join(c if c.isalnum() else "_" for c in aspect.name)
-            name = f"against-{comparison.slug}-{slug}"
-            plot = Forest(name, comparison.title, aspect, reference, results.first, value, rows)
+            plot = Forest(comparison, aspect, reference, results.first, value, rows)
             found.append((aspect.name[0].upper() + aspect.name[1:], plot))
     return Switch("Compare in", tuple(found)) if found else None
 
 
-def _rows(results: Results, comparison: Comparison, aspect: Aspect) -> tuple[ForestRow, ...]:
-    arrays, reference = results.arrays[comparison], results.second
-    gaps = {}
-    for method in arrays.choices:
-        ours = arrays.score(method, aspect.metric.key).value
-        gap = None if method == reference else arrays.difference(method, reference, aspect.metric.key)
+def _rows(
+    arrays: MethodScores, reference: str, theirs: float, aspect: Aspect
+) -> list[tuple[Choice, Finding]]:
+    gaps, key = {}, aspect.metric.key
+    for method in (m for m in arrays.choices if m != reference):
+        ours, gap = arrays.score(method, key).value, arrays.difference(method, reference, key)
         if gap is not None and ours is not None:
             gaps[method] = (ours, *gap)
-    theirs = arrays.score(reference, aspect.metric.key).value or 0.0
     sign = -1 if aspect.metric.higher else 1
     sure = certainties({method: (gap, seeds) for method, (_, gap, seeds) in gaps.items()})
-    rows = []
-    for method, (ours, gap, _) in sorted(gaps.items(), key=lambda item: sign * item[1][1].value):
-        finding, choice = Finding(aspect, ours, theirs, gap, sure[method]), arrays.choices[method]
-        rows.append(ForestRow(method, finding, choice.budget, choice.settings))
-    return tuple(rows)
+    rows = [(m, Finding(aspect, ours, theirs, gap, sure[m])) for m, (ours, gap, _) in gaps.items()]
+    return [(arrays.choices[m], row) for m, row in sorted(rows, key=lambda item: sign * item[1].gap.value)]
 
 
 def limits(intervals: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """The ends of the axis: of all intervals and 0, but for a few that are far off and would squeeze the others.
-
-    Example:
-        >>> limits([(-1.0, 0.0, 1.0)] * 9 + [(-90.0, -80.0, -70.0)])
-        (-6.35, 1.35)
-    """
+    """The ends of the axis: of all intervals and 0, but for a few that are far off and would squeeze the others."""
     ends = [x for interval in intervals for x in interval if x == x]
     far = (6 * median(abs(x) for x in ends) if ends else 0.0) or inf
     low, high = max(min([*ends, 0.0]), -far), min(max([*ends, 0.0]), far)

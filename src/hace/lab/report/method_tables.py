@@ -8,47 +8,39 @@ from dataclasses import replace
 from statistics import mean, median
 
 from hace.files.documents import write_rows
-from hace.lab.report.comparisons import (
+from hace.lab.report.document import WORDS, Entry, ReportTable, Switch, marked
+from hace.lab.report.results import (
     BEST_NODE_BY_LEVEL,
     BY_LEVEL,
     ECE_BY_LEVEL,
     HEADLINES,
     PROTOCOLS,
     Comparison,
+    MethodScores,
     Metric,
+    Results,
+    Score,
     control_of,
     level_names,
     method_title,
     shown,
+    tally,
 )
-from hace.lab.report.document import Entry, ReportTable, Switch, marked
-from hace.lab.report.results import MethodScores, Results, Score, tally
 from hace.lab.study.cells import Record
 from hace.metrics.evaluation import CALIBRATED
 from hace.metrics.intervals import Interval
 
-CHOSEN = {
-    "single": "Runs as they were given: nothing was chosen.",
-    "fair": "Every method has the same learning rates; the best on held-out samples is chosen, and the model is "
-    "trained again on all of them. The test set is used once.",
-    "paper": "For each seed the run with the best top-1 accuracy on the test set, as in the paper; this favours methods with "
-    "more runs.",
-}
 MEANS = "Means over seeds; in brackets the 95% interval over seeds and test samples."
-_AREAS = (
-    Metric(("selection", "AURC"), "AURC", higher=False),
-    Metric(("selection", "hAURC"), "hAURC", higher=False),
-    Metric(("selection", "area under the operating curve"), "operating area"),
-)
+_AREAS = [Metric(("selection", name), name, higher=False) for name in ("AURC", "hAURC")]
+_AREAS += [Metric(("selection", "area under the operating curve"), "operating area")]
 
 
 def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -> Entry:
     """A measured cell: the mean and its interval, or why there is none."""
     if score.value is None:
         return Entry(state or "-", soft=True)
-    detail = [bracket(score.low, score.high, metric)] if score.low is not None else []
-    detail += [f"n = {score.seeds}"] if seeds else []
-    return Entry(metric.text(score.value), ", ".join(filter(None, [*detail, state])))
+    detail = (bracket(score.low, score.high, metric), f"n = {score.seeds}" if seeds else "", state)
+    return Entry(metric.text(score.value), ", ".join(filter(None, detail)))
 
 
 def score_column(
@@ -80,32 +72,30 @@ def bracket(low: float | None, high: float | None, metric: Metric, sign: bool = 
 
 def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric: Metric) -> list[Entry]:
     """The entries of one contest with best and second marked; equal digits share a mark."""
-    rounded = [None if v is None else float(metric.text(v)) for v in scores]
-    marks = marked(rounded, metric.higher)
+    marks = marked([None if v is None else float(metric.text(v)) for v in scores], metric.higher)
     return [replace(entry, mark=mark) for entry, mark in zip(entries, marks, strict=True)]
 
 
 def methods_table(comparison: Comparison, arrays: MethodScores) -> ReportTable:
     """All methods of a comparison with the headline metrics."""
-    deepest = level_names(arrays.hierarchy)[-1:] if arrays.hierarchy is not None else ()
+    deepest = level_names(arrays.hierarchy)[-1:]
     calibration = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in deepest]
-    shown_metrics = [
-        m for m in (*HEADLINES, *calibration) if any(c.values(m.key) for c in arrays.choices.values())
-    ]
-    remarks = [
-        CHOSEN[comparison.protocol],
-        f"{MEANS} Arrows say which way is better; severity is the mean distance (lca_height) of mistakes, HD@k that of the k "
-        "best leaves, AURC and ECE are errors of confidence, of raw scores.",
-    ]
+    metrics = _known((*HEADLINES, *calibration), arrays)
+    remarks = [WORDS["chosen"][comparison.protocol], f"{MEANS} {WORDS['metrics']}"]
     if controls := [f"{method_title(m)}: {c}." for m in arrays.choices if (c := control_of(m))]:
         remarks.append("Controls. " + " ".join(controls))
     name, title = f"methods-{comparison.slug}", f"{comparison.title}: all methods"
-    return metric_table(name, title, arrays, shown_metrics, tuple(remarks), settings=True)
+    return metric_table(name, title, arrays, metrics, tuple(remarks), settings=True)
+
+
+def _known(metrics: Iterable[Metric], arrays: MethodScores) -> list[Metric]:
+    """The metrics that some method has."""
+    return [m for m in metrics if any(choice.values(m.key) for choice in arrays.choices.values())]
 
 
 def levels_switch(comparison: Comparison, arrays: MethodScores) -> Switch | None:
     """Accuracy by level, by either rule; None on a DAG or a flat set of classes."""
-    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    names = level_names(arrays.hierarchy)
     if len(names) < 2:
         return None
     rules = (
@@ -124,22 +114,17 @@ def levels_switch(comparison: Comparison, arrays: MethodScores) -> Switch | None
 
 def confidence_table(comparison: Comparison, arrays: MethodScores) -> ReportTable | None:
     """Every metric of confidence beside its calibrated form; None without calibrated runs."""
-    names = level_names(arrays.hierarchy) if arrays.hierarchy is not None else ()
+    names = level_names(arrays.hierarchy)
     metrics = [Metric((ECE_BY_LEVEL, name), f"{name} ECE", higher=False) for name in names]
     for name in names[-1:]:
         metrics.append(Metric(("Brier score by level", name), "Brier", percent=False, higher=False))
         metrics.append(Metric(("log-likelihood by level", name), "log-likelihood", percent=False))
-    pairs = [pair for metric in (*metrics, *_AREAS) for pair in (metric, calibrated(metric))]
-    known = [m for m in pairs if any(choice.values(m.key) for choice in arrays.choices.values())]
+    known = _known([m for metric in (*metrics, *_AREAS) for m in (metric, calibrated(metric))], arrays)
     if not any(m.key[0].startswith(CALIBRATED) for m in known):
         return None
-    remarks = (
-        "Calibrated: scores divided by one temperature, fitted on held-out samples; it changes no ranking of classes. Mean "
-        f"temperatures: {temperatures(arrays)}. Above 1, raw scores are too sure; below 1, not sure enough. Brier score and "
-        "log-likelihood are those of the classes. " + MEANS,
-    )
+    remark = f"{WORDS['calibrated'].format(temperatures(arrays))} {MEANS}"
     title = f"{comparison.title}: confidence, raw and calibrated"
-    return metric_table(f"confidence-{comparison.slug}", title, arrays, known, remarks)
+    return metric_table(f"confidence-{comparison.slug}", title, arrays, known, (remark,))
 
 
 def calibrated(metric: Metric) -> Metric:
@@ -153,9 +138,8 @@ def temperatures(arrays: MethodScores) -> str:
     found = {}
     for method, choice in arrays.choices.items():
         results = [record.run.result or {} for record in choice.finished if record.run is not None]
-        values = [(result.get("temperature") or {}).get("value") for result in results]
-        known = [value for value in values if value is not None]
-        if known:
+        fitted = [result["temperature"] for result in results if result.get("temperature")]
+        if known := [t["value"] for t in fitted if t.get("value") is not None]:
             found[method_title(method)] = mean(known)
     return "; ".join(f"{title}: {value:.2f}" for title, value in found.items())
 
@@ -191,18 +175,21 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
     comparisons = [c for c in results.comparisons(protocol) if reference in results.choices[c]]
     rows = []
     for method in results.methods:
-        gaps = {gap.comparison: gap.interval for gap in results.gaps(method, reference, protocol)}
+        gaps = results.gaps(method, reference, protocol)
         found = tally([gap.value for gap in gaps.values()])
         if found is None or method == reference:
             continue
-        cells = [gap_entry(gaps.get(c), metric, _state(results, c, method)) for c in comparisons]
+        there = [results.choices[c].get(method) for c in comparisons]
+        states = ["not run" if choice is None else choice.state or "-" for choice in there]
+        cells = [gap_entry(gaps.get(c), metric, s) for c, s in zip(comparisons, states, strict=True)]
         sums = [f"{found.won} of {found.of}", metric.text(found.mean, True), metric.text(found.median, True)]
         rows.append((Entry(method_title(method)), *cells, *map(Entry, sums)))
     if not rows:
         return None
+    columns = [", ".join(filter(None, (shown(c.model), c.labels))) for c in comparisons]
     heads = (
         ("", *(shown(c.dataset) for c in comparisons), "", "", ""),
-        ("method", *(c.column for c in comparisons), "won", "mean", "median"),
+        ("method", *columns, "won", "mean", "median"),
     )
     if len(comparisons) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
@@ -217,36 +204,21 @@ def together_text(results: Results, protocol: str) -> str:
     found = [one for one in results.compared(protocol).values() if one.p == one.p]
     if not found:
         return "No run kept its predictions, so there are no intervals."
-    alone = sum(one.interval.excludes_zero for one in found)
+    alone, held = sum(one.interval.excludes_zero for one in found), sum(one.holds for one in found)
     smallest = HEADLINES[0].text(median(one.detectable for one in found))
-    return (
-        f"{len(found)} {'comparisons' if len(found) > 1 else 'comparison'}: {alone} with an interval without 0, "
-        f"{sum(one.holds for one in found)} after Holm's correction for their number. A true difference of {smallest} points "
-        f"would be found in 80% of repetitions (the median over these comparisons, without correction)."
-    )
+    several = "comparisons" if len(found) > 1 else "comparison"
+    return WORDS["judged_together"].format(len(found), several, alone, held, smallest)
 
 
-def _state(results: Results, comparison: Comparison, method: str) -> str:
-    """The state of a method in a comparison: "not run", "diverged", "1 of 3 failed", or "-"."""
-    choice = results.choices[comparison].get(method)
-    return "not run" if choice is None else choice.state or "-"
-
-
-RUN_COLUMNS = tuple(
-    "protocol dataset model method dilution pairing seed labels stage lr status error id".split()
-)
+RUN_COLUMNS = "protocol dataset model method dilution pairing seed labels stage lr status error id".split()
 
 
 def runs_csv(records: Iterable[Record]) -> str:
     """Every run with all its metrics, one per line; no cell starts a formula."""
     records = list(records)
     results = [(r.run.result if r.run is not None else None) or {} for r in records]
-    metrics = dict.fromkeys(
-        (heading, name)
-        for result in results
-        for heading, names in (result.get("metrics") or {}).items()
-        for name in names
-    )
+    headings = [item for result in results for item in (result.get("metrics") or {}).items()]
+    metrics = dict.fromkeys((heading, name) for heading, names in headings for name in names)
     names = (f"{heading}: {name}" for heading, name in metrics)
     rows: list[list[object]] = [[*RUN_COLUMNS, "split", "samples", *names, "seconds"]]
     for record, result in zip(records, results, strict=True):

@@ -13,8 +13,9 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from hace.draw import json_for_page, page_data, templates
-from hace.lab.report.comparisons import method_title
 from hace.lab.report.document import Document
+from hace.lab.report.findings import points
+from hace.lab.report.results import method_title
 from hace.lab.report.verdict import glossary
 
 HOME = "https://github.com/hace-taxonomy/hace"
@@ -32,20 +33,11 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
 @cache
 def _environment() -> Environment:
     found = templates("hace.lab.report")
-    found.globals |= {"kind_of": _kind_of, "method_title": method_title}
-    found.filters |= {
-        "base64": lambda content: base64.b64encode(content).decode(),
-        "code": code,
-        "first_words": _first_words,
-        "pictures": _pictures,
-        "spans": _spans,
-        "whole": _whole,
-    }
+    found.globals |= {"method_title": method_title, "points": points}
+    found.filters["base64"] = lambda content: base64.b64encode(content).decode()
+    found.filters |= {"code": code, "first_words": _first_words, "pictures": _pictures}
+    found.filters |= {"spans": _spans, "whole": _whole}
     return found
-
-
-def _kind_of(block: Any) -> str:
-    return "text" if isinstance(block, str) else getattr(block, "kind", "list")
 
 
 def _pictures(blocks: Sequence[Any]) -> Iterator[tuple[bool, list[Any]]]:
@@ -67,14 +59,7 @@ def _first_words(answer: str) -> tuple[str, str]:
 
 
 def code(text: str) -> Markup:
-    """Text as HTML; text between backticks becomes code, and an address of the project between angle brackets a link.
-
-    Example:
-        >>> print(code("`hace report` & <b>, <https://example.org>"))
-        <code>hace report</code> &amp; &lt;b&gt;, &lt;https://example.org&gt;
-        >>> print(code(f"<{HOME}/a>"))
-        <a href="https://github.com/hace-taxonomy/hace/a">https://github.com/hace-taxonomy/hace/a</a>
-    """
+    """Text as HTML; text between backticks becomes code, and an address of the project between angle brackets a link."""
     plain = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(rf"&lt;({re.escape(HOME)}[\w./#-]*)&gt;", r'<a href="\1">\1</a>', plain))
 

@@ -1,32 +1,32 @@
-"""What a report takes from a study, computed once: chosen runs, means over seeds with 95% intervals, and differences."""
+"""What a report takes from a study, computed once: comparisons, chosen runs, means over seeds, intervals and differences.
+
+Methods compete in a comparison, and one run represents a method at a seed, which repeats the whole procedure. The paper's
+protocol takes each seed's best run on the test set, as the paper does. In the fair one the rate is already chosen on held-out
+samples; it takes the dilution that was best there.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hace.data import DATASETS
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
-from hace.lab.report.comparisons import (
-    BEST_NODE_BY_LEVEL,
-    BY_LEVEL,
-    TOP1,
-    TOP5,
-    Choice,
-    Comparison,
-    chosen_runs,
-    comparison_of,
-    level_names,
-)
+from hace.lab.models import ARCHITECTURES
 from hace.lab.report.sure_answers import DERIVED, SIBLINGS, confidence_columns
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.cells import Record
+from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
+from hace.lab.study.methods import DINOV2, METHODS
 from hace.metrics import measures
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import (
@@ -40,9 +40,201 @@ from hace.metrics.intervals import (
 )
 from hace.metrics.metric_batch import MetricBatch
 
-_MOST_PAIRS = 1 << 20  # of classes, looked up
-DEFAULT_PAIR = ("hace", "sce")
+BY_LEVEL = "accuracy by level, answer carried up"
+BEST_NODE_BY_LEVEL = "accuracy by level, best node of the level"
+ECE_BY_LEVEL = "calibration error (ECE) by level"
+TOP1: MetricKey = ("leaves", "top-1")
+TOP5: MetricKey = ("leaves", "top-5")
 ANCESTORS = "ancestors and information"  # heading of what follows from the ancestors of answer and truth
+DEFAULT_PAIR = ("hace", "sce")
+_MOST_PAIRS = 1 << 20  # of classes, looked up
+_Columns = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of a metric
+PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol", "single": "as given"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is shown."""
+
+    key: MetricKey  # its heading and name in results
+    title: str  # short, for a column
+    percent: bool = True  # a share, shown in percent
+    higher: bool = True  # is better
+
+    def text(self, value: float, sign: bool = False) -> str:
+        """A value as tables show it."""
+        scale, digits = (100, 2) if self.percent else (1, 3)
+        shown = round(scale * value, digits) + 0.0  # never -0.00
+        return f"{shown:{'+' if sign else ''}.{digits}f}"
+
+
+HEADLINES = (
+    Metric(TOP1, "top-1"),
+    Metric(TOP5, "top-5"),
+    *(Metric(("leaves", m), m, percent=False, higher=False) for m in ("severity", "HD@1", "HD@5", "HD@20")),
+    Metric((ANCESTORS, "hF1 (micro)"), "hF1"),
+    Metric((ANCESTORS, "iF1 (macro)"), "iF1"),
+    Metric(("levels together", "full-path accuracy"), "full path"),
+    Metric(("selection", "AURC"), "AURC", higher=False),
+)
+
+
+class Comparison(NamedTuple):
+    """Where methods compete: a protocol, a data set, a model and what is known of the training labels."""
+
+    protocol: str
+    dataset: str
+    model: str
+    labels: str = ""
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Data set and model; features that do not say where they come from have no model."""
+        names = (self.dataset,) if self.model == "features" else (self.dataset, self.model)
+        return tuple(map(shown, names))
+
+    @property
+    def title(self) -> str:
+        """For headings; only the paper's protocol needs a word."""
+        protocol = PROTOCOLS[self.protocol] if self.protocol == "paper" else ""
+        return ", ".join(filter(None, (*self.place, protocol, self.labels)))
+
+    @property
+    def slug(self) -> str:
+        """For file names."""
+        parts = filter(None, (self.dataset, self.model, self.protocol, self.labels))
+        return "-".join(re.sub(r"[^\w.]", "_", part) for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The runs that represent a method in a comparison, one per seed."""
+
+    comparison: Comparison
+    method: str
+    records: tuple[Record, ...]
+    candidates: tuple[int, ...] = ()  # how many candidates each of them was chosen from
+
+    @property
+    def budget(self) -> str:
+        """How many candidates each seed had: "8", or "8 to 10" where seeds differ; "" where nothing is chosen."""
+        return budget_of([self])
+
+    @cached_property
+    def finished(self) -> tuple[Record, ...]:
+        """The runs with a result."""
+        return tuple(r for r in self.records if r.status == "finished")
+
+    @property
+    def state(self) -> str:
+        """Shown instead of a number, or after it: "", "diverged", "1 of 3 diverged" ..."""
+        count = Counter(r.status for r in self.records)
+        missing = [(count[s], s) for s in NO_RESULT if count[s]]
+        if not self.finished:
+            return missing[0][1] if missing else "not run"
+        return ", ".join(f"{n} of {len(self.records)} {s}" for n, s in missing)
+
+    @property
+    def settings(self) -> str:
+        """The chosen settings: "d 0.5, rate 8 to 16"."""
+        method = METHODS.get(self.method)
+        diluted = method is None or method.diluted or bool(method.tuned)
+        configs = [r.run.config for r in self.finished if r.run is not None]
+        given = {
+            d for r in self.finished if (d := r.key.dilution) is not None
+        }  # by cells, or else by a search
+        options = [c.loss.options for c in configs]
+        dilutions = sorted(given or {o["dilution"] for o in options if "dilution" in o})
+        rates, decays = sorted({r.lr for r in self.finished}), sorted({c.weight_decay for c in configs})
+        parts = {"d": diluted and dilutions, "rate": rates, "decay": len(decays) > 1 and decays}
+        return ", ".join(f"{name} {_range(values)}" for name, values in parts.items() if values)
+
+    def values(self, key: MetricKey) -> list[float]:
+        """The metric of every finished seed that has it."""
+        return [v for r in self.finished if (v := r.metric(*key)) is not None]
+
+
+def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Comparison, dict[str, Choice]]:
+    """For each comparison and method, the run of each seed that tables show."""
+    found: dict[Comparison, dict[str, dict[int, list[Record]]]] = {}
+    validation: dict[CellKey, float] = {}
+    for record in records:
+        key = replace(record.key, pairing=None)
+        if record.stage != "search":
+            methods = found.setdefault(comparison_of(key), {})
+            methods.setdefault(key.method, {}).setdefault(key.seed, []).append(record)
+        elif record.top1 is not None:
+            validation[key] = max(validation.get(key, 0.0), record.top1)
+
+    def merit(record: Record) -> float | None:
+        in_paper = record.key.protocol == "paper"
+        return record.metric(*by) if in_paper else validation.get(replace(record.key, pairing=None))
+
+    order = {method: i for i, method in enumerate(METHODS)}
+    chosen: dict[Comparison, dict[str, Choice]] = {}
+    first_seen = {pair: i for i, pair in reversed([*enumerate((p.dataset, p.model) for p in found)])}
+    in_order = sorted(found, key=lambda p: (first_seen[p.dataset, p.model], p.protocol))  # fair beside paper
+    for comparison in in_order:
+        methods, chosen[comparison] = found[comparison], {}
+        for method in sorted(methods, key=lambda m: (order.get(m, len(order)), m)):
+            by_seed = [methods[method][seed] for seed in sorted(methods[method])]
+            best = tuple(best_record(records, merit) for records in by_seed)
+            tried = tuple(sum(r.candidates for r in records) for records in by_seed)
+            chosen[comparison][method] = Choice(comparison, method, best, tried)
+    return chosen
+
+
+def comparison_of(key: CellKey) -> Comparison:
+    """The comparison of a cell."""
+    return Comparison(key.protocol, key.dataset, key.model, key.labels)
+
+
+def level_names(hierarchy: Hierarchy | None) -> tuple[str, ...]:
+    """The names of levels in results; a DAG has none."""
+    return measures.level_titles(hierarchy) if hierarchy is not None and hierarchy.is_tree else ()
+
+
+def method_title(key: str) -> str:
+    """The title of a method."""
+    return METHODS[key].title if key in METHODS else key
+
+
+def control_of(method: str) -> str:
+    """What a method is a control of; "" if it may be used."""
+    return METHODS[method].control if method in METHODS else ""
+
+
+def may_be_used(method: str) -> bool:
+    """Whether a verdict may recommend a method: controls and methods that drop labels are there to compare with."""
+    return method not in METHODS or not (METHODS[method].control or METHODS[method].drops)
+
+
+def shown(key: str) -> str:
+    """The title of a data set or model."""
+    if key in ARCHITECTURES:
+        return ARCHITECTURES[key].title
+    if key in DATASETS and DATASETS[key].official:
+        return DATASETS[key].title
+    return "DINOv2-Large" if key == DINOV2 else key
+
+
+def budget_of(choices: Iterable[Choice]) -> str:
+    """How many candidates the seeds of several choices had, from the fewest to the most."""
+    counts = sorted(n for c in choices if c.comparison.protocol != "single" for n in c.candidates)
+    return _range(counts) if counts else ""
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" if values[0] == values[-1] else f"{values[0]:g} to {values[-1]:g}"
+
+
+def unseen_classes(records: Iterable[Record]) -> str:
+    """Which classes had no training sample in some runs: "2 classes have no training sample: lynx, owl"; "" if none."""
+    trained = [(r.run.result.get("train") or {}) for r in records if r.run is not None and r.run.result]
+    names = sorted({name for train in trained for name in train.get("unseen_classes", ())})
+    words = "1 class has" if len(names) == 1 else f"{len(names):,} classes have"
+    more = " ..." if len(names) > 4 else ""
+    return f"{words} no training sample: {', '.join(names[:4])}{more}" if names else ""
 
 
 class Score(NamedTuple):
@@ -62,13 +254,17 @@ class Store:
         self.problems: list[str] = []
         self._truth: np.ndarray | None = None
         self._trees: dict[str, Hierarchy] = {}
-        self._read: dict[str, dict[str, np.ndarray] | None] = {}
+        self.read: dict[str, dict[str, np.ndarray] | None] = {}  # by run
 
     def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
         """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
-        if run.id not in self._read:
-            self._read[run.id] = self._load(run)
-        return self._read[run.id]
+        if run.id not in self.read:
+            self.read[run.id] = None
+            try:
+                self.read[run.id] = self._load(run)
+            except (HaceError, KeyError) as error:
+                self.problems.append(f"{run.folder.name} has no intervals: {error}")
+        return self.read[run.id]
 
     def hierarchy(self, run: Run) -> Hierarchy:
         """The hierarchy of a run's result; runs over the same one share it."""
@@ -78,29 +274,17 @@ class Store:
             self._trees[known] = tree if self.names is None else run.named_hierarchy(self.names)
         return self._trees[known]
 
-    def _load(self, run: Run) -> dict[str, np.ndarray] | None:
-        try:
-            arrays = run.predictions()
-            kept = {name: arrays[name] for name in ("answer", "top5", "level_correct")}
-            truth, distance = arrays["truth"], arrays["distance"]
-            kept |= confidence_columns(arrays, self.hierarchy(run))
-        except (HaceError, KeyError) as error:
-            self.problems.append(f"{run.folder.name} has no intervals: {error}")
-            return None
-        if self._truth is None:
-            self._truth = truth
-        if not np.array_equal(self._truth, truth):
-            self.problems.append(
-                f"{run.folder.name} has no intervals: its samples are not those of the other runs."
-            )
-            return None
-        whole = distance.astype(np.int16)  # small, so that a thousand runs stay in memory at once
-        distance = whole if np.array_equal(whole, distance) else distance
-        return {**kept, "truth": self._truth, "distance": distance}
-
-    def drop(self) -> None:
-        """Forget what was read."""
-        self._read.clear()
+    def _load(self, run: Run) -> dict[str, np.ndarray]:
+        arrays = run.predictions()
+        kept = {name: arrays[name] for name in ("answer", "top5", "level_correct", "distance")}
+        truth = arrays["truth"] if self._truth is None else self._truth
+        kept |= confidence_columns(arrays, self.hierarchy(run))
+        if not np.array_equal(truth, arrays["truth"]):
+            raise DataError("its samples are not those of the other runs.")
+        self._truth = truth
+        whole = kept["distance"].astype(np.int16)  # small, so that a thousand runs stay in memory at once
+        kept["distance"] = whole if np.array_equal(whole, kept["distance"]) else kept["distance"]
+        return {**kept, "truth": truth}
 
 
 class MethodScores:
@@ -109,12 +293,9 @@ class MethodScores:
     def __init__(self, choices: Mapping[str, Choice], store: Store | None = None) -> None:
         self.choices = choices
         self.store = store or Store()
-        self._scores: dict[tuple[str, MetricKey], Score] = {}
-        self._gaps: dict[tuple[str, str, MetricKey, int], tuple[Interval, int] | None] = {}
-        self._pairs: dict[
-            str, tuple[np.ndarray, np.ndarray]
-        ] = {}  # what all pairs of classes give, by metric
-        self._columns: dict[Any, tuple[np.ndarray, np.ndarray | None] | None] = {}  # the last few
+        self.score, self.difference = cache(self._score), cache(self._difference)
+        self._pairs: dict[str, _Columns] = {}  # what all pairs of classes give, by metric
+        self._columns: dict[Any, _Columns | None] = {}  # the last few
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
@@ -133,33 +314,22 @@ class MethodScores:
         read = {r.key.seed: self.store.predictions(r.run) for r in finished if r.run is not None}
         return {seed: arrays for seed, arrays in read.items() if arrays is not None}
 
-    def columns(
-        self, method: str, key: MetricKey, seeds: Sequence[int]
-    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+    def columns(self, method: str, key: MetricKey, seeds: Sequence[int]) -> _Columns | None:
         """(K, S) numerator and denominator of a metric; None if the runs kept too little."""
         place = (method, key, tuple(seeds))
         if place not in self._columns:
             while len(self._columns) > 1:  # one method is the reference of many differences
                 del self._columns[next(iter(self._columns))]
-            self._columns[place] = self._stacked(method, key, seeds)
+            read = self.predictions(method)
+            parts = [self._run_columns(read[seed], *key) if seed in read else None for seed in seeds]
+            known = [part for part in parts if part is not None]
+            self._columns[place] = None
+            if known and len(known) == len(parts):
+                below = [d for _, d in known if d is not None]
+                self._columns[place] = np.stack([n for n, _ in known]), np.stack(below) if below else None
         return self._columns[place]
 
-    def _stacked(
-        self, method: str, key: MetricKey, seeds: Sequence[int]
-    ) -> tuple[np.ndarray, np.ndarray | None] | None:
-        read = self.predictions(method)
-        if not seeds or any(seed not in read for seed in seeds):
-            return None
-        parts = [self._run_columns(read[seed], *key) for seed in seeds]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        below = [d for _, d in known if d is not None]
-        return np.stack([n for n, _ in known]), np.stack(below) if below else None
-
-    def _run_columns(
-        self, run: Mapping[str, np.ndarray], heading: str, name: str
-    ) -> tuple[np.ndarray, np.ndarray | None] | None:
+    def _run_columns(self, run: Mapping[str, np.ndarray], heading: str, name: str) -> _Columns | None:
         """(S,) numerator and denominator of a metric of one run; None if it kept too little."""
         h = self.hierarchy
         if heading == "leaves":
@@ -170,7 +340,7 @@ class MethodScores:
         if heading == DERIVED:
             return (run[name], None) if name in run else None
         if heading == ANCESTORS and h is not None:
-            return self._ancestor_columns(run["truth"], run["answer"], name)
+            return self._ancestor_columns(h, run["truth"], run["answer"], name)
         if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
             return None
         level = level_names(h).index(name)
@@ -179,29 +349,20 @@ class MethodScores:
         carried = h.level_nodes(level + 1)
         return carried[run["answer"]] == carried[run["truth"]], None
 
-    def _ancestor_columns(
-        self, truth: np.ndarray, answer: np.ndarray, name: str
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    def _ancestor_columns(self, h: Hierarchy, truth: np.ndarray, answer: np.ndarray, name: str) -> _Columns:
         """The columns of a metric of ancestors; of few classes, all pairs are computed once and looked up."""
-        h = self.hierarchy
-        if h is None:
-            return None
         n, first, second = h.num_leaves, h.labels[truth], h.labels[answer]
         if n * n > _MOST_PAIRS or min(first.min(initial=0), second.min(initial=0)) < 0:
             return _ancestor_columns(h, name, truth, answer)
         if name not in self._pairs:
             pairs = np.divmod(np.arange(n * n), n)
             self._pairs[name] = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
+        above, below = self._pairs[name]
         at = first.astype(np.int64) * n + second
-        return self._pairs[name][0][at], self._pairs[name][1][at]
-
-    def score(self, method: str, key: MetricKey) -> Score:
-        """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
-        if (method, key) not in self._scores:
-            self._scores[method, key] = self._score(method, key)
-        return self._scores[method, key]
+        return above[at], None if below is None else below[at]
 
     def _score(self, method: str, key: MetricKey) -> Score:
+        """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
         choice = self.choices.get(method)
         if choice is None:
             return Score(None)
@@ -214,7 +375,7 @@ class MethodScores:
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
         return Score(value, ends.low, ends.high, len(choice.finished))
 
-    def difference(
+    def _difference(
         self, first: str, second: str, key: MetricKey, other: MethodScores | None = None
     ) -> tuple[Interval, int] | None:
         """first - second, paired over the seeds and samples that both have; and the number of these seeds.
@@ -222,14 +383,6 @@ class MethodScores:
         `other` is the comparison of the second, with the same test samples; by default this one.
         """
         there = other or self
-        place = (first, second, key, id(there))
-        if place not in self._gaps:
-            self._gaps[place] = self._difference(first, second, key, there)
-        return self._gaps[place]
-
-    def _difference(
-        self, first: str, second: str, key: MetricKey, there: MethodScores
-    ) -> tuple[Interval, int] | None:
         if first not in self.choices or second not in there.choices:
             return None
         ours, theirs = self._by_seed(first, key), there._by_seed(second, key)
@@ -252,23 +405,13 @@ class MethodScores:
         return {seed: value for seed, value in found.items() if value is not None}
 
 
-def _ancestor_columns(
-    h: Hierarchy, name: str, truth: np.ndarray, answer: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _ancestor_columns(h: Hierarchy, name: str, truth: np.ndarray, answer: np.ndarray) -> _Columns:
     """(S,) numerator and denominator of hierarchical or information precision, recall or F1 of answers."""
     builders = {"h": measures.hierarchical_prf_measure, "i": measures.information_prf_measure}
     measure = builders[name[0]](h, "micro" if "micro" in name else "macro")
     above, below = measure.columns(MetricBatch(h, truth.astype(np.int64), answers=answer.astype(np.int64)))
     place = measure.names.index(name)
     return above[:, place], below[:, place]
-
-
-class Gap(NamedTuple):
-    """The difference between two methods in a comparison."""
-
-    comparison: Comparison
-    interval: Interval
-    seeds: int
 
 
 class Wins(NamedTuple):
@@ -306,21 +449,15 @@ class Results:
             raise DataError(_nothing(self.records))
         self.choices = chosen_runs(self.records)
         stores = {comparison: Store(names) for comparison in self.choices}
-        if names is not None:
-            _check_names(self.records, names)
+        finished = [r.run for r in self.records if r.status == "finished" and r.run is not None]
+        for run in {run.about["data"]["hierarchy"]: run for run in finished}.values():
+            if names is not None:  # refuses those that do not fit
+                run.named_hierarchy(names)
         paper = [comparison for comparison in self.choices if comparison.protocol == "paper"]
-        self.arrays = {
-            comparison: MethodScores(choices, stores[comparison])
-            for comparison, choices in self.choices.items()
-        }
+        self.arrays = {c: MethodScores(choices, stores[c]) for c, choices in self.choices.items()}
         by_top5 = chosen_runs(self.records, TOP5)
-        self.best_top5 = {
-            comparison: MethodScores(by_top5[comparison], stores[comparison]) for comparison in paper
-        }
-        self.matched = {
-            comparison: MethodScores(_matched(self.records, comparison), stores[comparison])
-            for comparison in paper
-        }
+        self.best_top5 = {c: MethodScores(by_top5[c], stores[c]) for c in paper}
+        self.matched = {c: MethodScores(_matched(self.records, c), stores[c]) for c in paper}
         self.methods = list(dict.fromkeys(m for choices in self.choices.values() for m in choices))
         self.first, self.second = _pair(self.methods, compare)
 
@@ -354,44 +491,20 @@ class Results:
         """The comparisons of a protocol."""
         return [comparison for comparison in self.choices if comparison.protocol == protocol]
 
-    def gap(self, comparison: Comparison, first: str, second: str, key: MetricKey = TOP1) -> Gap | None:
-        """The difference between two methods in a comparison; None if it lacks one."""
-        difference = self.arrays[comparison].difference(first, second, key)
-        return None if difference is None else Gap(comparison, *difference)
+    def gaps(self, first: str, second: str, protocol: str) -> dict[Comparison, Interval]:
+        """The difference between two methods in top-1 accuracy in each comparison that has both."""
+        found = {c: self.arrays[c].difference(first, second, TOP1) for c in self.comparisons(protocol)}
+        return {comparison: gap[0] for comparison, gap in found.items() if gap is not None}
 
-    def gaps(self, first: str, second: str, protocol: str, key: MetricKey = TOP1) -> list[Gap]:
-        """The difference between two methods in each comparison that has both."""
-        found = (self.gap(comparison, first, second, key) for comparison in self.comparisons(protocol))
-        return [gap for gap in found if gap is not None]
-
-    def compared(
-        self, protocol: str, key: MetricKey = TOP1, reference: str | None = None
-    ) -> dict[tuple[Comparison, str], Compared]:
-        """Every method minus the reference in every comparison of a protocol: one family, corrected together.
-
-        The reference is by default the second of the compared pair.
-        """
-        against = reference or self.second
-        gaps = {
-            (gap.comparison, method): gap.interval
-            for method in self.methods
-            if method != against
-            for gap in self.gaps(method, against, protocol, key)
-        }
-        return compared_together(gaps)
+    def compared(self, protocol: str) -> dict[tuple[Comparison, str], Compared]:
+        """Every method minus the reference in every comparison of a protocol: one family, corrected together."""
+        gaps = {m: self.gaps(m, self.second, protocol) for m in self.methods if m != self.second}
+        return compared_together({(c, m): gap for m, found in gaps.items() for c, gap in found.items()})
 
 
-def tally(values: Sequence[float], higher: bool = True) -> Wins | None:
-    """Wins, mean and median of differences.
-
-    Example:
-        >>> tally([2.0, -1.0, 0.5])
-        Wins(won=2, of=3, mean=0.5, median=0.5)
-    """
-    if not values:
-        return None
-    won = sum(v > 0 if higher else v < 0 for v in values)
-    return Wins(won, len(values), mean(values), median(values))
+def tally(values: Sequence[float]) -> Wins | None:
+    """Wins, mean and median of differences; None without any."""
+    return Wins(sum(v > 0 for v in values), len(values), mean(values), median(values)) if values else None
 
 
 def _matched(records: Iterable[Record], comparison: Comparison) -> dict[str, Choice]:
@@ -401,9 +514,7 @@ def _matched(records: Iterable[Record], comparison: Comparison) -> dict[str, Cho
         key = record.key
         if record.stage == "final" and key.pairing and comparison_of(key) == comparison:
             found.setdefault(matched_key(key.method, key.dilution, key.pairing), {})[key.seed] = record
-    return {
-        name: Choice(comparison, name, tuple(by[seed] for seed in sorted(by))) for name, by in found.items()
-    }
+    return {n: Choice(comparison, n, tuple(by[seed] for seed in sorted(by))) for n, by in found.items()}
 
 
 def matched_key(method: str, dilution: float | None, pairing: str) -> str:
@@ -415,32 +526,21 @@ def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, s
     if compare is not None:
         if len(compare) != 2 or compare[0] == compare[1]:
             raise ConfigError(f"compare must name two methods, as in hace,sce. Got {','.join(compare)!r}.")
-        for name in compare:
-            if name not in methods:
-                has = ", ".join(methods)
-                raise ConfigError(
-                    f"compare: the study has no results of {name!r}. It has {has}.{nearest(name, methods)}"
-                )
+        for name in (name for name in compare if name not in methods):
+            has = f"It has {', '.join(methods)}.{nearest(name, methods)}"
+            raise ConfigError(f"compare: the study has no results of {name!r}. {has}")
         return compare[0], compare[1]
     second = DEFAULT_PAIR[1] if DEFAULT_PAIR[1] in methods else methods[0]
     others = [m for m in methods if m != second] or [second]
     return (DEFAULT_PAIR[0] if DEFAULT_PAIR[0] in others else others[0]), second
 
 
-def _check_names(records: Iterable[Record], names: str | Path) -> None:
-    """Refuse names that do not fit the hierarchies."""
-    finished = [r.run for r in records if r.status == "finished" and r.run is not None]
-    for run in {run.about["data"]["hierarchy"]: run for run in finished}.values():
-        run.named_hierarchy(names)
-
-
 def _nothing(records: Sequence[Record]) -> str:
     if not records:
         return "There is nothing to report: the study has no runs. Start it with `hace study`."
     errors = [r.error for r in records if r.status == "failed"]
-    diverged = sum(r.status == "diverged" for r in records)
-    parts = [f"{len(errors)} failed"] if errors else []
-    parts += [f"{diverged} diverged"] if diverged else []
-    said = f" ({', '.join(parts)})" if parts else ""
+    counts = {"failed": len(errors), "diverged": sum(r.status == "diverged" for r in records)}
+    parts = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    said = f" ({parts})" if parts else ""
     first = f" The first error: {errors[0]}" if errors else " Let the study run first."
     return f"There is nothing to report: none of {len(records)} runs has finished{said}.{first}"

@@ -25,17 +25,11 @@ SURE_DETAIL = (DERIVED, "sure_detail")
 
 
 class AnswerLadder(NamedTuple):
-    """(S, L) of the nodes from the root to each answer.
+    """(S, L) of the nodes from the root to each answer."""
 
-    Attributes:
-        nodes: The root, or -1 where there is none, repeats in front.
-        mass: Their probabilities, falling.
-        true: Whether a node is the truth or above it.
-    """
-
-    nodes: np.ndarray
-    mass: np.ndarray
-    true: np.ndarray
+    nodes: np.ndarray  # the root, or -1 where there is none, repeats in front
+    mass: np.ndarray  # their probabilities, falling
+    true: np.ndarray  # whether a node is the truth or above it
 
 
 def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | None:
@@ -62,21 +56,16 @@ def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndar
         limit = np.full(len(theta), np.inf, dtype=ladder.mass.dtype)
         for rows, others in zip(halves, known, strict=True):
             limit[rows] = threshold(others, promise)
-        found.append(_places(ladder.mass, limit))
+        place = np.zeros(len(theta), dtype=np.int64)
+        for rung in range(1, ladder.mass.shape[1]):  # the deepest with more mass than the limit
+            np.copyto(place, rung, where=ladder.mass[:, rung] > limit)
+        found.append(place)
     return found
 
 
 def _theta(ladder: AnswerLadder) -> np.ndarray:
     """(S,) the smallest threshold at which each sample's answer is true."""
     return np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
-
-
-def _places(mass: np.ndarray, limit: np.ndarray | float) -> np.ndarray:
-    """(S,) the deepest rung with more mass than a limit."""
-    place = np.zeros(len(mass), dtype=np.int64)
-    for rung in range(1, mass.shape[1]):
-        np.copyto(place, rung, where=mass[:, rung] > limit)
-    return place
 
 
 def threshold_part(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
@@ -113,10 +102,7 @@ def _halves(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def threshold(theta: np.ndarray, promise: float) -> float:
-    """The conformal threshold of some samples: an answer must have more mass than this.
-
-    The ceil((n + 1) promise)-th smallest theta of n samples is enough.
-    """
+    """The conformal threshold of n samples, which answers must exceed: the ceil((n + 1) promise)-th smallest theta."""
     rank = math.ceil((len(theta) + 1) * promise)
     return np.inf if rank > len(theta) else float(theta[rank - 1])
 

@@ -3,6 +3,9 @@
 Words follow from intervals by fixed rules. The question is asked of two methods named beforehand (HACE and cross-entropy, or
 those of `--compare`), so nothing was picked by its test results; the method to use is the one that was best on held-out
 samples. Caveats name what weakens an answer: poor searches, few seeds, small classes, unequal budgets, missing runs.
+
+Comparisons of one data set and model that differ in what is known of the training labels are one question: whether coarse
+labels are worth using, which method uses them best, and what it gains.
 """
 
 from __future__ import annotations
@@ -10,24 +13,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from hace.lab.report.comparisons import (
+from hace.lab.report.document import WORDS, Entry, ReportTable
+from hace.lab.report.findings import Certainty, Finding, certainties, certainty_word, findings, points
+from hace.lab.report.method_tables import MEANS, score_column
+from hace.lab.report.results import (
+    HEADLINES,
     PROTOCOLS,
     TOP1,
     Choice,
     Comparison,
+    Metric,
+    Results,
+    budget_of,
     comparison_of,
     may_be_used,
     method_title,
     unseen_classes,
 )
-from hace.lab.report.findings import Finding, certainties, findings, points
-from hace.lab.report.labels import Answer, LabelQuestion, label_questions
-from hace.lab.report.results import Results
+from hace.lab.report.sure_answers import DERIVED, SIBLINGS
+from hace.lab.runs.config import LabelsConfig
+from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import Record, coarse_searches, searched_at
+from hace.lab.study.methods import METHODS
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 
@@ -36,25 +48,252 @@ QUESTION = "does the hierarchy help?"
 FEW_SEEDS = 5  # the fair protocol's number for probes
 FEW_SAMPLES = 10  # test samples of a class
 WEAK_SEARCH = 0.05  # half the interval of an accuracy on held-out samples
-LEGEND = (
-    (
-        "Differences",
-        "of means over seeds, with their 95% interval over seeds and test samples; ↓: less is better.",
-    ),
-    ("Clear", "the difference remains after Holm's correction for all lines of a card."),
-    ("Likely", "the interval excludes 0, as one in twenty does by chance."),
-    ("Unclear", "the interval includes 0."),
-)
-EXPLAINED = {  # by the beginning of their key
-    "hace": "hierarchy-aware cross-entropy, which trains the nodes above a class as well.",
-    "sce_paths": "cross-entropy whose classes share the weights of the nodes above them.",
-    "sce_soft": "cross-entropy with part of the target on related classes.",
-    "sce": "plain softmax cross-entropy over the classes.",
-    "hxe": "hierarchical cross-entropy: one term per level, which counts less the deeper it is.",
-    "hce": "cross-entropy over all nodes.",
-    "conditional": "a softmax among the children of each node.",
-}
-COARSE = "cross-entropy learns from one by the summed probability of the classes below it."
+ALL_KNOWN, AS_THEY_ARE = "all labels", "labels as they are"
+
+
+class Answer(NamedTuple):
+    """What a study says of one state of the labels. Other methods come with how far the best is ahead of them.
+
+    The best is the best on held-out samples, where there are any, of the methods that use all labels and are no controls.
+    """
+
+    comparison: Comparison
+    best: str
+    accuracy: float  # its mean top-1 on test samples
+    second: tuple[str, Interval] | None
+    dropping: tuple[str, Interval] | None  # the best method that drops coarse labels
+    dropped: float | None  # its mean top-1
+    whole: float | None  # the best method's mean top-1 where all labels are known
+    held_out: bool  # whether held-out samples chose the best method
+    against: tuple[str, Interval] | None  # the method that others are compared with, unless it is the best
+    state: str  # of the labels, in words
+    settings: str  # of the best method
+    certainty: Certainty | None = None  # of the gain over dropping
+
+    @property
+    def closed(self) -> float | None:
+        """The share of the gap between dropping and knowing all labels that the best method closes."""
+        if self.dropped is None or self.whole is None or self.whole <= self.dropped:
+            return None
+        return (self.accuracy - self.dropped) / (self.whole - self.dropped)
+
+    @property
+    def word(self) -> str:
+        """How certain the gain is, and which way: "clear gain"."""
+        known = self.certainty is not None and self.dropping is not None
+        return certainty_word(self.certainty, self.dropping[1].value > 0) if known else ""  # pyright: ignore
+
+    @property
+    def line(self) -> str:
+        """The best method, its gain over dropping, and how far that is to knowing all labels."""
+        said = f"{self.state}: {method_title(self.best)} reaches {100 * self.accuracy:.1f}%"
+        if self.dropping is not None and self.word:
+            without = method_title(self.dropping[0]).removesuffix(", coarse labels dropped")
+            said += f", {points(self.dropping[1])} against dropping the coarse labels"
+            said += f" ({self.word}; best without them: {without})"
+        elif self.dropping is None and self.against is not None:
+            said += f", {points(self.against[1])} against {method_title(self.against[0])}"
+            said += " with the same labels"
+        if self.closed is None or self.whole is None:
+            return f"{said}."
+        way = f"{100 * self.closed:.0f}% of the way from dropping them to knowing all labels"
+        return f"{said}. That is {way} ({100 * self.whole:.1f}%)."
+
+    @property
+    def why(self) -> str:
+        """On what evidence the best method is the best."""
+        if self.second is None:
+            return "."
+        name, gap = self.second
+        word = "tied with" if not gap.excludes_zero else "ahead of" if gap.value > 0 else "behind"
+        against = f"{word} {method_title(name)}, the next there, on test samples"
+        return f": best on {'held-out' if self.held_out else 'test'} samples; {against} ({points(gap)})."
+
+
+@dataclass(frozen=True, eq=False)
+class LabelQuestion:
+    """The comparisons of one data set, model and protocol, by what is known of the labels."""
+
+    results: Results
+    comparisons: Mapping[Comparison, LabelsConfig]  # in the order of the study
+
+    @property
+    def title(self) -> str:
+        """Data set and model."""
+        return ", ".join(next(iter(self.comparisons)).place)
+
+    @property
+    def slug(self) -> str:
+        """For file names."""
+        return next(iter(self.comparisons))._replace(labels="").slug
+
+    @cached_property
+    def whole(self) -> Comparison | None:
+        """The comparison where all labels are known; None where the data have coarse ones as they are."""
+        found = [comparison for comparison, labels in self.comparisons.items() if labels == LabelsConfig()]
+        return found[0] if found and not self._droppers(found[0]) else None
+
+    @cached_property
+    def mixed(self) -> tuple[int, int] | None:
+        """Of labels that are mixed already: training samples labelled above the leaves, and all; None where not known."""
+        used = {True: 0, False: 0}  # most training samples of a run that drops labels, or does not
+        for comparison in (a for a, labels in self.comparisons.items() if labels == LabelsConfig()):
+            for method, choice in self.results.choices[comparison].items():
+                results = [(r.run.result if r.run is not None else None) or {} for r in choice.finished]
+                samples = [result.get("train", {}).get("samples") or 0 for result in results]
+                drops = method in self._droppers(comparison)
+                used[drops] = max(used[drops], *samples, 0)
+        return (used[False] - used[True], used[False]) if 0 < used[True] < used[False] else None
+
+    @cached_property
+    def answers(self) -> list[Answer]:
+        """One for each state of the labels with a finished method."""
+        return [answer for comparison in self.comparisons if (answer := self._answer(comparison)) is not None]
+
+    def state(self, comparison: Comparison) -> str:
+        """What is known of a comparison's labels, in words."""
+        return comparison.labels or (AS_THEY_ARE if self._droppers(comparison) else ALL_KNOWN)
+
+    def scores(self, comparison: Comparison) -> dict[str, float]:
+        """The mean top-1 of every method with a result, the best on held-out samples first; of tied ones, the study's first.
+
+        Only where nothing was held out the best on test samples is first.
+        """
+        arrays = self.results.arrays[comparison]
+        known = {m: v for m in arrays.choices if (v := arrays.score(m, TOP1).value) is not None}
+        held = self.results.held_out(comparison)
+        return dict(sorted(known.items(), key=lambda item: -held.get(item[0], -1.0) if held else -item[1]))
+
+    def _droppers(self, comparison: Comparison) -> list[str]:
+        return [m for m in self.results.choices[comparison] if m in METHODS and METHODS[m].drops]
+
+    def _answer(self, comparison: Comparison) -> Answer | None:
+        drops = self._droppers(comparison)
+        scores = self.scores(comparison)
+        using = [m for m in scores if may_be_used(m)] or [m for m in scores if m not in drops]
+        if not using:
+            return None
+        best, plain, gain, dropped = using[0], self.results.second, None, None
+        second = self._gap(comparison, best, comparison, using[1]) if len(using) > 1 else None
+        whole = None if self.whole in (None, comparison) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
+        if (dropping := self._dropping(comparison)) is not None:
+            gain = self._gap(comparison, best, *dropping)
+            dropped = self.scores(dropping[0])[dropping[1]]
+        held_out, against = bool(self.results.held_out(comparison)), None
+        if plain in scores and plain != best:
+            against = self._gap(comparison, best, comparison, plain)
+        words, choice = in_words(self.comparisons[comparison]), self.results.choices[comparison][best]
+        found = (best, scores[best], second, gain, dropped, whole, held_out, against, words, choice.settings)
+        return Answer(comparison, *found)
+
+    def _dropping(self, comparison: Comparison) -> tuple[Comparison, str] | None:
+        """Where coarse labels are dropped, and the best method there."""
+        labels, there = self.comparisons[comparison], comparison
+        drops = self._droppers(comparison)
+        if not drops and labels.fine is not None and not labels.drop:
+            same = [a for a, other in self.comparisons.items() if other.drop and other.fine == labels.fine]
+            if not same:
+                return None
+            there, drops = same[0], list(self.results.choices[same[0]])
+        found = [m for m in self.scores(there) if m in drops]
+        return (there, found[0]) if found else None
+
+    def _gap(
+        self, here: Comparison, first: str, there: Comparison, second: str
+    ) -> tuple[str, Interval] | None:
+        arrays = self.results.arrays
+        found = arrays[here].difference(first, second, TOP1, arrays[there])
+        return None if found is None else (second, found[0])
+
+
+def label_questions(results: Results) -> list[LabelQuestion]:
+    """The questions of a study about labels; none in other studies."""
+    groups: dict[Comparison, dict[Comparison, LabelsConfig]] = {}
+    for comparison, choices in results.choices.items():
+        using = [c for m, c in choices.items() if not (m in METHODS and METHODS[m].drops)]
+        runs = [record.run for choice in using for record in choice.finished if record.run is not None]
+        if runs:
+            groups.setdefault(comparison._replace(labels=""), {})[comparison] = runs[0].config.data.labels
+    found = [LabelQuestion(results, comparisons) for comparisons in groups.values()]
+    return [q for q in found if len(q.comparisons) > 1 or any(map(q._droppers, q.comparisons))]
+
+
+def label_blocks(results: Results, draw: bool) -> list[Any]:
+    """Table and figure of every question; none in other studies."""
+    blocks, questions = [], label_questions(results)
+    for question in questions:
+        blocks += label_tables(question)
+        if draw and (found := panels(question)):
+            from hace.lab.report.figures import labels_picture
+
+            blocks.append(labels_picture(question, found))
+    held_out = any(answer.held_out for question in questions for answer in question.answers)
+    return [*blocks, WORDS["how_chosen" if held_out else "not_chosen"]] if blocks else []
+
+
+def in_words(labels: LabelsConfig) -> str:
+    """A state of the labels, for a sentence."""
+    to = {"parent": "their parent", "top": "the top level"}.get(str(labels.to), f"level {labels.to}")
+    parts = []
+    if labels.coarse:
+        known = "dropped" if labels.drop else f"known only to {to}"
+        parts.append(f"{100 * labels.coarse:g}% of the labels {known}")
+    if labels.fine is not None:
+        count = f"{labels.fine} {'label' if labels.fine == 1 else 'labels'} per class"
+        parts.append(count if labels.drop else f"{count}, the others known only to {to}")
+    if labels.wrong:
+        where = "but within their parent" if labels.within == "parent" else "anywhere"
+        parts.append(f"{100 * labels.wrong:g}% of the labels wrong, {where}")
+    return " and ".join(parts) or AS_THEY_ARE
+
+
+def label_tables(question: LabelQuestion) -> list[ReportTable]:
+    """The table of a question; and, where some classes have no siblings and keep their labels, the same over the others."""
+    h = next((a.hierarchy for c in question.comparisons if (a := question.results.arrays[c]).hierarchy), None)
+    kept = 0 if h is None else int(has_siblings(h)[h.leaf_nodes].sum())
+    tables = [labels_table(question)]
+    if h is not None and 0 < kept < h.num_leaves:
+        only = f"over the {kept:,} of {h.num_leaves:,} classes that have siblings"
+        tables.append(labels_table(question, Metric((DERIVED, SIBLINGS), "top-1"), only))
+    return tables
+
+
+def labels_table(question: LabelQuestion, metric: Metric = HEADLINES[0], only: str = "") -> ReportTable:
+    """Methods by states of the labels, in top-1 accuracy over all classes, or those that `only` names."""
+    results = question.results
+    methods = [m for m in results.methods if any(m in results.choices[a] for a in question.comparisons)]
+    columns = [score_column(results.arrays[c], metric, methods, states=True) for c in question.comparisons]
+    rows = []
+    for i, m in enumerate(methods):
+        tried = budget_of(c[m] for place in question.comparisons if m in (c := results.choices[place]))
+        rows.append((Entry(method_title(m)), *(column[i] for column in columns), Entry(tried)))
+    heads = ("method", *map(question.state, question.comparisons), "tried")
+    states = [f"{a.labels}: {in_words(known)}" for a, known in question.comparisons.items() if a.labels]
+    over = f" {only}" if only else ""
+    title = f"{question.title}: top-1 accuracy{over} by what is known of the training labels, %"
+    tried = f"{MEANS} Tried: candidates of each method's search, rates and decays, per seed."
+    remarks = (*([f"{'; '.join(states)}."] if states else []), tried, WORDS["dropping"])
+    name = f"labels-{question.slug}{only and '-siblings'}"
+    return ReportTable(name, title, (heads,), tuple(rows), remarks=remarks)
+
+
+def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Comparison]]]]:
+    """The parts of the figure: title, name of the horizontal axis, and its points."""
+    found: dict[tuple[str, str], list[tuple[float, Comparison]]] = {}
+    for comparison, labels in question.comparisons.items():
+        if labels.coarse:
+            title, axis, x = "", "training labels known only coarsely, %", 100 * labels.coarse
+        elif labels.fine is not None:
+            title = "fine labels alone" if labels.drop else "and coarse labels for the others"
+            axis, x = "known labels per class", float(labels.fine)
+        elif labels.wrong:
+            title = f"wrong {'within the parent' if labels.within == 'parent' else 'anywhere'}"
+            axis, x = "wrong labels, %", 100 * labels.wrong
+        else:
+            continue
+        start = [(0.0, question.whole)] if question.whole is not None and "%" in axis else []
+        found.setdefault((title, axis), start).append((x, comparison))
+    return [(*place, sorted(xs, key=lambda at: at[0])) for place, xs in found.items() if len(xs) > 1]
 
 
 @dataclass(frozen=True)
@@ -74,16 +313,6 @@ class Verdict:
     question: str = ""
     spoken: tuple[str, ...] = ()  # the methods that it speaks of
 
-    @property
-    def compares_dropping(self) -> bool:
-        """Whether a state of the labels is compared with dropping coarse ones."""
-        return any(step.dropping for step in self.steps)
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """What the card says outside its tables."""
-        return (*(() if self.compares_dropping else (step.line for step in self.steps)), *self.lines)
-
 
 def verdicts(results: Results) -> list[Verdict]:
     """One for each data set and model with all labels known, and one for each question about labels.
@@ -91,16 +320,11 @@ def verdicts(results: Results) -> list[Verdict]:
     Where a data set and model were run under both protocols, the fair one answers.
     """
     questions = label_questions(results)
-    asked = {
-        comparison
-        for question in questions
-        for comparison in question.comparisons
-        if comparison != question.whole
-    }
+    asked = {c for question in questions for c in question.comparisons if c != question.whole}
     found = [comparison for comparison in results.choices if comparison not in asked]
-    fair = {(comparison.dataset, comparison.model) for comparison in found if comparison.protocol == "fair"}
-    kept = [a for a in found if a.protocol == "fair" or (a.dataset, a.model) not in fair]
-    return [*(comparison_verdict(results, comparison) for comparison in kept), *map(label_verdict, questions)]
+    fair = {(c.dataset, c.model) for c in found if c.protocol == "fair"}
+    kept = [c for c in found if c.protocol == "fair" or (c.dataset, c.model) not in fair]
+    return [*(comparison_verdict(results, c) for c in kept), *map(label_verdict, questions)]
 
 
 def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
@@ -117,24 +341,24 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
         notes = tuple(caveats(results, {comparison: ()}))
         return Verdict(where, said, "open", caveats=notes, question=QUESTION)
     held = [m for m in results.held_out(comparison) if may_be_used(m)]
-    best = held[0] if held else None
+    best = held[0] if held else ""
     answer, tone = _answer(results, comparison, found, best)
     if comparison.protocol == "paper":
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
     use, why = _use(results, comparison, held) if held else ("", "")
-    spoken = [first, second] if best is None or best in (first, second) else [first, second, best]
-    more = {"use": use, "why": why, "question": QUESTION, "spoken": tuple(spoken)}
+    spoken = list(dict.fromkeys(filter(None, (first, second, best))))
+    more: dict[str, Any] = {"use": use, "why": why, "question": QUESTION, "spoken": tuple(spoken)}
     notes = tuple(caveats(results, {comparison: spoken}))
     return Verdict(where, answer, tone, tuple(found), (first, second), caveats=notes, **more)
 
 
 def _answer(
-    results: Results, comparison: Comparison, found: Sequence[Finding], best: str | None
+    results: Results, comparison: Comparison, found: Sequence[Finding], best: str
 ) -> tuple[str, Tone]:
     """The headline. Unless the first method wins, a better one that was chosen on held-out samples is named."""
     ours, theirs = method_title(results.first), method_title(results.second)
     better, worse = [f for f in found if f.better], [f for f in found if f.worse]
-    other = "" if best is None or best in (results.first, results.second) else best
+    other = "" if best in (results.first, results.second) else best
     theirs_too = findings(results.arrays[comparison], other, results.second) if other else []
     gains = [f for f in theirs_too if f.better]
     if better and worse:
@@ -157,8 +381,7 @@ def _answer(
 
 def _names(found: Sequence[Finding]) -> str:
     """The names of aspects: "accuracy, mistakes and confidence"."""
-    names = [f.aspect.name for f in found]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return " and ".join(", ".join(f.aspect.name for f in found).rsplit(", ", 1))
 
 
 def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple[str, str]:
@@ -167,14 +390,15 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
     Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
     """
     best, reference = held[0], results.second
-    scores = results.held_out(comparison)
+    scores, choices = results.held_out(comparison), results.choices[comparison]
 
     def title(method: str) -> str:
-        return _with_settings(results, comparison, method)
+        settings = choices[method].settings if method in choices else ""
+        return method_title(method) + (f" ({settings})" if settings else "")
 
     def gain(method: str) -> Interval | None:
-        gap = None if method == reference else results.gap(comparison, method, reference, TOP1)
-        return None if gap is None else gap.interval
+        gap = None if method == reference else results.arrays[comparison].difference(method, reference, TOP1)
+        return None if gap is None else gap[0]
 
     why = f": best of {len(held)} on held-out samples ({100 * scores[best]:.1f}%"
     if len(held) > 1:
@@ -196,12 +420,6 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
     return title(reference), f". {less}"
 
 
-def _with_settings(results: Results, comparison: Comparison, method: str) -> str:
-    """A method and the settings that were chosen for it: "HACE (d 0.5, rate 8)"."""
-    settings = results.choices[comparison][method].settings if method in results.choices[comparison] else ""
-    return method_title(method) + (f" ({settings})" if settings else "")
-
-
 def label_verdict(question: LabelQuestion) -> Verdict:
     """The verdict of a question about labels."""
     results, where = question.results, question.title.replace(", ", " · ")
@@ -221,20 +439,16 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     elif len(steps) == 1:
         use, why = best[0], steps[0].why
     spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
-    notes = tuple(caveats(results, spoken))
+    more: dict[str, Any] = {"caveats": tuple(caveats(results, spoken)), "question": asked}
     named = tuple(dict.fromkeys(a.best for a in poor))
-    return Verdict(
-        where, answer, tone, steps=steps, use=use, why=why, caveats=notes, question=asked, spoken=named
-    )
+    return Verdict(where, answer, tone, steps=steps, use=use, why=why, spoken=named, **more)
 
 
 def _best_methods(poor: Sequence[Answer]) -> str:
     best = list(dict.fromkeys(method_title(answer.best) for answer in poor))
-    if not best:
-        return "No result yet."
-    if len(best) == 1:
-        return f"{best[0]} is the best method here."
-    return f"It depends on the labels: {', '.join(best[:-1])} or {best[-1]}."
+    if len(best) > 1:
+        return f"It depends on the labels: {', '.join(best[:-1])} or {best[-1]}."
+    return f"{best[0]} is the best method here." if best else "No result yet."
 
 
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
@@ -260,12 +474,14 @@ def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
     """What the words of the cards mean, in lines of terms: aspects, methods, and how certain a difference is."""
     aspects = {f.aspect.name: f"{f.aspect.meaning}." for v in verdicts for f in v.findings}
     spoken = dict.fromkeys(m for v in verdicts for m in v.spoken)
-    known = {m: next((text for key, text in EXPLAINED.items() if m.startswith(key)), "") for m in spoken}
+    known = {
+        m: next((text for key, text in WORDS["methods"].items() if m.startswith(key)), "") for m in spoken
+    }
     methods = {method_title(m): text for m, text in known.items() if text}
     if any(step.dropping for v in verdicts for step in v.steps):
-        methods["Coarse label"] = COARSE
+        methods["Coarse label"] = WORDS["coarse"]
     shown = any(v.findings or v.steps for v in verdicts)
-    return [[*methods.items()], [*aspects.items()], [*LEGEND] if shown else []]
+    return [[*methods.items()], [*aspects.items()], [*WORDS["legend"].items()] if shown else []]
 
 
 def caveats(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> list[str]:
@@ -273,11 +489,8 @@ def caveats(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> lis
     found = [*_edges(results, spoken), *_coarse(results, spoken)]
     for comparison, methods in spoken.items():
         records = [r for r in results.records if comparison_of(r.key) == comparison]
-        found += [
-            *_searches(results.choices[comparison], records, methods),
-            *_seeds(results, comparison, methods),
-        ]
-        found += [*_samples(results, comparison), *_missing(records)]
+        found += _searches(results.choices[comparison], records, methods)
+        found += [*_seeds(results, comparison, methods), *_samples(results, comparison), *_missing(records)]
     return list(dict.fromkeys(found))
 
 
@@ -289,13 +502,13 @@ def _edges(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Iter
             choice = results.choices[comparison].get(method)
             for record in choice.finished if choice is not None else ():
                 counts.setdefault(method_title(method), Counter()).update([record.edge])
-    at_edge = {name: ends for name, ends in counts.items() if any(ends)}
-    if at_edge:
-        names = ", ".join(
-            f"{name} ({', '.join(f'{n} of {ends.total()} at the {edge}' for edge, n in ends.items() if edge)})"
-            for name, ends in at_edge.items()
-        )
-        yield f"Searches that ended at the edge of their grid, so that another value may do better: {names}. Widen `--rates`."
+    names = []
+    for name, ends in counts.items():
+        if at := ", ".join(f"{n} of {ends.total()} at the {edge}" for edge, n in ends.items() if edge):
+            names.append(f"{name} ({at})")
+    if names:
+        said = "Searches that ended at the edge of their grid, so that another value may do better"
+        yield f"{said}: {', '.join(names)}. Widen `--rates`."
 
 
 def _coarse(results: Results, spoken: Mapping[Comparison, Sequence[str]]) -> Iterator[str]:
@@ -319,12 +532,8 @@ def _searches(
         yield f"Unequal search: candidates per seed are {words}."
     if (seed := searched_at(records)) is not None:
         yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
-    found = [r for r in records if r.stage == "search" and r.key.method in methods]
-    searched = [
-        (r.run.result["samples"], r.top1)
-        for r in found
-        if r.run is not None and r.run.result and r.top1 is not None
-    ]
+    found = [r for r in records if r.stage == "search" and r.key.method in methods and r.run is not None]
+    searched = [(r.run.result["samples"], r.top1) for r in found if r.run.result and r.top1 is not None]  # pyright: ignore
     if not searched:
         return
     samples, accuracy = min(searched, key=lambda one: (one[0], -one[1]))
