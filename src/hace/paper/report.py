@@ -8,7 +8,6 @@ from typing import Any
 from hace.lab.report.document import Entry, ReportTable, Section
 from hace.lab.report.method_tables import score_entry, with_marks
 from hace.lab.report.nodes import node_accuracies
-from hace.lab.report.page import HOME
 from hace.lab.report.results import (
     HEADLINES,
     PROTOCOLS,
@@ -25,7 +24,6 @@ from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_table
 
 _METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
-GUIDE = f"<{HOME}/blob/main/docs/paper.md>"
 PRINTED_LEVELS = (
     "Manufacturers. Printed: HACE matches or beats SCE in 28 of 30, mean gain 4.21.",
     "Families. Printed: HACE matches or beats SCE in 59 of 70, mean gain 7.21.",
@@ -36,8 +34,8 @@ CHOSEN = (
     "as the paper does; under the fair protocol by top-1 accuracy on held-out training samples."
 )
 ELSEWHERE = (
-    "This study has no runs on the paper's data sets with the paper's models. Its tables, claims and errata are in the guide: "
-    f"{GUIDE}."
+    "This study has no runs on the paper's data sets with the paper's models. Its tables, claims and errata are in "
+    "`docs/paper.md`."
 )
 
 
@@ -50,7 +48,7 @@ def report_sections(results: Results, draw: bool = True) -> list[Section]:
     rest = [table.title for table in comparable() if table not in touching]
     blocks: list[Any] = [
         "Every table of the paper that this study has runs for: the printed numbers, with known errors as footnotes, and ours "
-        f"in the same cells. What follows from the printed numbers alone is in the guide: {GUIDE}.",
+        "in the same cells. What follows from the printed numbers alone is in `docs/paper.md`.",
         *(paper_table(results, table) for table in touching),
     ]
     if found := _levels(results):

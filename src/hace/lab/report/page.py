@@ -18,7 +18,6 @@ from hace.lab.report.findings import points
 from hace.lab.report.results import method_title
 from hace.lab.report.verdict import glossary
 
-HOME = "https://github.com/hace-taxonomy/hace"
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
 
 
@@ -59,9 +58,8 @@ def _first_words(answer: str) -> tuple[str, str]:
 
 
 def code(text: str) -> Markup:
-    """Text as HTML; text between backticks becomes code, and an address of the project between angle brackets a link."""
-    plain = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(rf"&lt;({re.escape(HOME)}[\w./#-]*)&gt;", r'<a href="\1">\1</a>', plain))
+    """Text as HTML; text between backticks becomes code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _whole(text: str) -> Markup:
