@@ -98,7 +98,7 @@ def test_every_loss_rule_and_metric_has_a_card() -> None:
 
 
 def test_every_page_of_the_guide_has_a_picture() -> None:
-    pages = sorted((ROOT / "docs").glob("*.md"))
+    pages = sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "installation.md"})
     assert [
         page.name
         for page in pages
