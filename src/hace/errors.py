@@ -29,6 +29,11 @@ SHOWN_LENGTH = 4000
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
+def install(extra: str) -> str:
+    """How to get an extra. Nothing is published yet, so it comes from a checkout."""
+    return f'Install it in a checkout of hace: pip install ".[{extra}]".'
+
+
 def shorten(text: str, length: int = SHOWN_LENGTH) -> str:
     """The text, or its beginning and its end: the remedy comes last in a message.
 

@@ -477,7 +477,10 @@ def test_a_missing_matplotlib_is_found_before_any_work(
 ) -> None:
     monkeypatch.setattr("hace.cli.evaluate.find_spec", lambda name: None)
     message = refused(capsys, "--out", "results", scores="missing.npy")
-    assert message == 'hace: --out draws with matplotlib. Install it with: pip install "hace[report]".\n'
+    assert (
+        message
+        == 'hace: --out draws with matplotlib. Install it in a checkout of hace: pip install ".[report]".\n'
+    )
 
 
 def test_probabilities_read_as_logits_are_doubted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -529,6 +529,6 @@ def test_without_scikit_learn_the_message_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert (
-        'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
+        'HACEClassifier needs scikit-learn, 1.6 or newer. Install it in a checkout of hace: pip install ".[sklearn]".'
         in done.stderr
     )

@@ -508,4 +508,4 @@ def test_functions_work_without_torchmetrics() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == "0.5"
-    assert 'pip install "hace[metrics]"' in done.stdout
+    assert 'pip install ".[metrics]"' in done.stdout

@@ -54,7 +54,7 @@ from hace.cli.options_scores import (
     threshold_of,
     warn_of_probabilities,
 )
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, install
 from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def check_out(out: str) -> None:
     if not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"--out must be a folder that can be written to. Got {out!r}: {there} may not be.")
     if find_spec("matplotlib") is None:
-        raise ConfigError('--out draws with matplotlib. Install it with: pip install "hace[report]".')
+        raise ConfigError(f"--out draws with matplotlib. {install('report')}")
 
 
 # ---------------------------------------------------------------------- files of scores and labels

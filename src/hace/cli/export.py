@@ -11,7 +11,7 @@ A file has three outputs: scores (logits), leaf_probabilities (B, classes) and n
 the ids in its document. Path sums are collapsed into a head over the classes. What a file computes is compared with the model
 before it is kept. Run `hace calibrate RUN` first if its thresholds are to be part of the file.
 
-  onnx         for any runtime                pip install "hace[export]"
+  onnx         for any runtime                needs the extra `export`
   safetensors  weights and document; using it on images takes timm
   huggingface  a folder with config.json, model.safetensors and a model card (README.md) with results and limits
 """

@@ -15,7 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from hace.draw.layout import drawable, lay_out, page_data
-from hace.errors import ConfigError
+from hace.errors import ConfigError, install
 from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
             from hace.draw.picture import write_picture
         except ImportError as error:
             raise ConfigError(
-                f"A {path.suffix} picture needs matplotlib. Install it with: pip install 'hace[report]', "
-                "or draw to an .html file, which needs nothing."
+                f"A {path.suffix} picture needs matplotlib. {install('report')} Or draw to an .html file, which needs nothing."
             ) from error
         write_picture(h, temporary)
 

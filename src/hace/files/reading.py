@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from hace.errors import ConfigError, DataError, FormatError, HaceError, shorten
+from hace.errors import ConfigError, DataError, FormatError, HaceError, install, shorten
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,7 +82,7 @@ def optional(module: str, purpose: str, extra: str = "data") -> Any:
     except ImportError as error:
         top = module.split(".")[0]
         raise ConfigError(
-            f'{purpose} needs the package {_PACKAGES.get(top, top)}. Install it with: pip install "hace[{extra}]".'
+            f"{purpose} needs the package {_PACKAGES.get(top, top)}. {install(extra)}"
         ) from error
 
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hace.checks import check_number
-from hace.errors import ConfigError, HaceError, nearest
+from hace.errors import ConfigError, HaceError, install, nearest
 
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
     from torch import Tensor, nn
@@ -179,7 +179,7 @@ def _timm() -> Any:
     try:
         import timm
     except ImportError as error:
-        raise HaceError(f"Models need timm ({error}): pip install 'hace[train]'.") from None
+        raise HaceError(f"Models need timm ({error}). {install('train')}") from None
     return timm
 
 

@@ -18,7 +18,7 @@ from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
 from hace.decisions.temperature import fit_temperature
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, install
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import is_above
 from hace.linear import labels as reading
@@ -38,9 +38,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ConfigError(
-        'HACEClassifier needs scikit-learn, 1.6 or newer. Install it with: pip install "hace[sklearn]".'
-    ) from error
+    raise ConfigError(f"HACEClassifier needs scikit-learn, 1.6 or newer. {install('sklearn')}") from error
 
 _FLOATS = (np.float64, np.float32)
 COARSE_LABELS = ("balanced", "plain", "drop")

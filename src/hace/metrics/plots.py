@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hace.errors import ConfigError
+from hace.errors import ConfigError, install
 from hace.metrics.comparison import curve_band
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Fi
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError('Plots need matplotlib. Install it with: pip install "hace[report]".') from error
+        raise ConfigError(f"Plots need matplotlib. {install('report')}") from error
     # Longer names would leave no room for the axes.
     both = [(each, _short(name, 40)) for name, each in models]
     evaluation = both[0][0]

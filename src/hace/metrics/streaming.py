@@ -3,7 +3,7 @@
 A metric that is a ratio of sums is made from its measure in :mod:`hace.metrics.measures`: it takes the measure's arguments,
 adds up its columns and divides once, so any split into batches and any number of processes gives the value of the plain
 function on all samples. Every class takes ``update(preds, target)`` in the same forms as the functions, and besides its own
-arguments the keywords of :class:`MetricOptions`. Needs torchmetrics: ``pip install "hace[metrics]"``.
+arguments the keywords of :class:`MetricOptions`. Needs torchmetrics, the extra `metrics`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.errors import HierarchyError, install
+
 try:
     from torchmetrics import Metric
 except ImportError as error:  # pragma: no cover - the test hides torchmetrics in another process
     raise ImportError(
-        'Streaming metrics need torchmetrics. Install it with: pip install "hace[metrics]". '
-        "The functions of hace.metrics work without it."
+        f"Streaming metrics need torchmetrics. {install('metrics')} The functions of hace.metrics work without it."
     ) from error
 
 from hace.checks import MOST_BINS, check_choice, check_count
 from hace.decisions.scores import level_numbers
-from hace.errors import HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import check_distance
 from hace.hierarchy.index import level_choices

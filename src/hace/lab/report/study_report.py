@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hace import environment
-from hace.errors import ConfigError
+from hace.errors import ConfigError, install
 from hace.files.writing import write_whole, writing
 from hace.lab.report import method_tables
 from hace.lab.report.document import WORDS, Document, Folded, Section, SectionBuilder, Switch
@@ -145,7 +145,7 @@ def _pictures(results: Results, comparison: Comparison) -> list[Any]:
     try:
         from hace.lab.report import figures
     except ImportError as error:
-        raise ConfigError('Figures need matplotlib. Install it with: pip install "hace[report]".') from error
+        raise ConfigError(f"Figures need matplotlib. {install('report')}") from error
     choices = dict(results.choices[comparison])
     compared = list(dict.fromkeys((results.first, results.second)))
     rates = figures.rates_picture(comparison, results.records, compared)

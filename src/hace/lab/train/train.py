@@ -24,7 +24,7 @@ from torch import Tensor
 
 from hace.data import Dataset, Samples
 from hace.data.batches import Preprocessing
-from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.errors import ConfigError, DataError, FormatError, HaceError, install
 from hace.files.weights import read_torch
 from hace.files.writing import atomic_path, own_folder, sha256, write_whole
 from hace.hierarchy import Hierarchy
@@ -411,9 +411,7 @@ def _summary_writer(folder: Path, epoch: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError(
-            "tensorboard=true needs the package tensorboard: pip install 'hace[train]'."
-        ) from None
+        raise ConfigError(f"tensorboard=true needs the package tensorboard. {install('train')}") from None
     return SummaryWriter(str(folder), purge_step=epoch + 1)
 
 
@@ -431,7 +429,7 @@ def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("Pictures need matplotlib: pip install 'hace[report]'.") from None
+        raise ConfigError(f"Pictures need matplotlib. {install('report')}") from None
     logs = {name: run.log() for name, run in runs.items()}
     empty = ", ".join(name for name, log in logs.items() if not log)
     if empty or not logs:
