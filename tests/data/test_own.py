@@ -282,7 +282,8 @@ def test_packages_that_are_not_there(
     path.touch()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        ConfigError, match=rf'needs the package {package}. Install it in a checkout of hace: pip install "\.\[data\]"'
+        ConfigError,
+        match=rf'needs the package {package}. Install it in a checkout of hace: pip install "\.\[data\]"',
     ):
         use(data, path)
 
