@@ -202,6 +202,11 @@ class RunConfig(Config):
         momentum: Momentum of SGD; the first beta of AdamW.
         temperature: Divides the scores for the calibrated metrics, which are shown beside the raw ones. A run that holds out
             samples fits its own on them; a study passes that of its search to the final run.
+        start: Initial weights of the last layer: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some training
+            samples are labelled above the leaves, because losses reinforce whatever random weights prefer below such a label,
+            and random for a hyperbolic head, whose normals need a direction, or where a model does not end in one linear layer.
+        keep: Whether to keep weights and predictions beside the result. A search over many rates needs neither: judged on
+            held-out samples, it reports its top-1 accuracy and temperature alone.
     """
 
     kind: ClassVar[str] = ""
@@ -218,6 +223,8 @@ class RunConfig(Config):
     weight_decay: float = setting(0.0, AT_LEAST_ZERO)
     momentum: float = setting(0.9, SHARE)
     temperature: float | None = setting(None, POSITIVE, decides=False)
+    start: Literal["auto", "random", "zeros"] = setting("auto")
+    keep: bool = setting(True, decides=False)
 
     def conflicts(self) -> list[str]:
         """A result on validation samples where none are held out."""
@@ -247,14 +254,9 @@ class ProbeConfig(RunConfig):
         optimizer: "sgd" with momentum, "adamw", or "lbfgs" with all samples at once, to convergence.
         schedule: "cosine" to 0 over all steps, or "constant".
         bias: Whether the layer has one.
-        start: Initial weights: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some training samples are
-            labelled above the leaves, because losses reinforce whatever random weights prefer below such a label, and
-            random for a hyperbolic head, whose normals need a direction.
         patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
         tolerance: Of L-BFGS: it stops when the largest gradient is below this.
         max_iter: Of L-BFGS: the most iterations.
-        keep: Whether to keep weights and predictions beside the result. A search over many rates needs neither: judged on
-            held-out samples, it reports its top-1 accuracy and temperature alone.
     """
 
     kind: ClassVar[str] = "probe"
@@ -263,11 +265,9 @@ class ProbeConfig(RunConfig):
     optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
     schedule: Literal["cosine", "constant"] = setting("cosine")
     bias: bool = setting(True)
-    start: Literal["auto", "random", "zeros"] = setting("auto")
     patience: int | None = setting(None, AT_LEAST_ONE)
     tolerance: float = setting(1e-6, POSITIVE)
     max_iter: int = setting(1000, AT_LEAST_ONE)
-    keep: bool = setting(True, decides=False)
 
     def conflicts(self) -> list[str]:
         """Also an early stop without validation samples."""
@@ -295,9 +295,6 @@ class TrainConfig(RunConfig):
         init_from: A file of weights to start from (.safetensors, or a torch file of tensors), for fine-tuning.
         init_head: "fit" takes the file's head too, which must have the loss's size; "drop" starts with a new one.
         init_hash: sha256 of that file, which decides the result wherever the file is. Filled in automatically.
-        start: Initial weights of a new last layer: "random", as the model has it, or "zeros"; "auto" is zeros where some
-            training samples are labelled above the leaves, because losses reinforce whatever random weights prefer below
-            such a label, and random where the model does not end in one linear layer.
         per_class: Train on this many samples of every class, chosen by the seed; by default on all.
         optimizer: "sgd" with momentum, or "adamw".
         schedule: "cosine" to 0 over all steps, "warmup_cosine" with a linear start before it, or "constant".
@@ -316,7 +313,6 @@ class TrainConfig(RunConfig):
         checkpoint_seconds: Seconds between checkpoints.
         checkpoint_steps: Also write a checkpoint after this many steps.
         tensorboard: Whether to write the log for TensorBoard too.
-        keep: Whether to keep weights and predictions beside the result.
         timeout: Seconds to wait for the other processes of a job before giving up.
     """
 
@@ -334,7 +330,6 @@ class TrainConfig(RunConfig):
     init_from: str | None = setting(None, decides=False)
     init_head: Literal["fit", "drop"] = setting("drop")
     init_hash: str | None = setting(None)
-    start: Literal["auto", "random", "zeros"] = setting("auto")
     per_class: int | None = setting(None, AT_LEAST_ONE)
     optimizer: Literal["sgd", "adamw"] = setting("sgd")
     schedule: Literal["cosine", "warmup_cosine", "constant"] = setting("cosine")
@@ -352,7 +347,6 @@ class TrainConfig(RunConfig):
     checkpoint_seconds: float = setting(300.0, POSITIVE, decides=False)
     checkpoint_steps: int | None = setting(None, AT_LEAST_ONE, decides=False)
     tensorboard: bool = setting(False, decides=False)
-    keep: bool = setting(True, decides=False)
     timeout: float = setting(600.0, POSITIVE, decides=False)
 
     def __post_init__(self) -> None:
