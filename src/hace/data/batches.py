@@ -19,7 +19,7 @@ from torch.utils import data as torch_data
 
 from hace.data.dataset import Samples, Split
 from hace.errors import ConfigError, DataError
-from hace.files.reading import optional
+from hace.files.reading import as_rgb, optional
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TARGET_KINDS = ("leaves", "nodes")
@@ -81,7 +81,7 @@ class Preprocessing:
         t = optional("torchvision.transforms", "Transforming images")
         cropped = [t.RandomResizedCrop(self.size), t.RandomHorizontalFlip()]
         steps = cropped if augment else [t.Resize(self.resize), t.CenterCrop(self.size)]
-        return t.Compose([*steps, t.ToTensor(), t.Normalize(self.mean, self.std)])
+        return t.Compose([as_rgb, *steps, t.ToTensor(), t.Normalize(self.mean, self.std)])
 
 
 def make_batches(

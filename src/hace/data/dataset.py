@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound="Split")
 HierarchyLike = Hierarchy | str | os.PathLike[str] | None
 LABEL_OPTION = "-o label_kind={}"  # how to say what labels are, for messages
-IMAGE_SUFFIXES = frozenset(".bmp .gif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+IMAGE_SUFFIXES = frozenset(".bmp .gif .heic .heif .hif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),

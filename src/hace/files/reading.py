@@ -38,9 +38,15 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAX_LINE = 1 << 26  # characters
-_PACKAGES = {"PIL": "pillow", "yaml": "PyYAML"}  # where the package has another name than its module
+_PACKAGES = {
+    "PIL": "pillow",
+    "pillow_heif": "pillow-heif",
+    "yaml": "PyYAML",
+}  # where the package has another name than its module
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+HEIC_SUFFIXES = (".heic", ".heif", ".hif")
+ORIENTATION = 0x0112  # the EXIF tag; 1: as stored
 BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as stored and as RGB
 
 
@@ -166,20 +172,29 @@ def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
     return decode(read_bytes(path), os.fsdecode(path), encoding)
 
 
-def read_image(path: str | os.PathLike[str]) -> Image:
-    """A whole image file as RGB, measured before it is decoded."""
+def read_image(path: str | os.PathLike[str], oddities: list[str] | None = None) -> Image:
+    """A whole image file as people see it, see :func:`as_rgb`, measured before it is decoded.
+
+    What is unusual about it is added to `oddities`: turned, more than 8 bits, frames that are left out, a colour profile.
+    """
     pillow = optional("PIL.Image", "Reading images")
     name = os.fsdecode(path)
+    formats = IMAGE_FORMATS
+    if name.lower().endswith(HEIC_SUFFIXES):
+        optional("pillow_heif", "Reading HEIC images", "heic").register_heif_opener()
+        formats = ("HEIF",)
     if not os.path.lexists(path):
         raise DataError(f"{name}: the image does not exist. Is the data set complete?")
     try:
         with open_regular(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about odd metadata, and sizes that are checked here
-            with pillow.open(file, formats=IMAGE_FORMATS) as opened:
+            with pillow.open(file, formats=formats) as opened:
                 width, height = opened.size
                 what = f"an image of {width:,} x {height:,} pixels"
                 check_memory(name, width * height * BYTES_PER_PIXEL, what)
-                return opened.convert("RGB")  # decodes all of it, so that a truncated file shows here
+                if oddities is not None:
+                    oddities += _oddities(opened)
+                return as_rgb(opened)  # decodes all of it, so that a truncated file shows here
     except FormatError as error:
         raise DataError(str(error)) from error
     except Exception as error:  # decoders raise whatever they like about broken bytes
@@ -188,6 +203,69 @@ def read_image(path: str | os.PathLike[str]) -> Image:
         raise DataError(
             f"{name}: the image cannot be read ({words}). If it is truncated, fetch it again, or remove it."
         ) from error
+
+
+def as_rgb(image: Image) -> Image:
+    """An image as people see it: turned as its EXIF data say, 8 bits per channel, transparent parts white, RGB.
+
+    Of an animated file it is the first frame. Applied twice, it changes nothing.
+    """
+    from PIL import Image, ImageOps
+
+    if _orientation(image) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode[0] in "IF":
+        image = _eight_bits(image)
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def _orientation(image: Image) -> int:
+    """The EXIF orientation, from 1 to 8; 1 where there is none, or EXIF data that cannot be read."""
+    try:
+        found = image.getexif().get(ORIENTATION, 1)
+    except Exception:  # damaged EXIF data are no reason to refuse an image
+        return 1
+    return found if found in range(1, 9) else 1
+
+
+def _eight_bits(image: Image) -> Image:
+    """One channel of 16 or 32 bits in 8: 65535 becomes 255, and what goes beyond is scaled by its range."""
+    import numpy as np
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.float64)
+    values = np.where(np.isfinite(values), values, 0)
+    low, high = float(values.min()), float(values.max())
+    if low < 0 or high > 65535 or (image.mode == "F" and high <= 1):
+        values, high = (values - low) / max(high - low, 1e-30) * 65535, 65535.0
+    sixteen = image.mode.startswith("I;16") or high > 255
+    shown = np.clip(np.rint(values / 257 if sixteen else values), 0, 255).astype(np.uint8)
+    return Image.fromarray(shown)
+
+
+def _oddities(image: Image) -> list[str]:
+    """What is unusual about an image that was opened and not decoded, in words for a list."""
+    found = []
+    if _orientation(image) != 1:
+        found.append("turned by EXIF orientation")
+    if image.mode[0] in "IF":
+        found.append("more than 8 bits per channel, reduced to 8")
+    if image.mode not in ("RGB", "L", "P", "1") and image.mode[0] not in "IF":
+        found.append(f"stored as {image.mode}")
+    if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
+        found.append("animated, or of several pages: the first is used")
+    if profile := image.info.get("icc_profile"):
+        try:
+            cms = optional("PIL.ImageCms", "Reading colour profiles")
+            title = cms.getProfileDescription(cms.ImageCmsProfile(io.BytesIO(profile))).strip()
+        except Exception:  # a damaged profile changes nothing: colours are taken as stored
+            title = "unknown"
+        if "srgb" not in title.lower():
+            found.append(f"colour profile {title!r}, not applied")
+    return found
 
 
 @contextmanager

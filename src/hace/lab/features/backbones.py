@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, HaceError, nearest
-from hace.files.reading import optional
+from hace.files.reading import as_rgb, optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
 
 POOLS = ("auto", "token", "avg")
@@ -81,6 +81,7 @@ def load_backbone(
     if image_size:
         config["input_size"] = (3, image_size, image_size)
     config["crop_pct"] = crop_pct or family.get("crop_pct", config["crop_pct"])
+    seen = optional("torchvision.transforms", "Transforming images", "train")
     preprocessing = {key: list(v) if isinstance(v, tuple) else v for key, v in sorted(config.items())}
     with torch.inference_mode():
         try:
@@ -95,7 +96,7 @@ def load_backbone(
     return Backbone(
         name=name,
         model=model,
-        transform=timm.data.create_transform(**config, is_training=False),
+        transform=seen.Compose([as_rgb, timm.data.create_transform(**config, is_training=False)]),
         preprocessing=preprocessing,
         pool=pool,
         dtype=dtype,

@@ -202,9 +202,10 @@ class RunConfig(Config):
         momentum: Momentum of SGD; the first beta of AdamW.
         temperature: Divides the scores for the calibrated metrics, which are shown beside the raw ones. A run that holds out
             samples fits its own on them; a study passes that of its search to the final run.
-        start: Initial weights of the last layer: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some training
-            samples are labelled above the leaves, because losses reinforce whatever random weights prefer below such a label,
-            and random for a hyperbolic head, whose normals need a direction, or where a model does not end in one linear layer.
+        start: Initial weights of the last layer: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some
+            training samples are labelled above the leaves, because losses reinforce whatever random weights prefer below such
+            a label, and random for a hyperbolic head, whose normals need a direction, or a model that does not end in one
+            linear layer.
         keep: Whether to keep weights and predictions beside the result. A search over many rates needs neither: judged on
             held-out samples, it reports its top-1 accuracy and temperature alone.
     """

@@ -31,7 +31,7 @@ from hace.checks import check_choice, is_number
 from hace.draw import templates
 from hace.errors import ConfigError, FormatError, HaceError, shorten
 from hace.files.documents import parse_json
-from hace.files.reading import open_regular, optional
+from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
 from hace.formats import parse_hierarchy, render_hierarchy

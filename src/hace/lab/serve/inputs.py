@@ -20,7 +20,7 @@ from hace.data.dataset import image_files
 from hace.data.feature_files import feature_parts
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
-from hace.files.reading import optional, read_image, read_text
+from hace.files.reading import as_rgb, optional, read_image, read_text
 from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.runs.run import RUN
 
@@ -222,6 +222,6 @@ class _Opened(torch_data.Dataset[Any]):
             if max(image.size) > LONGEST * min(image.size):  # resized to the model's height it would not fit
                 size = f"{width} x {height} pixels"
                 raise DataError(f"{self.images[index]}: the image has {size}, too narrow for its length.")
-            return self.transform(image.convert("RGB"))
+            return self.transform(as_rgb(image))
         except DataError as error:
             return error
