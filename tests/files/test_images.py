@@ -119,7 +119,9 @@ def test_colour_profiles_are_named(tmp_path: Path) -> None:
 def test_heic_needs_its_extra_and_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heif = pytest.importorskip("pillow_heif")
     heif.register_heif_opener()
-    Image.fromarray(UPRIGHT).save(tmp_path / "a.heic", quality=100)  # phones store the turn in the format itself
+    Image.fromarray(UPRIGHT).save(
+        tmp_path / "a.heic", quality=100
+    )  # phones store the turn in the format itself
     found = np.asarray(read_image(tmp_path / "a.heic")).astype(int)
     assert np.abs(found - UPRIGHT).mean() < 5
     real = reading.importlib.import_module

@@ -236,16 +236,23 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     files = {
         "hierarchy.json": hace.formats.render_hierarchy(H, "json").encode(),
         "train-labels.npy": array_bytes(H.leaf_nodes[Y].astype("<i8")),
+        "train-images.npy": array_bytes(np.zeros((6, 32), np.uint8)),
         "train-names.json": json_bytes([f"train/{i}" for i in range(6)]),
         "train-00000.npy": array_bytes(X[:4]),
         "train-00001.npy": array_bytes(X[4:]),
     }
     manifest = {
-        "format": 1,
+        "format": 2,
         "model": {"name": "test_vit", "weights": "0" * 64, "pool": "auto", "dims": 4},
         "preprocessing": {"input_size": [3, 32, 32]},
         "compute": {"dtype": "float32", "batch_size": 4},
-        "data": {"name": "toy", "fingerprint": "0" * 64, "hierarchy": H.fingerprint, "counts": {"train": 6}},
+        "data": {
+            "name": "toy",
+            "fingerprint": "0" * 64,
+            "hierarchy": H.fingerprint,
+            "counts": {"train": 6},
+            "images": "0" * 64,
+        },
         "dtype": "float32",
         "shard_size": 4,
         "files": {name: {"sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()},

@@ -6,7 +6,8 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -181,8 +182,23 @@ class Samples(Split):
     def content(self) -> Iterator[bytes]:
         """The pixels; for images on disk their sizes, since reading every image takes minutes."""
         for i in range(len(self)):
-            crop = b"" if self.boxes is None else np.asarray(self.boxes[i], "<f8").tobytes()
-            yield self.raw(i) + f" {self.trim_bottom} ".encode() + crop
+            yield self.raw(i) + self._crop(i)
+
+    def digest(self, index: int, whole: bool = False) -> bytes:
+        """sha256 of an image's bytes and, unless it is to be the `whole` image, of the part of it that is used."""
+        content = self.raw(index)  # of a file that is missing: the error of its size
+        content = content if self.paths is None else read_bytes(self.paths[index])
+        return hashlib.sha256(content + (b"" if whole else self._crop(index))).digest()
+
+    def digests(self, whole: bool = False) -> np.ndarray:
+        """uint8 (M, 32): the digests of all images."""
+        with ThreadPoolExecutor() as pool:  # reading and hashing release the interpreter's lock
+            found = pool.map(lambda i: self.digest(i, whole), range(len(self)))
+            return np.frombuffer(b"".join(found), np.uint8).reshape(-1, 32)
+
+    def _crop(self, index: int) -> bytes:
+        crop = b"" if self.boxes is None else np.asarray(self.boxes[index], "<f8").tobytes()
+        return f" {self.trim_bottom} ".encode() + crop
 
     def raw(self, index: int) -> bytes:
         """An image's pixels before any crop; on disk the size of its file."""
@@ -255,6 +271,7 @@ class Dataset(Generic[_S]):
         splits: By name: "train" and "test", some have "val".
         model: The name of the model behind frozen features, where the data say it.
         source: Of features that `hace features` wrote: the model and the preprocessing behind them.
+        broken: Why images were left out, one by one, where :func:`without_broken` did so.
     """
 
     name: str
@@ -262,6 +279,7 @@ class Dataset(Generic[_S]):
     splits: Mapping[str, _S]
     model: str | None = None
     source: Mapping[str, Any] | None = None
+    broken: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.splits:
@@ -378,25 +396,48 @@ def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
 
 
 def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
-    """Images of one split that are also in another, byte by byte: pairs "split: name".
-
-    Images on disk are compared by size first, and read only if sizes agree.
-    """
-    groups: dict[bytes, list[tuple[str, Samples, int]]] = {}
-    for split, samples in splits.items():
-        for i in range(len(samples)):
-            groups.setdefault(hashlib.sha256(samples.raw(i)).digest(), []).append((split, samples, i))
+    """Images of one split that are also in another, byte by byte: pairs "split: name"."""
     found: list[tuple[str, str]] = []
-    for group in groups.values():
-        if len({split for split, _, _ in group}) < 2:
-            continue
-        first: dict[bytes, tuple[str, str]] = {}
-        for split, samples, i in group:
-            content = b"" if samples.paths is None else read_bytes(samples.paths[i])
-            other, name = first.setdefault(hashlib.sha256(content).digest(), (split, samples.names[i]))
+    first: dict[bytes, tuple[str, str]] = {}
+    for split, samples in splits.items():
+        for name, digest in zip(samples.names, samples.digests(whole=True), strict=True):
+            other, twin = first.setdefault(digest.tobytes(), (split, name))
             if other != split:
-                found.append((f"{other}: {name}", f"{split}: {samples.names[i]}"))
+                found.append((f"{other}: {twin}", f"{split}: {name}"))
     return found
+
+
+def without_broken(
+    data: Dataset[Samples], known: Container[bytes] = (), progress: Callable[[int], None] | None = None
+) -> Dataset[Samples]:
+    """The data set without images that cannot be read, which `broken` of the result lists, all of them.
+
+    Args:
+        data: Images; each is opened, unless its digest is `known` to be fine.
+        known: Digests of images that were read before.
+        progress: Called with the number of images that were looked at.
+    """
+
+    def problem(at: tuple[Samples, int]) -> str | None:
+        samples, i = at
+        try:
+            if not known or samples.digest(i) not in known:
+                samples.image(i)
+        except DataError as error:
+            return str(error)
+        return None
+
+    kept, broken = {}, []
+    with ThreadPoolExecutor() as pool:  # decoders release the interpreter's lock
+        for name, samples in data.splits.items():
+            fine = []
+            for i, found in enumerate(pool.map(problem, [(samples, i) for i in range(len(samples))])):
+                broken += [found] if found else []
+                fine += [] if found else [i]
+                if progress is not None:
+                    progress(1)
+            kept[name] = samples if len(fine) == len(samples) else samples.select(fine)
+    return replace(data, splits=kept, broken=tuple(broken)) if broken else data
 
 
 def places_of_each(labels: np.ndarray, seed: list[int], later: np.ndarray | None = None) -> np.ndarray:

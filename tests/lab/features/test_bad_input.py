@@ -65,8 +65,8 @@ def test_a_lost_shard_is_named(copy: Path) -> None:
     ("text", "message"),
     [
         ("{", "is not valid JSON"),
-        ("[]", "is not a manifest of features: 'format' must be 1"),
-        ('{"format": 1}', "'data.counts', 'model.dims' and 'shard_size' must be there"),
+        ("[]", "is not a manifest of features: 'format' must be 2"),
+        ('{"format": 2}', "'data.counts', 'model.dims' and 'shard_size' must be there"),
     ],
 )
 def test_files_that_are_not_manifests(tmp_path: Path, text: str, message: str) -> None:

@@ -8,13 +8,14 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hace import cli
-from hace.data import Samples
+from hace.data import Dataset, Samples, synthetic_images
 from hace.errors import ConfigError, FormatError
 from hace.lab.features import extraction as features
 from hace.lab.features import store as feature_store
@@ -223,7 +224,8 @@ def test_a_plan_without_any_shard_may_be_replaced(backbone: Backbone, whole: Pat
     """After "out of memory" in the first batch, a smaller batch needs no other folder."""
     out = tmp_path / "out"
     out.mkdir()
-    feature_store.claim(out, features.plan_features(DATA, backbone, 999, 8))
+    digests = {split: samples.digests() for split, samples in DATA.splits.items()}
+    feature_store.claim(out, features.plan_features(DATA, backbone, digests, 999, 8))
     assert extract(DATA, backbone, out, **SIZES)
     assert content(out) == content(whole)
 
@@ -233,3 +235,73 @@ def test_differences_know_what_is_only_on_one_side() -> None:
         "data.counts.val: there 3, here nothing"
     ]
     assert not manifest_differences({"made_with": {"torch": "1"}}, {"made_with": {"torch": "2"}})
+
+
+class Counting:
+    """A backbone that counts the images it sees."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone, self.seen = backbone, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.backbone, name)
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        self.seen += len(images)
+        return self.backbone(images)
+
+
+def visit(data: Dataset[Samples], backbone: Backbone, out: Path) -> int:
+    """Features of a data set, checked against a fresh folder; how many images went through the model."""
+    counting: Any = Counting(backbone)
+    assert extract(data, counting, out, **SIZES)
+    store = FeatureStore(out)
+    for split in data.splits:
+        found = store.load(split, "none")
+        np.testing.assert_allclose(found.x, plain(backbone, data[split]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found.nodes, data[split].nodes)
+        assert list(found.names) == list(data[split].names)
+    assert not list(out.glob(".before-*"))
+    return counting.seen
+
+
+def test_a_second_visit_computes_only_images_that_are_new(backbone: Backbone, tmp_path: Path) -> None:
+    """More, fewer, renamed, relabelled, moved to another split, another hierarchy: images are known by their bytes."""
+    out, more = tmp_path / "out", synthetic_images(DATA.hierarchy, train=6, test=2, seed=1)
+    assert visit(DATA, backbone, out) == 42
+    train, test = DATA["train"], DATA["test"]
+    relabelled = replace(train, nodes=np.roll(train.nodes, 3), names=[f"new/{n}" for n in train.names])
+    assert visit(replace(DATA, splits={"train": relabelled, "test": test}), backbone, out) == 0
+    swapped = {"train": Samples.joined([test, train.select(range(20))]), "test": train.select(range(20, 30))}
+    assert visit(replace(DATA, splits=swapped), backbone, out) == 0
+    grown = Samples.joined([more["train"].select(range(5)), train])
+    other = {"train": grown, "test": test.select(range(3))}
+    assert visit(replace(DATA, splits=other), backbone, out) == 5
+    tree = DATA.hierarchy.shuffled(1)
+    trees = {split: replace(samples, hierarchy=tree) for split, samples in other.items()}
+    assert visit(replace(DATA, hierarchy=tree, splits=trees), backbone, out) == 0
+
+
+@pytest.mark.parametrize("batches", [0, 2, 5])
+def test_a_second_visit_that_is_stopped_goes_on(backbone: Backbone, tmp_path: Path, batches: int) -> None:
+    out = tmp_path / "out"
+    extract(DATA, backbone, out, **SIZES)
+    more = synthetic_images(DATA.hierarchy, train=5, test=2, seed=1)
+    data = replace(
+        more, splits={"train": Samples.joined([more["train"], DATA["train"]]), "test": more["test"]}
+    )
+    seen = 0
+
+    def stop(*_: int):
+        def step(count: int) -> None:
+            nonlocal seen
+            seen += 1
+            if seen > batches:
+                raise StoppedError
+
+        return step
+
+    with pytest.raises(StoppedError):
+        extract(data, backbone, out, progress=stop, **SIZES)
+    third = replace(data, splits={**data.splits, "test": DATA["test"]})  # and the data change once more
+    assert visit(third, backbone, out) <= 30

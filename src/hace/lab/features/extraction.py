@@ -9,8 +9,9 @@ border of a shard, so a shard does not depend on where a run began.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ from hace.lab.features.store import FeaturePlan, Shard
 
 
 def plan_features(
-    dataset: Dataset[Samples], backbone: Backbone, batch_size: int = 64, shard_size: int = 1024
+    dataset: Dataset[Samples],
+    backbone: Backbone,
+    digests: Mapping[str, np.ndarray],
+    batch_size: int = 64,
+    shard_size: int = 1024,
 ) -> FeaturePlan:
     """The manifest of the features that `extract` writes."""
-    for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        if value < 1:
-            raise ConfigError(f"{option} must be positive. Got {value}.")
     store.check_splits(dataset.splits)
     versions = config()
     return FeaturePlan(
@@ -50,6 +52,7 @@ def plan_features(
                 "fingerprint": dataset.fingerprint,
                 "hierarchy": dataset.hierarchy.fingerprint,
                 "counts": {split: len(samples) for split, samples in dataset.splits.items()},
+                "images": hashlib.sha256(b"".join(d.tobytes() for d in digests.values())).hexdigest(),
             },
             "dtype": "float32",
             "shard_size": shard_size,
@@ -71,35 +74,71 @@ def extract(
     world: int = 1,
     progress: Callable[[int, int], Callable[[int], None]] | None = None,
 ) -> bool:
-    """Compute the features of all images that are not stored yet."""
+    """Compute the features of all images that are not stored yet.
+
+    A folder that holds features of other data by the same model is brought up to date: only images that it does not know, by
+    their bytes, go through the model, whatever their labels, names, splits or order were.
+
+    Args:
+        dataset: The images.
+        backbone: The model.
+        out: A new folder, or one to resume or bring up to date.
+        batch_size: Images at once.
+        shard_size: Images per file.
+        workers: Processes that read images; 0: this one.
+        rank: This process's number, of `world` that share the work.
+        world: The number of processes.
+        progress: Called with all images and those done before; what it returns is called with the images of every step.
+
+    Returns:
+        Whether all features are there; False while other processes still have some to compute.
+    """
     if not 0 <= rank < world:
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)
-    plan = plan_features(dataset, backbone, batch_size, shard_size)
+    for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
+        if value < 1:
+            raise ConfigError(f"{option} must be positive. Got {value}.")
     store.refuse_other_folders(out)
+    digests = {split: samples.digests() for split, samples in dataset.splits.items()}
+    plan = plan_features(dataset, backbone, digests, batch_size, shard_size)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    with shared_lock(out, clean=lambda: store.remove_unfinished(out)):
+    with shared_lock(out, clean=lambda: store.tidy(out, plan)):
         plan = store.claim(out, plan)
+        known = store.known_images(out)
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]
+        new = {shard: _new_images(shard, digests, known) for shard in due}
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
         write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
         for split, samples in dataset.splits.items():
+            write_whole(out / store.images_file(split), array_bytes(digests[split]))
             write_whole(out / store.labels_file(split), array_bytes(samples.nodes.astype("<i8")))
             write_whole(out / store.names_file(split), json_bytes(list(samples.names)))
         total = sum(map(len, mine))
-        step = progress(total, total - sum(map(len, due))) if progress else lambda count: None
-        batches = iter(_loader(dataset, backbone, due, batch_size, workers))
+        step = progress(total, total - sum(map(len, new.values()))) if progress else lambda count: None
+        batches = iter(_loader(dataset, backbone, new, batch_size, workers))
         for shard in due:
+            rows = np.empty((len(shard), plan.dims), np.float32)
             parts: list[Tensor] = []
-            for _ in range(0, len(shard), batch_size):
+            for _ in range(0, len(new[shard]), batch_size):
                 parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
                 step(len(parts[-1]))
-            rows = torch.cat(parts).cpu().numpy()
+            if parts:
+                rows[np.array(new[shard]) - shard.start] = torch.cat(parts).cpu().numpy()
+            for i in sorted(set(range(shard.start, shard.stop)) - set(new[shard])):
+                old, row = known[digests[shard.split][i].tobytes()]
+                rows[i - shard.start] = old[row]
             _check_finite(rows, shard, dataset, backbone)
             write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
         return _finish(out, plan, set(due))
+
+
+def _new_images(shard: Shard, digests: Mapping[str, np.ndarray], known: Mapping[bytes, Any]) -> list[int]:
+    """The positions in its split of a shard's images that have no features yet."""
+    places = range(shard.start, shard.stop)
+    return [i for i in places if digests[shard.split][i].tobytes() not in known]
 
 
 def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
@@ -108,6 +147,8 @@ def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
         return False
     files = {name: {"rows": rows, "sha256": sha256(out / name)} for name, rows in plan.files().items()}
     write_whole(out / store.MANIFEST, json_bytes({**plan.manifest, "files": files}))
+    for aside in out.glob(f"{store.ASIDE}*"):
+        shutil.rmtree(aside, ignore_errors=True)
     return True
 
 
@@ -127,13 +168,17 @@ class _Images(torch.utils.data.Dataset[Any]):
 
 
 def _loader(
-    dataset: Dataset[Samples], backbone: Backbone, due: list[Shard], batch_size: int, workers: int
+    dataset: Dataset[Samples],
+    backbone: Backbone,
+    new: Mapping[Shard, list[int]],
+    batch_size: int,
+    workers: int,
 ) -> Iterator[Tensor]:
-    """The batches of the shards, in order; each is within one shard."""
+    """The batches of the shards' new images, in order; each is within one shard."""
     batches = [
-        [(shard.split, i) for i in range(start, min(start + batch_size, shard.stop))]
-        for shard in due
-        for start in range(shard.start, shard.stop, batch_size)
+        [(shard.split, i) for i in places[start : start + batch_size]]
+        for shard, places in new.items()
+        for start in range(0, len(places), batch_size)
     ]
     loader = torch.utils.data.DataLoader(
         _Images(dataset, backbone.transform),
@@ -144,7 +189,9 @@ def _loader(
     )
     for batch in loader:
         if isinstance(batch, HaceError):
-            raise batch
+            raise DataError(
+                f"{batch} `--skip-broken` leaves such images out; `hace data --check` lists them all."
+            )
         yield batch
 
 

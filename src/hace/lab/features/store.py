@@ -7,11 +7,13 @@ stopped run resumes at the next missing shard, and several processes share the s
     hierarchy.json     the classes
     train-labels.npy   int64 (M,), indices into the hierarchy's nodes
     train-names.json   a name for each sample
+    train-images.npy   uint8 (M, 32), a digest of each image: features of images that are known are not computed again
     train-00000.npy    float32 (shard_size, dims): raw features, the first shard of the split "train"
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -33,9 +35,10 @@ from hace.hierarchy import Hierarchy
 from hace.linear.features import unit_rows
 
 NORMALIZE = ("none", "unit", "standard")
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 _REPAIR = "Run the same `hace features` command again: it computes only what is missing or broken."
 MANIFEST = "manifest.json"
+ASIDE = ".before-"  # folders with the features of earlier visits, until a new one is complete
 STORED_HIERARCHY = "hierarchy.json"
 MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
 # Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
@@ -82,7 +85,7 @@ class FeaturePlan:
         """Every file beside the manifest, with its rows."""
         found = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
-            found |= {labels_file(split): count, names_file(split): count}
+            found |= {labels_file(split): count, names_file(split): count, images_file(split): count}
         return found | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
@@ -108,6 +111,11 @@ def labels_file(split: str) -> str:
 def names_file(split: str) -> str:
     """The name of the file with the names of a split's samples."""
     return f"{split}-names.json"
+
+
+def images_file(split: str) -> str:
+    """The name of the file with the digests of a split's images."""
+    return f"{split}-images.npy"
 
 
 def check_splits(splits: Mapping[str, Any]) -> None:
@@ -155,6 +163,8 @@ def _problem(document: Any) -> str:
     texts = (data.get("name"), data.get("hierarchy"), model.get("name"))
     if not view or not all(isinstance(text, str) for text in texts):
         return "'data.name', 'data.hierarchy', 'model.name' and 'preprocessing' must be there"
+    if not re.fullmatch("[0-9a-f]{64}", str(data.get("images"))):
+        return "'data.images' must be a sha256"
     dims, size, *rows = numbers
     if dims > MAX_DIMS or sum(-(-count // size) for count in rows) > MAX_SHARDS:
         return f"at most {MAX_SHARDS:,} shards and {MAX_DIMS:,} dims are possible"
@@ -207,10 +217,44 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
     return plan
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary folders of killed writers; only while no other process writes."""
+def tidy(folder: Path, plan: FeaturePlan) -> None:
+    """Make room for a plan, while no other process writes: files of killed writers go, features of other data are set aside.
+
+    Other data are those of another visit: relabelled, of another hierarchy, with images more or fewer. The manifest moves last,
+    so that a process killed meanwhile goes on with it.
+    """
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True)
+    if not (folder / MANIFEST).exists():
+        return
+    old = read_plan(folder)
+    different = manifest_differences(old.manifest, plan.manifest)
+    if different and all(line.startswith("data.") for line in different):
+        aside = folder / f"{ASIDE}{old.manifest['data']['images'][:16]}"
+        aside.mkdir(exist_ok=True)
+        for name in (*old.files(), MANIFEST):
+            if (folder / name).exists():
+                os.replace(folder / name, aside / name)
+
+
+def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.ndarray, int]]:
+    """The features of a folder by the digests of their images: a memory map, and the row in it.
+
+    With `aside`, those of earlier visits alone.
+    """
+    found: dict[bytes, tuple[np.ndarray, int]] = {}
+    for place in (*sorted(folder.glob(f"{ASIDE}*")), *(() if aside else (folder,))):
+        try:
+            plan = read_plan(place)
+            digests = {split: np.array(read_array(place / images_file(split))) for split in plan.counts}
+        except FormatError:  # not a whole visit: its images are computed again
+            continue
+        for shard in plan.shards:
+            if plan.has(shard, place):
+                rows = read_array(place / shard.file)
+                keys = digests[shard.split][shard.start : shard.stop]
+                found |= {key.tobytes(): (rows, i) for i, key in enumerate(keys)}
+    return found
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
