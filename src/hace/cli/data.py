@@ -15,20 +15,30 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hace.cli.options import Parser, add_dataset, dataset_of
-from hace.errors import DataError
+from hace.errors import DataError, listed
 
 if TYPE_CHECKING:
     from hace.data import Dataset
+
+
+MOST_NOTES = 20
 
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.option("name", "NAME", "cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...")
     add_dataset(parser)
-    parser.flag("--check", "open every image, look for the same image in two splits")
+    parser.flag(
+        "--check",
+        "open every image, look for odd and broken ones, for the same image twice and for doubtful labels",
+    )
+    parser.flag("--skip-broken", "with --check: images that cannot be read are listed, and no error")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -44,36 +54,68 @@ def run(args: argparse.Namespace) -> None:
             "`hace train` and `hace study` too"
         )
     if args.check:
-        print(f"\n{check(data, DATASETS[args.name].official)}")
+        print(f"\n{check(data, DATASETS[args.name].official, args.skip_broken)}")
 
 
-def check(data: Dataset[Any], official: bool) -> str:
-    """What opening every image shows."""
+def check(data: Dataset[Any], official: bool, skip_broken: bool = False) -> str:
+    """What opening every image shows; an error where some are broken or in two splits."""
     from hace.data.dataset import Features, duplicates
     from hace.lab.runs.process import progress
 
     if any(isinstance(split, Features) for split in data.splits.values()):
         return f"fingerprint {data.fingerprint}"
-    broken: list[DataError] = []
+    broken: list[str] = []
+    odd: Counter[str] = Counter()
     total = sum(len(split) for split in data.splits.values())
     with progress("check", "images") as start:
         step = start(total, 0)
         for split in data.splits.values():
             for i in range(len(split)):
+                oddities: list[str] = []
                 try:
-                    split.image(i)
+                    split.image(i, oddities)
                 except DataError as error:
-                    broken.append(error)
+                    broken.append(str(error))
+                odd.update(oddities)
                 step(1)
-    if broken:
-        raise DataError(
-            f"Every image must be readable. {len(broken):,} of {total:,} are not. The first: {broken[0]}"
-        )
     twice = duplicates(data.splits)
-    if twice and not official:
+    words = [f"{count:,} images: {what}" for what, count in odd.most_common()]
+    words += [*label_notes(data), *broken]
+    if broken and not skip_broken:
+        print("\n".join(words))
         raise DataError(
-            f"{data.name}: every image must be in one split. {len(twice):,} are in two; the first is {twice[0][0]!r} and "
-            f"{twice[0][1]!r}. A test on training images says nothing."
+            f"Every image must be readable. {len(broken):,} of {total:,} are not; they are listed above. Mend or remove them, "
+            "or give --skip-broken to this command, `hace features` and `hace train`."
+        )
+    if twice and not official:
+        print("\n".join(words))
+        pairs = [f"{first!r} and {second!r}" for first, second in twice[:20]]
+        raise DataError(
+            f"{data.name}: every image must be in one split. {len(twice):,} are in two: {', '.join(pairs)}. A test on training "
+            "images says nothing."
         )
     note = f"; {len(twice):,} are in two splits, such as {twice[0][0]} and {twice[0][1]}" if twice else ""
-    return f"all {total:,} images can be read{note}\nfingerprint {data.fingerprint}"
+    read = f"{total - len(broken):,} of {total:,}" if broken else f"all {total:,}"
+    return "\n".join([*words, f"{read} images can be read{note}", f"fingerprint {data.fingerprint}"])
+
+
+def label_notes(data: Dataset[Any]) -> list[str]:
+    """Doubts about labels: classes with one image, and images that occur twice within a split."""
+    h, notes = data.hierarchy, []
+    counts = sum(np.bincount(split.nodes, minlength=h.num_nodes) for split in data.splits.values())
+    single = [h.leaves[i] for i in np.flatnonzero(np.asarray(counts)[h.leaf_nodes] == 1)]
+    if single:
+        notes.append(
+            f"{len(single):,} classes have one image, which cannot both train and test: {listed(single)}"
+        )
+    for name, split in data.splits.items():
+        places: dict[bytes, list[int]] = {}
+        for i, digest in enumerate(split.digests()):
+            places.setdefault(digest.tobytes(), []).append(i)
+        for same in (found for found in places.values() if len(found) > 1):
+            labels = dict.fromkeys(h.nodes[split.nodes[i]] for i in same)
+            where = listed([split.names[i] for i in same])
+            what = f"in {len(labels)} classes ({listed(labels)})" if len(labels) > 1 else f"{len(same)} times"
+            notes.append(f"one image is {what} in {name}: {where}")
+    more = len(notes) - MOST_NOTES
+    return notes if more <= 0 else [*notes[:MOST_NOTES], f"... and {more:,} more images that occur twice"]

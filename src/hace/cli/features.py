@@ -43,20 +43,24 @@ def add_arguments(parser: Parser) -> None:
     add("--batch-size", "N", "images per batch (default: 64)", type=int, default=64)
     about = "images per file, the most to compute again after a kill (default: 1024)"
     add("--shard-size", "N", about, type=int, default=1024)
+    parser.flag("--skip-broken", "leave out images that cannot be read, and list them at the end")
     add_device(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Load data and model, extract, and print what is stored."""
+    from hace.data.dataset import broken_text, without_broken
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract
-    from hace.lab.features.store import FeatureStore, stored
+    from hace.lab.features.store import FeatureStore, known_images, stored
     from hace.lab.runs.process import processes, progress
 
     rank, world, local_rank = processes()
     device, workers = pick_device(args, local_rank)
     dataset = dataset_of(args.data, args)
     refuse_features(dataset)
+    if args.skip_broken:
+        dataset = without_broken(dataset, known_images(Path(args.out), aside=False))
     backbone = load_backbone(
         args.model,
         checkpoint=args.checkpoint,
@@ -91,6 +95,8 @@ def run(args: argparse.Namespace) -> None:
         there, shards = stored(out)
         print(f"\n{there} of {shards} shards are in {out}. Run the same command to resume.", file=sys.stderr)
         raise
+    if rank == 0 and dataset.broken:
+        print(broken_text(dataset), file=sys.stderr)
     if complete:
         print(f"{FeatureStore(out)!r} is in {out}")
     else:

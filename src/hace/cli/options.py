@@ -25,7 +25,9 @@ C = TypeVar("C", bound=Config)
 
 # Short names of nested settings of a run.
 SHORT = {part: f"{part}.name" for part in ("loss", "head", "data")}
-SHORT |= {name: f"data.{name}" for name in ("root", "hierarchy", "root_node", "shuffle", "induce")}
+SHORT |= {
+    name: f"data.{name}" for name in ("root", "hierarchy", "root_node", "shuffle", "induce", "skip_broken")
+}
 _ODD = re.compile(r"(?i)[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(\.\d*)?)")  # as a number
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 

@@ -161,8 +161,12 @@ class Samples(Split):
                 raise DataError(f"boxes must be (M, 4): x, y, width, height. Got {np.shape(self.boxes)}.")
             self._same_length("boxes", self.boxes)
 
-    def image(self, index: int) -> Image:
-        """One image as a PIL image in RGB, cropped by `trim_bottom` and `boxes`.
+    def image(self, index: int, oddities: list[str] | None = None) -> Image:
+        """One image as a PIL image in RGB, upright, cropped by `trim_bottom` and `boxes`.
+
+        Args:
+            index: Its position.
+            oddities: A list to add what is unusual about the file to.
 
         Raises:
             DataError: The file is missing, truncated or not an image; names its path.
@@ -172,7 +176,7 @@ class Samples(Split):
             image = optional("PIL.Image", "Making images").fromarray(array)
         else:
             assert self.paths is not None
-            image = read_image(self.paths[index])
+            image = read_image(self.paths[index], oddities)
         if self.trim_bottom:
             image = image.crop((0, 0, image.width, max(1, image.height - self.trim_bottom)))
         if self.boxes is not None:
@@ -438,6 +442,14 @@ def without_broken(
                     progress(1)
             kept[name] = samples if len(fine) == len(samples) else samples.select(fine)
     return replace(data, splits=kept, broken=tuple(broken)) if broken else data
+
+
+def broken_text(data: Dataset[Any]) -> str:
+    """What is said of the images that were left out: all of them, one per line."""
+    total = len(data.broken) + sum(len(split) for split in data.splits.values())
+    return "\n  ".join(
+        [f"{len(data.broken):,} of {total:,} images cannot be read and are left out:", *data.broken]
+    )
 
 
 def places_of_each(labels: np.ndarray, seed: list[int], later: np.ndarray | None = None) -> np.ndarray:

@@ -88,6 +88,7 @@ class DataConfig(Config):
         labels: What is known of the training labels; by default all of them, as they are.
         induce: Train on a tree made from the training samples' features, with this many levels of groups above the classes.
             Evaluation keeps the true tree.
+        skip_broken: Whether to leave out images that cannot be read; they are listed at the end.
     """
 
     name: str = setting("synthetic-features")
@@ -98,6 +99,7 @@ class DataConfig(Config):
     shuffle: int | None = setting(None, AT_LEAST_ZERO)
     labels: LabelsConfig = setting(LabelsConfig)  # noqa: RUF009
     induce: int | None = setting(None, AT_LEAST_ONE)
+    skip_broken: bool = setting(False, decides=False)
 
     def conflicts(self) -> list[str]:
         """An unknown data set or option, or two trees to train on."""

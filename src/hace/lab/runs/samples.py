@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.dataset import Features, Split, part_of_each, places_of_each
+from hace.data.dataset import Features, Split, part_of_each, places_of_each, without_broken
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_counts
@@ -59,7 +59,8 @@ def data_of(config: DataConfig) -> Dataset[Any]:
                 )
             return FeatureStore(config.root).dataset("none")
         options.setdefault("allow_empty", True)  # the run reports unseen classes
-    return load_dataset(config.name, config.root, **options)
+    found = load_dataset(config.name, config.root, **options)
+    return without_broken(found) if config.skip_broken else found
 
 
 def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:

@@ -609,4 +609,4 @@ def image_view(view: Mapping[str, Any]) -> Callable[[Any], Tensor]:
     t = optional("torchvision.transforms", "Transforming images")
     resize = t.Resize(view["resize"], interpolation=t.InterpolationMode(view["interpolation"]))
     cut, normalize = t.CenterCrop(view["size"]), t.Normalize(view["mean"], view["std"])
-    return t.Compose([resize, cut, t.ToTensor(), normalize])
+    return t.Compose([as_rgb, resize, cut, t.ToTensor(), normalize])

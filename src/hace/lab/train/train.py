@@ -24,6 +24,7 @@ from torch import Tensor
 
 from hace.data import Dataset, Samples
 from hace.data.batches import Preprocessing
+from hace.data.dataset import broken_text
 from hace.errors import ConfigError, DataError, FormatError, HaceError, install
 from hace.files.weights import read_torch
 from hace.files.writing import atomic_path, own_folder, sha256, write_whole
@@ -113,6 +114,8 @@ def run_train(
                     _finish(training, log, stop)
             except DivergedError as error:
                 log.diverged(training, error)
+        if dataset.broken:
+            say(broken_text(dataset))
         group.share(b"")  # the others read what the first has written
         return read_run(folder)
 

@@ -1,0 +1,123 @@
+"""The path of somebody with folders of photos: odd and broken ones, the same one twice, and a second visit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hace import cli
+from hace.files.reading import ORIENTATION
+from hace.lab.features.store import FeatureStore
+from tests.backbone_files import SIZE, VIT, save_weights
+
+CLASSES = ("crow", "rook", "robin")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three classes of eight photos, as noise of different colours."""
+    rng = np.random.default_rng(0)
+    for k, name in enumerate(CLASSES):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(8):
+            pixels = rng.integers(0, 90, (40, 48, 3), dtype=np.uint8)
+            pixels[..., k] += 120
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def broken(photos: Path) -> list[str]:
+    """Two photos cut short and one that is none."""
+    for name in ("crow/1.png", "robin/7.png"):
+        (photos / name).write_bytes((photos / name).read_bytes()[:300])
+    (photos / "rook/3.png").write_text("not a photo")
+    return ["crow/1.png", "robin/7.png", "rook/3.png"]
+
+
+DATA = "-o test=0.25"
+
+
+def test_check_lists_all_broken_photos(
+    photos: Path, broken: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"data folders --root {photos} {DATA} --check".split()
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert "3 of 24 are not; they are listed above" in said.err
+    assert all(said.out.count(name) == 1 for name in broken)
+    assert cli.main([*words, "--skip-broken"]) == 0
+    said = capsys.readouterr()
+    assert "21 of 24 images can be read" in said.out
+    assert all(name in said.out for name in broken)
+
+
+def test_check_tells_what_is_odd(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    with Image.open(photos / "crow/0.png") as image:
+        image.save(photos / "crow/0.png", exif=exif)
+    (photos / "jay").mkdir()
+    for name in (
+        "jay/0.png",
+        "crow/9.png",
+        "robin/9.png",
+    ):  # one photo in three classes, one of which has no other
+        (photos / name).write_bytes((photos / "rook/5.png").read_bytes())
+    assert cli.main(f"data folders --root {photos} --check".split()) == 0
+    said = capsys.readouterr().out
+    assert "1 images: turned by EXIF orientation" in said
+    assert "1 classes have one image, which cannot both train and test: 'jay'" in said
+    assert "one image is in 4 classes ('crow', 'jay', 'robin', 'rook') in train" in said
+
+
+def test_check_finds_photos_in_two_splits_under_other_names(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "train").mkdir()
+    for name in CLASSES:
+        (photos / name).rename(photos / "train" / name)
+        (photos / "test" / name).mkdir(parents=True)
+        copied = (photos / "train" / name / "4.png").read_bytes()
+        (photos / "test" / name / "IMG_1.png").write_bytes(copied)
+    assert cli.main(f"data folders --root {photos} --check".split()) == 2
+    said = capsys.readouterr().err
+    assert "3 are in two: 'train: train/crow/4.png' and 'test: test/crow/IMG_1.png'" in said
+
+
+def test_features_skip_broken_photos_and_a_second_visit_is_short(
+    photos: Path, broken: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = save_weights(VIT, tmp_path / "vit.safetensors", img_size=SIZE)
+    words = (
+        f"features --data folders --root {photos} {DATA} --model {VIT} --checkpoint {weights} --image-size 32"
+    )
+    words += f" --out {tmp_path / 'features'}"
+    assert cli.main(words.split()) == 2
+    assert "`--skip-broken` leaves such images out" in capsys.readouterr().err
+    assert cli.main([*words.split(), "--skip-broken"]) == 0
+    said = capsys.readouterr()
+    assert "3 of 24 images cannot be read and are left out:" in said.err
+    assert all(name in said.err for name in broken)
+    assert sum(FeatureStore(tmp_path / "features").counts.values()) == 21
+    with Image.open(photos / "rook/0.png") as image:  # one mended, one moved to another class
+        image.rotate(180).save(photos / "crow/1.png")
+    (photos / "rook/0.png").rename(photos / "crow/0b.png")
+    assert cli.main([*words.split(), "--skip-broken"]) == 0
+    assert sum(FeatureStore(tmp_path / "features").counts.values()) == 22
+    assert "2 of 24 images cannot be read" in capsys.readouterr().err
+
+
+def test_training_skips_broken_photos(
+    photos: Path, broken: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = f"train --data folders --root {photos} {DATA} --model test_vit --image-size 32 --epochs 1 --batch-size 8"
+    assert cli.main(f"{words} --out {tmp_path / 'run'}".split()) == 2
+    assert "the image cannot be read" in capsys.readouterr().err
+    assert cli.main(f"{words} --skip-broken --out {tmp_path / 'skipped'}".split()) == 0
+    said = capsys.readouterr()
+    assert all(name in said.err for name in broken)
+    assert cli.main(f"evaluate --run {tmp_path / 'skipped'}".split()) == 0
