@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ class Split(ABC):
     hierarchy: Hierarchy
     nodes: np.ndarray
     names: Sequence[str]
+    _columns: ClassVar = ("nodes", "names")  # fields with an entry for each sample, or None
 
     def __post_init__(self) -> None:
         nodes = np.asarray(self.nodes)
@@ -94,26 +95,19 @@ class Split(ABC):
 
     def select(self, indices: np.ndarray | Sequence[int]) -> Self:
         """The samples at these positions, in this order."""
-        return replace(self, **self._at(np.asarray(indices, dtype=np.int64)))
+        indices = np.asarray(indices, dtype=np.int64)
+        return replace(self, **{name: _taken(getattr(self, name), indices) for name in self._columns})
 
     @classmethod
     def joined(cls, splits: Sequence[Self]) -> Self:
         """Several splits of one data set, one after another."""
-        nodes = np.concatenate([split.nodes for split in splits])
-        names = [name for split in splits for name in split.names]
-        return replace(splits[0], nodes=nodes, names=names, **cls._together(splits))
+        return replace(
+            splits[0], **{name: _joined([getattr(s, name) for s in splits]) for name in cls._columns}
+        )
 
     @abstractmethod
     def content(self) -> Iterator[bytes]:
         """For each sample the bytes that represent its content in a fingerprint."""
-
-    @classmethod
-    @abstractmethod
-    def _together(cls, splits: Sequence[Any]) -> dict[str, Any]:
-        """The fields of a subclass, joined."""
-
-    def _at(self, indices: np.ndarray) -> dict[str, Any]:
-        return {"nodes": self.nodes[indices], "names": [self.names[i] for i in indices]}
 
     def _same_length(self, what: str, values: Any) -> None:
         if len(values) != len(self.nodes):
@@ -144,6 +138,7 @@ class Samples(Split):
     paths: Sequence[Path] | None = None
     boxes: np.ndarray | None = None
     trim_bottom: int = 0
+    _columns: ClassVar = ("nodes", "names", "pixels", "paths", "boxes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,24 +207,11 @@ class Samples(Split):
         return str(_file_size(self.paths[index])).encode()
 
     @classmethod
-    def _together(cls, splits: Sequence[Samples]) -> dict[str, Any]:
+    def joined(cls, splits: Sequence[Self]) -> Self:
+        """Several splits of one data set, one after another."""
         if len({(s.pixels is None, s.boxes is None, s.trim_bottom) for s in splits}) > 1:
             raise DataError("Splits to join must be cropped alike, and all in memory or all on disk.")
-        pixels = [s.pixels for s in splits if s.pixels is not None]
-        paths = [path for s in splits if s.paths is not None for path in s.paths]
-        boxes = [s.boxes for s in splits if s.boxes is not None]
-        return {
-            "pixels": torch.cat(pixels) if pixels else None,
-            "paths": None if pixels else paths,
-            "boxes": np.concatenate(boxes) if boxes else None,
-        }
-
-    def _at(self, indices: np.ndarray) -> dict[str, Any]:
-        return super()._at(indices) | {
-            "pixels": None if self.pixels is None else self.pixels[torch.from_numpy(indices)],
-            "paths": None if self.paths is None else [self.paths[i] for i in indices],
-            "boxes": None if self.boxes is None else self.boxes[indices],
-        }
+        return super().joined(splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +223,7 @@ class Features(Split):
     """
 
     x: np.ndarray
+    _columns: ClassVar = ("nodes", "names", "x")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,13 +239,6 @@ class Features(Split):
     def content(self) -> Iterator[bytes]:
         """The rows of x."""
         return (row.tobytes() for row in self.x)
-
-    @classmethod
-    def _together(cls, splits: Sequence[Features]) -> dict[str, Any]:
-        return {"x": np.concatenate([s.x for s in splits])}
-
-    def _at(self, indices: np.ndarray) -> dict[str, Any]:
-        return super()._at(indices) | {"x": self.x[indices]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,6 +303,18 @@ class Dataset(Generic[_S]):
             inner = len(split) - int(per_leaf.sum())
             lines.append(line + (f", {inner:,} labelled above the leaves" if inner else ""))
         return "\n".join(lines)
+
+
+def _taken(column: Any, indices: np.ndarray) -> Any:
+    if isinstance(column, np.ndarray | torch.Tensor):
+        return column[indices if isinstance(column, np.ndarray) else torch.from_numpy(indices)]
+    return None if column is None else [column[i] for i in indices]
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray | torch.Tensor):
+        return np.concatenate(columns) if isinstance(columns[0], np.ndarray) else torch.cat(tuple(columns))
+    return None if columns[0] is None else [item for column in columns for item in column]
 
 
 def split_name(name: str) -> str:
