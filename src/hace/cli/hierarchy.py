@@ -4,6 +4,10 @@ format or draw it. An existing output file is replaced in one step, at the end.
 With --induce, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
 are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
 
+With --classes and --within, the hierarchy is the part of a taxonomy above your class names. Ids, names and synonyms match,
+whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none or
+several; correct its column id ("-" leaves a class out) and run the same command again.
+
 Examples:
   hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
   hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
@@ -14,12 +18,15 @@ Examples:
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
   hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
   hace hierarchy birds.csv --induce features.npz     the same over the classes of birds.csv, compared with it
+  hace hierarchy --classes names.txt --within taxdump.zip --matches m.csv --out mine.csv     names to a hierarchy
+  hace hierarchy --classes names.txt --within cl.obo --below cell --collapse --out mine.csv
   hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +54,16 @@ def add_arguments(parser: Parser) -> None:
     )
     add("--induce", "FEATURES", about)
     add("--levels", "K", "with --induce: levels of groups above the classes (default: 2)", type=int)
+    add("--classes", "NAMES", "a file with one class name per line, or names with commas, for --within")
+    add(
+        "--within",
+        "TAXONOMY",
+        "make the hierarchy of --classes within this taxonomy; -o and --format are of its reader",
+    )
+    add("--matches", "CSV", "with --within: a table of matches to correct and to read back")
+    add("--below", "NODE", "with --within: leave out what is above this node")
+    add("--ranks", "A,B", "with --within: keep inner nodes of these ranks only")
+    parser.flag("--collapse", "with --within: leave out inner nodes with a single child")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -55,8 +72,16 @@ def run(args: argparse.Namespace) -> None:
         check_plot(args.plot)  # before anything is read or written
     if args.levels is not None and args.induce is None:
         raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
+    if (args.classes is None) != (args.within is None) or (args.within and (args.file or args.induce)):
+        raise ConfigError(
+            "--classes NAMES and --within TAXONOMY must come together, without FILE and --induce."
+        )
+    if args.within is None and (args.matches or args.below or args.ranks or args.collapse):
+        raise ConfigError("--matches, --below, --ranks and --collapse must come with --within TAXONOMY.")
     options = reader_options(args.option)
-    if args.induce is None:
+    if args.within is not None:
+        hierarchy, source = _within(args, options), args.within
+    elif args.induce is None:
         hierarchy, source = _read(args, options), args.file
     else:
         hierarchy, source = _induced(args, options), args.induce
@@ -77,6 +102,27 @@ def _read(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
     if args.file is None:
         raise ConfigError("hace hierarchy must have a FILE, or --induce FEATURES. Got neither.")
     return read_hierarchy(args.file, args.format, root=args.root, **options)
+
+
+def _within(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+    """The part of a taxonomy above some classes; the table of matches is read, and written where it is not complete."""
+    from hace.formats import read_hierarchy
+    from hace.formats.score_files import read_list, read_matches, write_matches
+
+    names, table = read_list(args.classes), None if args.matches is None else Path(args.matches)
+    taxonomy = read_hierarchy(args.within, args.format, root=args.root, **options)
+    corrections = read_matches(table) if table is not None and table.exists() else {}
+    found = [m for m in taxonomy.match(names) if m.name not in corrections]
+    counts = Counter(m.how for m in found)
+    counts["corrected"] = len(corrections)
+    if table is not None and (not corrections or any(m.id is None for m in found)):
+        write_matches(table, found, corrections)
+    print(f"{len(names):,} names: " + ", ".join(f"{count:,} by {how}" if how in ("id", "name", "synonym", "spelling") else
+          f"{count:,} {how}" for how, count in counts.items() if count))  # fmt: skip
+    ranks = None if args.ranks is None else [rank.strip() for rank in args.ranks.split(",")]
+    about: Any = {"collapse": args.collapse, "below": args.below, "ranks": ranks}
+    known = {m.name: m.id for m in found if m.id is not None}
+    return taxonomy.within(names, matches={**known, **corrections}, **about)
 
 
 def _induced(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:

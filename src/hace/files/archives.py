@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import logging
 import os
+import re
 import sys
 import tarfile
 import tempfile
-from collections.abc import Collection
+import zipfile
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from hace.errors import DataError, FormatError
-from hace.files.reading import damaged, open_regular, optional
+from hace.files.reading import check_memory, damaged, max_memory, open_regular, optional
 from hace.files.writing import TEMPORARY
 
 _KIND, _AGAIN = "a .tar or .tar.gz archive", "Fetch it again."
 EXPANSION = 20  # an archive of images unpacks to little more than its size
 ALWAYS_ALLOWED = 1 << 26
 _MAX_HEADER = 1 << 20
+_MAY_HOLD_A_TAXONOMY = re.compile(r"(?i)(^(nodes|names|merged)\.dmp|\.(csv|tsv|obo|json|ya?ml|nwk|tree))$")
 
 
 class Archive(NamedTuple):
@@ -80,7 +85,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     return [folder / top.name for top in tops]
 
 
-def read_members(archive: Path, wanted: Collection[str], limit: int) -> dict[str, bytes]:
+def read_members(archive: Path, wanted: Collection[str] | re.Pattern[str], limit: int) -> dict[str, bytes]:
     """The contents of some files of a .tar or .tar.gz, by their names without folders."""
     found: dict[str, bytes] = {}
     with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN), _opened(file) as packed:
@@ -93,7 +98,8 @@ def read_members(archive: Path, wanted: Collection[str], limit: int) -> dict[str
                 raise FormatError(
                     f"{archive}: an archive must unpack to at most {EXPANSION} times its size. Got more. {_AGAIN}"
                 )
-            if name not in wanted or not member.isreg():
+            fits = wanted.search(name) if isinstance(wanted, re.Pattern) else name in wanted
+            if not fits or not member.isreg():
                 continue
             if member.size > limit:
                 raise FormatError(f"{member.name} must have at most {limit:,} bytes. Got {member.size:,}.")
@@ -101,6 +107,44 @@ def read_members(archive: Path, wanted: Collection[str], limit: int) -> dict[str
             assert content is not None
             found[name] = content.read()
     return found
+
+
+def read_packed(path: str | os.PathLike[str]) -> dict[str, Callable[[], bytes]] | None:
+    """How to read each file in a .gz, .zip, .tar or .tar.gz, by its name without folders; None for another file.
+
+    Of a tar only files that may hold a taxonomy are kept.
+    """
+    path = Path(path)
+    with open_regular(path) as file:
+        head = file.read(512)
+        size = os.fstat(file.fileno()).st_size
+    if head[:2] == b"\x1f\x8b":
+        with damaged(path, "a .gz file", _AGAIN), open_regular(path) as file, gzip.open(file) as unpacked:
+            if unpacked.read(512)[257:262] != b"ustar":
+                unpacked.seek(0)
+                content = unpacked.read(max_memory() + 1)
+                check_memory(path, len(content), "what it unpacks to")
+                return {path.name.removesuffix(".gz"): lambda: content}
+    elif head[:4] == b"PK\x03\x04":
+        with (
+            damaged(path, "a .zip archive", _AGAIN),
+            open_regular(path) as file,
+            zipfile.ZipFile(file) as packed,
+        ):
+            infos = [
+                info for info in packed.infolist() if not info.is_dir() and "__MACOSX" not in info.filename
+            ]
+        return {PurePosixPath(info.filename).name: partial(_zipped, path, info.filename) for info in infos}
+    elif head[257:262] != b"ustar":
+        return None
+    found = read_members(path, _MAY_HOLD_A_TAXONOMY, max(max_memory(), size))
+    return {name: partial(bytes, content) for name, content in found.items()}
+
+
+def _zipped(path: Path, name: str) -> bytes:
+    with damaged(path, "a .zip archive", _AGAIN), open_regular(path) as file, zipfile.ZipFile(file) as packed:
+        check_memory(path, packed.getinfo(name).file_size, name)
+        return packed.read(name)
 
 
 def _opened(file: IO[bytes]) -> tarfile.TarFile:

@@ -12,11 +12,21 @@ from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
 from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
 from hace.formats.source import Draft, SourceText, quoted, similar
+from hace.formats.taxonomies import RANKS, add_vernaculars, parse_taxa, rank_paths, taxon_columns
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.build import edges_of_paths
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
-_ID_COLUMNS = ("id", "parent", "name", "label")
+_ID_COLUMNS = ("id", "parent", "name", "label", "rank", "synonyms")
+_COMMON_NAMES = (
+    "common name",
+    "common_name",
+    "vernacularname",
+    "commonname",
+    "scientificname",
+    "scientific_name",
+    "name",
+)
 _SHOWN_LEVELS = 6
 _SHOWN_PARENTS = 3
 
@@ -41,6 +51,8 @@ def parse_csv(
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
+    if columns is None and header is None and (found := _published(source, delimiter)) is not None:
+        return found
     rows = csv_rows(source.text, source.name, delimiter)
     if header is False:
         return _without_header(source, rows, columns, label, ids, order)
@@ -59,7 +71,8 @@ def parse_csv(
         )
     wanted = dict(columns or {})
     if not set(wanted) <= {*_ID_COLUMNS, "child"}:
-        raise ConfigError(f"columns may name id, parent, name, label and child. Got {listed(wanted, 30)}.")
+        known = ", ".join(_ID_COLUMNS)
+        raise ConfigError(f"columns may name {known} and child. Got {listed(wanted, 30)}.")
     for shape in (_ID_COLUMNS, ("parent", "child")):
         needed = shape[:2]
         if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in needed):
@@ -74,6 +87,34 @@ def parse_csv(
             # Its ids occur again: an edge, not a header.
             return _without_header(source, iter([(1, names), *held]), None, label, ids, order)
     raise _unknown_columns(source, names, wanted)
+
+
+def _published(source: SourceText, delimiter: str) -> Draft | None:
+    """A taxon table of Darwin Core, Catalogue of Life or iNaturalist, or one with a column for each rank; else None."""
+
+    def table(text: SourceText) -> Rows:
+        if delimiter == "\t":  # as they are published: quotes have no meaning
+            return ((n, [cell.strip('"') for cell in line.split("\t")]) for n, line in text.lines())
+        return csv_rows(text.text, text.name, delimiter)
+
+    rows = table(source)
+    names = [cell.strip() for cell in next(rows)[1]]
+    if taxon_columns(names):
+        draft = parse_taxa(source, _header(source, names), rows)
+        others = [name for name in source.others or () if "vernacular" in name.casefold()]
+        for name in [o for o in others if "english" in o.casefold()] or others:
+            more = SourceText((source.others or {})[name](), name, source.encoding)
+            beside = table(more)
+            add_vernaculars(draft, next(beside)[1], beside)
+        return draft
+    plain = [name.casefold() for name in names]
+    ranks = sorted({name for name in plain if name in RANKS}, key=RANKS.index)
+    if len(ranks) < 2 or {"label", "parent", "child"} & set(plain):
+        return None
+    columns = [names[plain.index(rank)] for rank in ranks]
+    others = [name for name in names if name.casefold() in _COMMON_NAMES]
+    found = _pick(source, _header(source, names), rows, [*columns, *others])
+    return rank_paths(source, ((n, c[: len(ranks)], c[len(ranks) :]) for n, c in found), ranks)
 
 
 def _header(source: SourceText, cells: list[str]) -> list[str]:
@@ -196,13 +237,13 @@ def _edges(source: SourceText, rows: Rows, asked: bool) -> Draft:
 
 
 def _nodes(source: SourceText, rows: Rows) -> Draft:
-    """One node per row: (line, [id, parent, name, label])."""
+    """One node per row: (line, [id, parent, name, label, rank, synonyms])."""
     draft, problems = Draft(), source.problems
     first_line: dict[tuple[str, str], int] = {}
     own: dict[str, tuple[int, str, str]] = {}  # id: its first line, name and label
     labels: dict[int, tuple[str, int]] = {}  # label: id and line
     tops: set[str] = set()
-    for line, (id, parent, name, label) in rows:
+    for line, (id, parent, name, label, rank, others) in rows:
         if not id:
             problems.broken(line, "the id is empty.")
             continue
@@ -225,6 +266,8 @@ def _nodes(source: SourceText, rows: Rows) -> Draft:
             tops.add(id)
         if name:
             draft.names[id] = name
+        draft.ranks |= {id: rank} if rank else {}
+        draft.synonyms |= dict.fromkeys(filter(None, others.split("|")), id)
     unknown: dict[str, tuple[str, int]] = {}  # parent: the first id below it and its line
     for (id, parent), line in first_line.items():
         if parent and parent not in own:
@@ -279,6 +322,13 @@ def _paths(
     if not levels:
         raise ConfigError("columns must name at least one level column. Got an empty list.")
     _need(source, header, levels if label is None else [*levels, label])
+    if label is None and len(levels) > 1 and all(level.casefold() in RANKS for level in levels):
+        held = list(_pick(source, header, rows, levels))
+        if any("" in cells[: len("".join((c and "x") or " " for c in cells).rstrip())] for _, cells in held):
+            return rank_paths(
+                source, ((n, cells, []) for n, cells in held), [level.casefold() for level in levels]
+            )
+        header, rows = levels, iter(held)
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}
     label_of: dict[tuple[str, ...], str] = {}
@@ -326,15 +376,23 @@ def _paths(
 
 
 def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
-    """Columns id, parent, name, label; a node with several parents has a row for each of them."""
-    rows: list[tuple[str, ...]] = [_ID_COLUMNS]
+    """Columns id, parent, name, label, and rank and synonyms where there are any; a row for each parent of a node."""
+    other: dict[str, list[str]] = {}
+    for name, id in hierarchy.synonyms.items():
+        other.setdefault(id, []).append(name)
+    width = 6 if other else 5 if hierarchy.ranks else 4
+    rows: list[tuple[str, ...]] = [_ID_COLUMNS[:width]]
     parents: list[list[int]] = [[] for _ in range(hierarchy.num_nodes)]
     for parent, child in hierarchy.edges.tolist():
         parents[child].append(parent)
     for v, label in enumerate(hierarchy.labels.tolist()):
         for parent in parents[v] or [-1]:
-            above = hierarchy.nodes[parent] if parent >= 0 else ""
-            rows.append((hierarchy.nodes[v], above, hierarchy.names[v], "" if label < 0 else str(label)))
+            above, id = hierarchy.nodes[parent] if parent >= 0 else "", hierarchy.nodes[v]
+            more = (
+                hierarchy.ranks[v] if hierarchy.ranks else "",
+                "|".join(o for o in other.get(id, ()) if "|" not in o),
+            )
+            rows.append((id, above, hierarchy.names[v], "" if label < 0 else str(label), *more)[:width])
     special = re.compile(f'[{delimiter}"\\r\\n]')
 
     def cell(text: str) -> str:  # csv.writer leaves a lone carriage return bare in some versions of Python

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from hace.errors import ConfigError, FormatError, listed
-from hace.files.documents import parse_json
+from hace.files.documents import parse_json, parse_yaml
 from hace.formats.source import Draft, Places, Problems, SourceText, quoted
+from hace.formats.taxonomies import check_relations, json_taxonomy
 from hace.hierarchy import Hierarchy
 
 JSON_FORMAT = "hace-hierarchy/1"
@@ -21,16 +22,39 @@ _SHOWN = 3
 
 
 def parse_json_graph(
-    source: SourceText, *, ids: str = "name", children: str | None = None, parents: str | None = None
+    source: SourceText,
+    *,
+    ids: str = "name",
+    children: str | None = None,
+    parents: str | None = None,
+    parts: bool = False,
+    relations: str | None = None,
 ) -> Draft:
-    """JSON in one of three shapes.
+    """JSON in one of these shapes.
 
     * What `write_hierarchy` writes.
     * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
       do not matter.
     * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
+    * Categories of COCO or LVIS, the tree of Open Images (`parts` also reads its Part relations), or obographs
+      (`relations` names relations to read besides is_a, such as part_of).
     """
     content = parse_json(source.text, source.name)
+    known = json_taxonomy(source, content, parts, check_relations(relations))
+    return known or _of_content(source, content, ids, children, parents)
+
+
+def parse_yaml_graph(
+    source: SourceText, *, ids: str = "name", children: str | None = None, parents: str | None = None
+) -> Draft:
+    """YAML in the shapes of JSON: nested nodes, or nodes that name their children or parents by id."""
+    content = parse_yaml(source.text, source.name)
+    return json_taxonomy(source, content, False, ()) or _of_content(source, content, ids, children, parents)
+
+
+def _of_content(
+    source: SourceText, content: Any, ids: str, children: str | None, parents: str | None
+) -> Draft:
     if isinstance(content, dict) and "format" in content:
         return _own(source, content)
     trees = content if isinstance(content, list) else [content]
@@ -69,6 +93,11 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
         if known.setdefault(id, number) != number:
             source.problems.unfit(None, f"the id {quoted(id)} is at nodes[{known[id]}] and nodes[{number}].")
         draft.names[id] = name
+        rank = node.get("rank", "")
+        if not isinstance(rank, str):
+            raise FormatError(f"{source.name}: nodes[{number}].rank must be text, got {quoted(rank)}.")
+        draft.ranks |= {id: rank} if rank else {}
+        draft.synonyms |= dict.fromkeys(strings(node.get("synonyms", []), f"nodes[{number}].synonyms"), id)
         draft.edges += [(above, id) for above in strings(node.get("parents", []), f"nodes[{number}].parents")]
     for parent, child in draft.edges:
         if parent not in known:
@@ -201,10 +230,14 @@ def render_json(hierarchy: Hierarchy) -> str:
     parents: list[list[str]] = [[] for _ in hierarchy.nodes]
     for parent, child in hierarchy.edges.tolist():
         parents[child].append(hierarchy.nodes[parent])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": id, "name": name, "parents": above}
         for id, name, above in zip(hierarchy.nodes, hierarchy.names, parents, strict=True)
     ]
+    for row, rank in zip(rows, hierarchy.ranks or (), strict=False):
+        row |= {"rank": rank} if rank else {}
+    for name, id in hierarchy.synonyms.items():
+        rows[hierarchy.index(id)].setdefault("synonyms", []).append(name)
 
     def lines(items: list[Any]) -> str:
         return "[\n" + ",\n".join("    " + json.dumps(item, ensure_ascii=False) for item in items) + "\n  ]"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from hace.files.reading import reason
 from hace.files.writing import atomic_path
 from hace.formats.csv_tables import parse_csv, render_csv
 from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
-from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, render_json
+from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.ontology import parse_obo
 from hace.formats.source import Draft, Problems, SourceText, build, read_source
+from hace.formats.taxonomies import LINEAGE, UUID, parse_ncbi, parse_paths, parse_speciesnet, taxon_columns
 from hace.formats.trees import DASHED, parse_indented, parse_newick, render_newick
 from hace.hierarchy import Hierarchy
 
@@ -53,7 +55,11 @@ FORMATS: dict[str, Format] = {
     "indented": Format("one name per line, children indented", (".indented",), parse_indented),
     "newick": Format("brackets, as in phylogenetics", (".nwk", ".newick", ".tre", ".tree"), parse_newick,
                      render=render_newick),
+    "yaml": Format("a nested tree, or nodes that name each other", (".yaml", ".yml"), parse_yaml_graph),
     "obo": Format("is_a of an OBO ontology", (".obo",), parse_obo),
+    "paths": Format("one path per line: A > B, id - A > B, A;B, d__A;p__B", (), parse_paths),
+    "ncbi": Format("NCBI's taxdump: nodes.dmp, names.dmp", (".dmp",), parse_ncbi),
+    "speciesnet": Format("SpeciesNet's taxonomy", (), parse_speciesnet),
     "folder": Format("a tree of class folders", scan=scan_folder),
     "nabirds": Format("the files of NABirds", scan=scan_nabirds),
     "fgvc": Format("the files of FGVC-Aircraft", scan=scan_fgvc, root=True),
@@ -62,7 +68,14 @@ FORMATS: dict[str, Format] = {
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
 _NAME = re.compile(r"(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
 _LONGEST_NAME, _MOST_WORDS = 80, 10
-_SWITCHES = ("header", "internal_labels", "rooted", "root", "flat")  # all other options of readers are text
+_SWITCHES = (
+    "header",
+    "internal_labels",
+    "rooted",
+    "root",
+    "flat",
+    "parts",
+)  # all other options of readers are text
 
 
 def read_hierarchy(
@@ -76,13 +89,14 @@ def read_hierarchy(
     root: bool | None = None,
     flat: bool = False,
     encoding: str | None = None,
+    member: str | None = None,
     **options: Any,
 ) -> Hierarchy:
     """Reads a hierarchy from a file, a folder, or by its name from the package.
 
     Args:
-        path: A file; a folder of class folders or of a data set; or "cifar100" or "animals", which come with hace (a folder
-            of that name is "./cifar100").
+        path: A file, as it is or in a .gz, .zip or .tar.gz; a folder of class folders or of a data set; or "cifar100" or
+            "animals", which come with hace (a folder of that name is "./cifar100").
         format: A name in `FORMATS`. Without it the suffix decides, and for .txt the content, if it is
             unambiguous.
         leaves: Ids of the leaves in label order, instead of what the file says.
@@ -93,6 +107,7 @@ def read_hierarchy(
         flat: Whether the file may be a flat list of classes. Without it, a file without a single edge is
             refused unless it says so itself: it was probably read in the wrong way.
         encoding: Of a file that is not UTF-8 and has no byte order mark.
+        member: Which file of an archive to read, if it holds several taxonomies.
         **options: Options of the format; `FORMATS[format].options` lists them.
 
     Raises:
@@ -104,7 +119,7 @@ def read_hierarchy(
         >>> read_hierarchy("cifar100").num_nodes, read_hierarchy("cifar100", root=True).num_nodes
         (120, 121)
     """
-    _check_options({"rooted": rooted, "root": root, "flat": flat, "encoding": encoding})
+    _check_options({"rooted": rooted, "root": root, "flat": flat, "encoding": encoding, "member": member})
     if format is None and isinstance(path, str) and path in BUILTIN:
         if options:
             raise ConfigError(f"{path!r} has no option {next(iter(options))!r}.")
@@ -121,7 +136,7 @@ def read_hierarchy(
     else:
         if format is not None:
             _reader(format, "parse", options)  # a wrong name should not wait for a large file
-        source = read_source(path, encoding)
+        source = read_source(path, encoding, member)
         kind = _reader(format or _file_format(source), "parse", options)
         draft = kind.parse(source, **options)  # pyright: ignore[reportOptionalCall]
         problems = source.problems
@@ -218,18 +233,37 @@ def _suffix_format(path: str) -> str | None:
 
 
 def _file_format(source: SourceText) -> str:
+    lines = [line for _, line in islice(source.lines(), 50) if not line.lstrip().startswith("#")]
+    first = lines[0].strip() if lines else ""
+    if re.match(r"<\?xml|<rdf:RDF|<!DOCTYPE rdf|<Ontology|Prefix\(.*\)$|@prefix ", first):
+        raise FormatError(
+            f"{source.name}: OWL and RDF are not read. Take the .obo or the obographs .json of the same release, or convert "
+            "it: robot convert --input x.owl --output x.obo"
+        )
+    if re.match(r"\d+\t\|\t", first):
+        return "ncbi"
+    if UUID.match(first):
+        return "speciesnet"
+    if len(lines) and all(LINEAGE.search(line) for line in lines[1:] or lines) and first[0] not in "[{":
+        return "paths"
     format = _suffix_format(source.name)
     if format is not None:
         return format
     text = source.text.strip()
-    if text[0] == "{":
+    if text[0] == "{" or re.match(r"\[\s*\{", text):
         return "json"
+    if "\t" in first and taxon_columns(first.split("\t")):
+        return "tsv"
+    if "," in first and taxon_columns(first.split(",")):
+        return "csv"
     if text[0] == "(" and text[-1] == ";":
         return "newick"
     if text.startswith("format-version:") or re.search(r"^\[Term\]", text, re.MULTILINE):
         return "obo"
     if source.name.lower().endswith(".txt"):  # code, logs and settings are indented, too
-        lines = [line for _, line in source.lines()]
+        lines = [line for _, line in source.lines() if not line.startswith("#")]
+        if sum(" > " in line for line in lines) * 2 > len(lines):
+            return "paths"
         indented = any(line[0] in " \t" or DASHED.match(line) for line in lines)
         if indented and all(_is_plausible_name(DASHED.sub("", line).strip()) for line in lines):
             return "indented"

@@ -1,26 +1,26 @@
 """OBO ontologies: the `is_a` hierarchy of the [Term] stanzas.
 
 The reader is our own and small, although obonet exists: files are untrusted here, so a syntax error must name
-its line and any byte string must end in a hierarchy or in hace's own error, and only four tags of a stanza
+its line and any byte string must end in a hierarchy or in hace's own error, and only a few tags of a stanza
 matter.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hace.errors import ConfigError, FormatError
-from hace.formats.source import Draft, SourceText, quoted, similar
+from hace.formats.source import Draft, SourceText, quoted
+from hace.formats.taxonomies import check_relations, note_ontology, resolved
 
 _STANZA = re.compile(r"\[([A-Za-z][\w-]*)\]\s*(!.*)?")
 _TAG = re.compile(r"([^\s:]+):(.*)", re.DOTALL)
 # An id, then optionally {modifiers} and a comment after "!".
 _REFERENCE = re.compile(r"((?:\\.|[^\s\\!{])+)\s*(\{.*\})?\s*(!.*)?", re.DOTALL)
+_SYNONYM = re.compile(r'"((?:\\.|[^"\\])*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_SHOWN_PARENTS = 3
 _ESCAPED = {"n": "\n", "t": "\t", "W": " "}
 
 
@@ -30,11 +30,20 @@ class _Term:
     id: str = ""
     name: str = ""
     parents: dict[str, int] = field(default_factory=dict)  # id: line
+    related: list[tuple[str, str]] = field(default_factory=list)  # relation and id
+    others: list[str] = field(default_factory=list)  # synonyms and alternative ids
+    replaced_by: str = ""
     obsolete: bool = False
 
 
-def parse_obo(source: SourceText, *, prefix: str = "", isolated: str = "keep") -> Draft:
-    """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out."""
+def parse_obo(
+    source: SourceText, *, prefix: str = "", isolated: str = "keep", relations: str | None = None
+) -> Draft:
+    """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out; parents in other files are noted.
+
+    Synonyms, alternative ids and replaced terms resolve. `relations` names relations to read as edges too, such as part_of.
+    """
+    wanted = check_relations(relations)
     if isolated not in ("keep", "drop"):
         raise ConfigError(f"isolated must be 'keep' or 'drop'. Got {isolated!r}.")
     terms = _terms(source)
@@ -48,45 +57,31 @@ def parse_obo(source: SourceText, *, prefix: str = "", isolated: str = "keep") -
             f"ids look like {quoted(next(iter(terms)))}, and obsolete terms do not count."
         )
     draft = Draft(nodes=list(kept), names={term.id: term.name for term in kept.values() if term.name})
-    unknown: list[tuple[int, str, str]] = []  # (line, parent, term)
+    outside: dict[tuple[str, str], None] = {}
     for term in kept.values():
-        for parent, line in term.parents.items():
+        more = {id: term.line for relation, id in term.related if relation in wanted}
+        for parent, line in {**more, **term.parents}.items():
             if parent in kept:
                 draft.edges.append((parent, term.id))
             elif parent not in terms:
-                if parent.startswith(prefix):
-                    unknown.append((line, parent, term.id))
+                outside |= {(parent, term.id): None} if parent.startswith(prefix) else {}
             elif terms[parent].obsolete:
                 source.problems.unfit(line, f"the parent {quoted(parent)} of {quoted(term.id)} is obsolete.")
-    _report_unknown(source, unknown, terms, list(kept))
+    pairs = [(name, term.id) for term in kept.values() for name in term.others]
+    for term in terms.values():
+        if term.obsolete and term.replaced_by in kept:
+            pairs += [(name, term.replaced_by) for name in (term.id, *term.others)]
+    draft.synonyms = resolved(pairs, [*kept, *draft.names.values()])
+    note_ontology(draft, outside, sum(term.obsolete for term in terms.values()))
+    draft.flat = bool(outside)
     if isolated == "drop":
         connected = {end for edge in draft.edges for end in edge}
         if not connected:
             raise FormatError(f"{source.name}: no is_a edge is left: isolated='drop' would drop every term.")
         draft.nodes = [id for id in draft.nodes if id in connected]
         draft.names = {id: name for id, name in draft.names.items() if id in connected}
+        draft.synonyms = {name: id for name, id in draft.synonyms.items() if id in connected}
     return draft
-
-
-def _report_unknown(
-    source: SourceText, unknown: list[tuple[int, str, str]], terms: dict[str, _Term], kept: list[str]
-) -> None:
-    """Report parents without a [Term]; where they belong to other ontologies, say how to leave these out."""
-    for line, parent, id in unknown[:_SHOWN_PARENTS]:
-        source.problems.unfit(
-            line,
-            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no [Term] has this id."
-            f"{similar(parent, terms, source.problems)}",
-        )
-    if len(unknown) > _SHOWN_PARENTS:
-        source.problems.unfit(None, f"{len(unknown) - _SHOWN_PARENTS:,} more parents are unknown.")
-    (prefix, _), *_ = Counter(id[: id.find(":") + 1] for id in kept).most_common(1)
-    if prefix and any(not parent.startswith(prefix) for _, parent, _ in unknown):
-        source.problems.unfit(
-            None,
-            "parents of other ontologies are missing. To keep the terms of one ontology that are connected, "
-            f"pass prefix={prefix!r} and isolated='drop' (on the command line: -o prefix={prefix} -o isolated=drop).",
-        )
 
 
 def _terms(source: SourceText) -> dict[str, _Term]:
@@ -121,7 +116,16 @@ def _terms(source: SourceText) -> dict[str, _Term]:
 
 
 def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
-    if tag in ("id", "is_a"):
+    if tag == "synonym":
+        found = _SYNONYM.match(value)
+        term.others += [_unescaped(found[1])] if found else []
+    elif tag == "relationship":
+        term.related += [tuple(value.split()[:2])] if len(value.split()) > 1 else []  # pyright: ignore[reportAttributeAccessIssue]
+    elif tag in ("alt_id", "replaced_by"):
+        id = _unescaped(_without_comment(value))
+        term.others += [id] if tag == "alt_id" else []
+        term.replaced_by = id if tag == "replaced_by" else term.replaced_by
+    elif tag in ("id", "is_a"):
         reference = _REFERENCE.fullmatch(value)
         if not reference:
             source.problems.broken(line, f"expected one id after {tag}:, got {quoted(value)}.")

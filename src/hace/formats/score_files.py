@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,9 +14,11 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, Parquet, native
-from hace.files.documents import csv_rows, is_numeric, ragged
+from hace.files.documents import csv_rows, is_numeric, ragged, write_rows
 from hace.files.reading import is_file, open_regular, read_text, text_lines
+from hace.files.writing import atomic_path
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.matching import Match
 from hace.hierarchy.names import known_names, score_columns, unknown_name_hint
 
 CHUNK = 1 << 22  # numbers of a chunk
@@ -243,6 +245,36 @@ def read_list(text: str) -> list[str]:
     if is_file(text):
         return _lines(Path(text))
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def read_matches(path: Path) -> dict[str, str | None]:
+    """Corrected matches, from a table with the columns name and id; "-" leaves a class out, an empty id is not corrected."""
+    table = csv_rows(read_text(path), str(path))
+    header = [cell.strip() for cell in next(table, (0, []))[1]]
+    if not {"name", "id"} <= set(header):
+        raise FormatError(
+            f"{path}: must have the columns name and id. Got {listed(header, 9) or 'an empty file'}."
+        )
+    found: dict[str, str | None] = {}
+    for line, cells in table:
+        if len(cells) != len(header):
+            raise ragged(str(path), line, len(cells), len(header))
+        name, id = cells[header.index("name")], cells[header.index("id")].strip()
+        if id:
+            found[name] = None if id == "-" else id
+    return found
+
+
+def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, str | None]) -> None:
+    """A table of matches to correct: name, id, how it was found, and candidates."""
+    rows = [("name", "id", "how", "candidates")]
+    rows += [(name, id or "-", "corrected", "") for name, id in corrected.items()]
+    rows += [
+        (m.name, m.id or "", m.how, "; ".join(m.candidates))
+        for m in sorted(found, key=lambda m: m.id is not None)
+    ]
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        write_rows(file, rows, raw=True)  # ids and names must come back as they are
 
 
 def _lines(path: Path) -> list[str]:

@@ -13,10 +13,12 @@ names, each at its own place, and decides their ids in one way for all of these 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hace.errors import ConfigError, FormatError, HierarchyError, nearest
+from hace.errors import ConfigError, FormatError, HierarchyError, listed, nearest
+from hace.files.archives import read_packed
 from hace.files.reading import decode, read_bytes
 from hace.hierarchy import Hierarchy
 
@@ -81,14 +83,30 @@ class Problems:
 class SourceText:
     """A text to read, its name for messages, and the problems found in it so far. Empty or binary data are an error."""
 
-    def __init__(self, data: bytes | str, name: str = "text", encoding: str | None = None) -> None:
-        self.name = name
+    def __init__(
+        self,
+        data: bytes | str,
+        name: str = "text",
+        encoding: str | None = None,
+        others: Mapping[str, Callable[[], bytes]] | None = None,
+    ) -> None:
+        self.name, self.encoding, self.others = name, encoding, others  # others: files of the same archive
         self.text = decode(data, name, encoding) if isinstance(data, bytes) else data.removeprefix("\ufeff")
         self.problems = Problems(name)
         if "\0" in self.text:
             raise FormatError(f"{name}: must be text. Got a zero at character {self.text.index(chr(0))}.")
         if not self.text.strip():
             raise FormatError(f"{name}: the file must hold a hierarchy. Got an empty file.")
+
+    def beside(self, part: str, other: str) -> SourceText | None:
+        """The file whose name has `other` in place of `part`, in the same folder or archive; None if there is none."""
+        folder, name = os.path.split(self.name)
+        name = name.replace(part, other) if part in name else f"{other}{os.path.splitext(name)[1]}"
+        if self.others is not None:
+            read = self.others.get(name)
+            return None if read is None else SourceText(read(), os.path.join(folder, name), self.encoding)
+        path = os.path.join(folder, name)
+        return read_source(path, self.encoding) if os.path.isfile(path) and path != self.name else None
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """(number from 1, line without its end) of every line that is not blank; any kind of line end."""
@@ -97,9 +115,39 @@ class SourceText:
         return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def read_source(path: str | os.PathLike[str], encoding: str | None = None) -> SourceText:
-    """The text of a file; `encoding` is as in `SourceText`."""
-    return SourceText(read_bytes(path), os.fsdecode(path), encoding)
+def read_source(
+    path: str | os.PathLike[str], encoding: str | None = None, member: str | None = None
+) -> SourceText:
+    """The text of a file, or of one file in an archive (.gz, .zip, .tar, .tar.gz); `member` names it."""
+    name = os.fsdecode(path)
+    packed = read_packed(path)
+    if packed is None:
+        if member is not None:
+            raise ConfigError(f"{name}: member must be left out: the file is not an archive. Got {member!r}.")
+        return SourceText(read_bytes(path), name, encoding)
+    chosen = member or _main_member(packed, name)
+    if chosen not in packed:
+        raise ConfigError(f"{name}: member must be one of {listed(packed, 10)}. Got {chosen!r}.")
+    return SourceText(packed[chosen](), os.path.join(name, chosen), encoding, packed)
+
+
+_TABLES = (".csv", ".tsv", ".txt")
+
+
+def _main_member(packed: Mapping[str, Callable[[], bytes]], name: str) -> str:
+    """The file of an archive that holds the hierarchy."""
+    if len(packed) == 1 or "nodes.dmp" in packed:
+        return "nodes.dmp" if "nodes.dmp" in packed else next(iter(packed))
+    tables = [member for member in packed if member.casefold().endswith(_TABLES)]
+    taxa = [
+        m for m in tables if re.search(rb"(?i)parentNameUsageID|parentID", packed[m]().partition(b"\n")[0])
+    ]
+    if len(taxa) != 1:
+        raise FormatError(
+            f"{name}: which file of the archive? It holds {listed(packed, 10) or 'no file that is read'}. Name one with "
+            "member=... (on the command line: -o member=FILE)."
+        )
+    return taxa[0]
 
 
 @dataclass
@@ -109,6 +157,9 @@ class Draft:
     edges: list[tuple[str, str]] = field(default_factory=list)  # (parent, child)
     nodes: list[str] = field(default_factory=list)  # ids, also of nodes without an edge
     names: dict[str, str] = field(default_factory=dict)
+    ranks: dict[str, str] = field(default_factory=dict)
+    synonyms: dict[str, str] = field(default_factory=dict)  # other name: id
+    notes: list[str] = field(default_factory=list)  # what the reader decided, one sentence each
     leaves: list[str] | None = None
     level_names: list[str] | None = None
     rooted: bool | None = None
@@ -128,7 +179,7 @@ def build(
     """The hierarchy of a draft; the options of `read_hierarchy`, where given, win over what the file says."""
     problems.raise_broken()
     ids = {*draft.nodes, *(end for edge in draft.edges for end in edge)}
-    texts = [*ids, *draft.names.values()]
+    texts = [*ids, *draft.names.values(), *draft.ranks.values(), *draft.synonyms]
     for text in [] if _encodable("".join(texts)) else texts:
         if not _encodable(text):
             problems.broken(None, f"{quoted(text)} holds half a surrogate pair, which is not a character.")
@@ -142,7 +193,10 @@ def build(
             # What the file calls its levels holds for its own root only: another one shifts all levels.
             level_names=draft.level_names if level_names is None and rooted is None else level_names,
             rooted=draft.rooted if rooted is None else rooted,
+            ranks=draft.ranks,
+            synonyms=draft.synonyms,
         )
+        hierarchy.__dict__["notes"] = tuple(draft.notes)
     except HierarchyError as error:
         for problem in error.problems:
             problems.unfit(None, problem)

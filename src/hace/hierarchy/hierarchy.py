@@ -21,6 +21,8 @@ from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
 if TYPE_CHECKING:
     import networkx as nx
 
+    from hace.hierarchy import matching
+
 Labels = Literal["leaves", "nodes"]
 _PAIRS_SHOWN = 5
 _LEVELS_SHOWN = 30  # in a summary
@@ -69,6 +71,12 @@ class Hierarchy:
     """Whether a single root is above everything, at depth 0."""
     level_names: tuple[str, ...] | None
     """Names of the levels 1 to ``max_depth``, or None."""
+    ranks: tuple[str, ...] | None
+    """Rank of each node in node order, such as "family", "" where it has none; None if no node has one."""
+    synonyms: dict[str, str]
+    """Other names that resolve to a node: name to id."""
+    notes: tuple[str, ...]
+    """What a reader decided about the file, one sentence each."""
 
     def __init__(self) -> None:
         raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
@@ -85,6 +93,8 @@ class Hierarchy:
         names: Mapping[Any, str] | None = None,
         rooted: bool | None = None,
         problems: Sequence[str] = (),
+        ranks: Mapping[str, str] | None = None,
+        synonyms: Mapping[str, str] | None = None,
     ) -> Hierarchy:
         """The one way in: every constructor ends here. Level names follow, since they need the depth."""
         problems = list(problems)
@@ -99,6 +109,11 @@ class Hierarchy:
             problems.append(
                 f"names has entries for ids that are not in the hierarchy: {listed(sorted(stray))}."
             )
+        strange = {*(ranks or ()), *(synonyms or {}).values()} - set(ids) if ranks or synonyms else set()
+        if strange:
+            problems.append(
+                f"ranks or synonyms name ids that are not in the hierarchy: {listed(sorted(strange))}."
+            )
         made = assemble(ids, edges, classes, rooted, problems)
         self = object.__new__(cls)
         self.__dict__.update(
@@ -108,11 +123,22 @@ class Hierarchy:
             leaf_nodes=frozen(made.leaf_nodes),
             rooted=made.rooted,
             level_names=None,
+            ranks=tuple(ranks.get(i, "") for i in made.ids) if ranks and any(ranks.values()) else None,
+            synonyms=dict(synonyms or {}),
+            notes=(),
         )
         return self
 
     def _with_levels(self, names: Sequence[str] | None) -> Hierarchy:
-        """The last step of a constructor."""
+        """The last step of a constructor. Ranks that are the levels name them."""
+        if names is None and self.ranks is not None:
+            by_level: dict[int, set[str]] = {}
+            for depth, rank in zip(self.depths.tolist(), self.ranks, strict=True):
+                by_level.setdefault(depth, set()).add(rank)
+            found = [by_level[k] for k in range(1, self.max_depth + 1)]
+            alone = all(len(ranks) == 1 and "" not in ranks for ranks in found)
+            names = ["".join(ranks) for ranks in found] if alone else None
+            names = names if names and len(set(names)) == len(names) else None
         if names is None:
             return self
         listed_names = isinstance(names, Iterable) and not isinstance(names, str)
@@ -139,6 +165,8 @@ class Hierarchy:
         names: Mapping[Any, str] | None = None,
         level_names: Sequence[str] | None = None,
         rooted: bool | None = None,
+        ranks: Mapping[str, str] | None = None,
+        synonyms: Mapping[str, str] | None = None,
     ) -> Hierarchy:
         """A hierarchy from (parent, child) pairs.
 
@@ -149,13 +177,22 @@ class Hierarchy:
             names: display names by id; a node without one is shown by its id.
             level_names: names of the levels 1 to ``max_depth``, such as ``("order", "family", "species")``.
             rooted: whether the single top is a root. By default it is when there is one top and it has children.
+            ranks: ranks by id, such as "family", for trees whose branches have different depths: ``level="family"`` then
+                means the family of every node that has one.
+            synonyms: other names by which labels, columns and :meth:`within` find a node: name to id.
 
         Raises:
             HierarchyError: with all problems of the input.
         """
         ids, pairs, problems = build.index_edges(edges, nodes)
-        h = cls._assemble(ids, pairs, leaves=leaves, names=names, rooted=rooted, problems=problems)
-        return h._with_levels(level_names)
+        about: Any = {
+            "leaves": leaves,
+            "names": names,
+            "rooted": rooted,
+            "ranks": ranks,
+            "synonyms": synonyms,
+        }
+        return cls._assemble(ids, pairs, problems=problems, **about)._with_levels(level_names)
 
     @classmethod
     def from_parents(
@@ -518,17 +555,27 @@ class Hierarchy:
         return int(self.heights[self.index(node)])
 
     def level(self, level: int | str) -> tuple[str, ...]:
-        """Ids of the nodes at a level, by its depth or its name."""
-        return self._ids(np.flatnonzero(self.depths == self.level_index(level)))
+        """Ids of the nodes at a level, by its depth, its name or a rank."""
+        return self._ids(np.flatnonzero(self._at_level(self.level_index(level))))
+
+    @cached_property
+    def rank_names(self) -> tuple[str, ...]:
+        """The ranks in use from the top down, where they are not the levels themselves."""
+        depths: dict[str, list[int]] = {}
+        for rank, depth in zip(self.ranks or (), self.depths.tolist(), strict=False):
+            depths.setdefault(rank, []).append(depth)
+        depths.pop("", None)
+        return () if self.level_names else tuple(sorted(depths, key=lambda r: (np.mean(depths[r]), r)))
 
     def level_index(self, level: int | str) -> int:
-        """Depth of a level given by number or by name."""
-        if isinstance(level, str) and self.level_names and level in self.level_names:
-            return self.level_names.index(level) + 1
-        lowest = 0 if self.rooted else 1
-        if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth:
+        """Number of a level given by number or by name: its depth. Ranks have the numbers after the depths."""
+        names = self.level_names or self.rank_names
+        if isinstance(level, str) and level in names:
+            return names.index(level) + (1 if self.level_names else self.max_depth + 1)
+        lowest, ranks = (0 if self.rooted else 1), len(self.rank_names)
+        if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth + ranks:
             return int(level)
-        known = f", or one of {', '.join(map(repr, self.level_names))}" if self.level_names else ""
+        known = f", or one of {listed(map(repr, names), 30)}" if names else ""
         raise HierarchyError(
             f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r}."
         )
@@ -536,14 +583,28 @@ class Hierarchy:
     def level_nodes(self, level: int | str) -> IntArray:
         """(N,) for each node its ancestor at a level, by node index. Trees and forests only.
 
-        A node at or above the level is its own answer, so that leaves of a ragged tree are carried down.
+        A node at or above the level is its own answer, so that leaves of a ragged tree are carried down; so is a node
+        without an ancestor of a rank.
         """
         self._require_tree("level_nodes")
         k = self.level_index(level)
+        if k > self.max_depth:
+            found = np.where(self._at_level(k), np.arange(self.num_nodes), -1).tolist()
+            for v, parent in enumerate(self.parent_nodes.tolist()):
+                if found[v] < 0 <= parent:
+                    found[v] = found[parent]
+            return np.where(np.array(found) < 0, np.arange(self.num_nodes), found)
         at = np.flatnonzero(self.depths == k)
         every = np.arange(self.num_nodes)
         above = at[np.maximum(np.searchsorted(at, every, side="right") - 1, 0)]
         return np.where(self.depths <= k, every, above)
+
+    def _at_level(self, level: int) -> np.ndarray:
+        """(N,) whether a node is at a level."""
+        if level <= self.max_depth:
+            return self.depths == level
+        rank = self.rank_names[level - self.max_depth - 1]
+        return np.array([own == rank for own in self.ranks or ()])
 
     # ------------------------------------------------------------------ questions about pairs of nodes
 
@@ -648,10 +709,20 @@ class Hierarchy:
         )
 
     def subset(self, leaves: Iterable[Any]) -> Hierarchy:
-        """The hierarchy over some of the classes: these and everything above them.
+        """The hierarchy over some of the nodes as classes: these and everything above them.
+
+        An inner node may be a class: what is below it goes. If another class is below it, the class keeps its id and name and
+        becomes a leaf below its own group, whose id ends in " (group)".
 
         Args:
-            leaves: ids of the classes to keep, in their new label order.
+            leaves: ids of the classes, in their new label order.
+
+        Example:
+            >>> h = Hierarchy.from_paths([("cell", "T cell", "CD4"), ("cell", "T cell", "CD8"), ("cell", "B cell")])
+            >>> h.subset(["T cell", "B cell"]).leaves
+            ('T cell', 'B cell')
+            >>> h.subset(["T cell", "CD4"]).nodes
+            ('cell', 'T cell (group)', 'T cell', 'CD4')
         """
         kept = as_ids(leaves, "leaves")
         if not kept:
@@ -661,20 +732,108 @@ class Hierarchy:
         if unknown:
             hint = nearest(unknown[0], self.leaves)
             problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
-        inner = [c for c in kept if c in self._index and self.labels[self._index[c]] < 0]
-        if inner:
-            problems.append(
-                f"leaves names nodes that have children: {listed(inner)}. Name the classes below them."
-            )
+        repeated = [c for c, count in Counter(kept).items() if count > 1]
+        if repeated:
+            problems.append(f"leaves repeats {listed(repeated)}. Each class must occur once.")
         if problems:
             raise HierarchyError(problems)
         keep = np.zeros(self.num_nodes, dtype=bool)
         keep[[self.index(c) for c in kept]] = True
-        marks = keep.tolist()
+        marks, listed_above = keep.tolist(), set()
         for parent, child in reversed(self.edges.tolist()):  # children first
             if marks[child]:
                 marks[parent] = True
-        return self._restricted(np.array(marks), kept, rooted=self.rooted)
+                listed_above.add(parent)
+        groups = [v for v in listed_above if keep[v]]
+        if not groups:
+            return self._restricted(np.array(marks), kept, rooted=self.rooted)
+        return self._with_own_classes(groups).subset(kept)
+
+    def _with_own_classes(self, inner: Iterable[int]) -> Hierarchy:
+        """Inner nodes as classes: each keeps its id as a leaf below a group that takes its place."""
+        ids, edges, names = (
+            list(self.nodes),
+            self.edges.tolist(),
+            dict(zip(self.nodes, self.names, strict=True)),
+        )
+        ranks, taken = dict(zip(self.nodes, self.ranks or (), strict=False)), set(ids)
+        for v in inner:
+            own, group = ids[v], f"{ids[v]} (group)"
+            while group in taken:
+                group += "*"
+            names[group] = f"{names[own]} (group)"
+            ranks[group] = ranks.pop(own, "")
+            edges.append((v, len(ids)))
+            ids.append(own)
+            ids[v] = group
+            taken.add(group)
+        about: Any = {"names": names, "rooted": self.rooted, "ranks": ranks, "synonyms": self.synonyms}
+        return Hierarchy._assemble(ids, np.array(edges, dtype=np.int64), **about)
+
+    def within(
+        self,
+        names: Iterable[Any],
+        *,
+        collapse: bool = False,
+        below: Any = None,
+        ranks: Iterable[str] | None = None,
+        matches: Mapping[str, str | None] | None = None,
+    ) -> Hierarchy:
+        """The part of a taxonomy above my class names.
+
+        Names match ids, display names and synonyms; case, underscores, hyphens, authorship, leading numbers and Unicode forms
+        do not matter. Each name becomes a class in the given order, and resolves to its node afterwards. Inner nodes may be
+        classes, as in :meth:`subset`. :meth:`match` shows the matches.
+
+        Args:
+            names: the class names, in label order.
+            collapse: whether to leave out inner nodes with a single child.
+            below: id or name of a node to cut at: what is above it goes.
+            ranks: keep inner nodes of these ranks only.
+            matches: corrections: name to id, or None to leave the class out.
+
+        Raises:
+            HierarchyError: names without a match or with several, each with its three best candidates.
+
+        Example:
+            >>> h = Hierarchy.from_edges([("Felidae", "Panthera leo"), ("Felidae", "Lynx lynx"), ("Canidae", "Canis lupus")],
+            ...                          synonyms={"African lion": "Panthera leo"})
+            >>> h.within(["african_lion", "Canis lupus Linnaeus, 1758"]).nodes
+            ('Felidae', 'Panthera leo', 'Canidae', 'Canis lupus')
+        """
+        from hace.hierarchy import matching
+
+        return matching.within(self, list(names), collapse, below, ranks, dict(matches or {}))
+
+    def match(self, names: Iterable[Any]) -> list[matching.Match]:
+        """What each name means here: its node and how it was found, or up to three candidates. See :meth:`within`."""
+        from hace.hierarchy import matching
+
+        return matching.match(self, [str(name) for name in names])
+
+    def migrate(
+        self, mapping: Mapping[Any, Any], new: Hierarchy, *, strict: bool = True
+    ) -> matching.Migration:
+        """From this version of a taxonomy to the next: carries labels, scores and trained heads.
+
+        Renamed and merged classes move. A class that was split becomes a coarse label: the lowest node above all its parts. A
+        class that went is dropped, and its samples are counted.
+
+        Args:
+            mapping: old id or name to a new one, to a list of them where a class was split, or to None where it went. Nodes
+                that it does not name keep their id, or else their display name.
+            new: the next version.
+            strict: whether an old class without a place in the new version is an error; otherwise it is dropped.
+
+        Example:
+            >>> old = Hierarchy.from_paths([("pet", "dog"), ("pet", "cat")])
+            >>> new = Hierarchy.from_paths([("pet", "canine", "husky"), ("pet", "canine", "beagle"), ("pet", "cat")])
+            >>> old.migrate({"dog": ["husky", "beagle"]}, new).labels(["dog", "cat"])
+            array([1, 4])
+        """
+        from hace.hierarchy import matching
+
+        return matching.migration(self, new, mapping, strict)
 
     def collapse_unary(self) -> Hierarchy:
         """The hierarchy without inner nodes that have a single child; their child takes their place.
@@ -748,6 +907,9 @@ class Hierarchy:
         lines += [
             f"  ids that look alike: {a!a} and {b!a}" for a, b in _look_alikes(self.nodes)[:_PAIRS_SHOWN]
         ]
+        lines += [f"  other names: {len(self.synonyms):,}"] * bool(self.synonyms) + [
+            f"  note: {n}" for n in self.notes
+        ]
         return "\n".join([*lines, f"  fingerprint: {self.fingerprint[:16]}", "", *_levels(self)])
 
     @cached_property
@@ -764,18 +926,23 @@ class Hierarchy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        return self is other or (
-            self.fingerprint == other.fingerprint
-            and self.names == other.names
-            and self.level_names == other.level_names
-        )
+        mine, theirs = ((h.names, h.level_names, h.ranks, h.synonyms) for h in (self, other))
+        return self is other or (self.fingerprint == other.fingerprint and mine == theirs)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def __reduce__(self) -> tuple[Any, ...]:  # plain values: torch.load(weights_only=True) reads them
         arrays = self.edges.ravel().tolist(), self.leaf_nodes.tolist()
-        return restore, (self.nodes, self.names, *arrays, self.rooted, self.level_names)
+        return restore, (
+            self.nodes,
+            self.names,
+            *arrays,
+            self.rooted,
+            self.level_names,
+            self.ranks,
+            self.synonyms,
+        )
 
     # ------------------------------------------------------------------ inside
 
@@ -858,7 +1025,10 @@ class Hierarchy:
     ) -> Hierarchy:
         """A hierarchy over (some of) the same nodes, which keep their display names and, with `same_levels`, their levels."""
         names = {i: self.names[self._index[i]] for i in ids if i in self._index}
-        h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted)
+        about: Any = {"synonyms": {name: id for name, id in self.synonyms.items() if id in names}}
+        if self.ranks is not None:
+            about["ranks"] = {i: self.ranks[self._index[i]] for i in names}
+        h = Hierarchy._assemble(ids, edges, leaves=leaves, names=names, rooted=rooted, **about)
         return h._with_levels(self.level_names[: h.max_depth] if self.level_names and same_levels else None)
 
 
@@ -870,11 +1040,12 @@ def frozen(array: IntArray) -> IntArray:
 
 def restore(nodes: tuple[str, ...], names: tuple[str, ...], *rest: Any) -> Hierarchy:
     """A pickled hierarchy, from plain values and through the same gate as any other."""
-    edges, leaf_nodes, rooted, level_names = rest
+    edges, leaf_nodes, rooted, level_names, ranks, synonyms = rest
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
     leaves = [nodes[i] for i in leaf_nodes]
     display = dict(zip(nodes, names, strict=True))
-    h = Hierarchy._assemble(nodes, pairs, leaves=leaves, names=display, rooted=rooted)
+    about: Any = {"ranks": ranks and dict(zip(nodes, ranks, strict=True)), "synonyms": synonyms}
+    h = Hierarchy._assemble(nodes, pairs, leaves=leaves, names=display, rooted=rooted, **about)
     return h._with_levels(level_names)
 
 
@@ -915,6 +1086,9 @@ def _levels(h: Hierarchy) -> list[str]:
         rows.append(f"  {k:5d} {width[k]:8,} {ending[k]:8,}  {bar}{name}")
     if shown.stop <= h.max_depth:
         rows.append(f"  ... and {h.max_depth + 1 - shown.stop:,} more levels")
+    if h.rank_names:
+        counts = Counter(h.ranks)
+        rows.append("  ranks: " + ", ".join(f"{rank} ({counts[rank]:,})" for rank in h.rank_names))
     return rows
 
 

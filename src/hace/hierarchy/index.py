@@ -66,6 +66,8 @@ def leaf_counts(h: Hierarchy) -> IntArray:
 @derived
 def level_choices(h: Hierarchy, level: int) -> IntArray:
     """The nodes to choose from at a level: those of that depth and the leaves above it, in node order."""
+    if level > h.max_depth:  # a rank: its nodes, and the leaves without one
+        return np.union1d(np.flatnonzero(h._at_level(level)), h.level_nodes(level)[h.leaf_nodes])
     return np.flatnonzero((h.depths == level) | ((h.labels >= 0) & (h.depths < level)))
 
 

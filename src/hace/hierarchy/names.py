@@ -17,9 +17,10 @@ LABEL_KINDS = ("auto", "index", "id")
 
 @derived
 def known_names(hierarchy: Hierarchy) -> dict[str, int]:
-    """Node index by id, and by display name where only one node has it and no other node has it as id."""
+    """Node index by id, by display name where only one node has it and no other has it as id, and by synonym."""
     counts = Counter(hierarchy.names)
-    table = {name: v for v, name in enumerate(hierarchy.names) if counts[name] == 1}
+    table = {name: hierarchy.index(id) for name, id in hierarchy.synonyms.items() if name not in counts}
+    table |= {name: v for v, name in enumerate(hierarchy.names) if counts[name] == 1}
     return table | {node: v for v, node in enumerate(hierarchy.nodes)}
 
 

@@ -67,7 +67,8 @@ class Relations:
     def levels(self) -> dict[int, IntArray]:
         """(N + 1,) by level, each node carried to it; -1, no answer, stays -1 in the last place. Trees and forests only."""
         h = self.hierarchy
-        return {k: np.append(h.level_nodes(k), -1) for k in range(int(not h.rooted), h.max_depth + 1)}
+        last = h.max_depth + len(h.rank_names)
+        return {k: np.append(h.level_nodes(k), -1) for k in range(int(not h.rooted), last + 1)}
 
     def lca(self, answer: IntArray, truth: IntArray) -> IntArray:
         """Lowest common ancestor of each pair, -1 where only the virtual root is above both."""

@@ -1,0 +1,371 @@
+"""From names that people have to the nodes of a taxonomy, and from one version of a taxonomy to the next."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hace.errors import HierarchyError, listed
+from hace.hierarchy.assembly import IntArray, as_id
+from hace.hierarchy.hierarchy import Hierarchy
+from hace.hierarchy.names import known_names
+
+_SHOWN = 10  # names in a message
+_CANDIDATES = 3
+_COMPARED = 500  # nodes that candidates for one name are chosen from
+_APOSTROPHES = re.compile("['’`´ʼ]")
+_BLANKS = re.compile(r"[\s_‐‑–-]+")
+_NUMBER = re.compile(r"\d+[._ :-]+(?=\D)")
+# "(Linnaeus, 1758)", "Gray, 1825", "L.", "(L.) Mill.", after a word in lower case or a single name.
+_AUTHOR = re.compile(
+    r"(?<=\w)\s+(?:\(?(?:[A-Z][\w.'&-]*|de|van|von|et|al\.|ex|&)[^()]*,?\s*(?:\d{4}|\.)\)?|\([A-Z][^()]*\)(?:\s[A-Z].*)?)$"
+)
+
+
+class Match(NamedTuple):
+    """What a name means in a taxonomy.
+
+    Attributes:
+        name: The name as given.
+        id: The node's id; None where no node fits, or several do.
+        how: How it was found: "id", "name", "synonym", "spelling" (case, blanks, hyphens), "without author" or "close" (a
+            leading number or a possessive s apart); else "ambiguous" or "unknown".
+        candidates: Ids of up to three nodes that it may mean, where it is ambiguous or unknown.
+    """
+
+    name: str
+    id: str | None
+    how: str
+    candidates: tuple[str, ...] = ()
+
+
+def _plain(text: str) -> str:
+    """The text without case, Unicode forms, apostrophes, underscores and hyphens."""
+    text = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return _BLANKS.sub(" ", _APOSTROPHES.sub("", text)).strip().casefold()
+
+
+def _without_author(text: str) -> str:
+    return _plain(_AUTHOR.sub("", text.replace("_", " ").strip()))
+
+
+def _loose(text: str) -> str:
+    return _plain(re.sub(r"['’]s\b", "", _NUMBER.sub("", text)))
+
+
+def _spellings(h: Hierarchy) -> Iterator[tuple[str, int]]:
+    """Every name that a node has, with its index: ids, display names, synonyms."""
+    yield from zip(h.nodes, range(h.num_nodes), strict=True)
+    if h.names is not h.nodes:
+        yield from zip(h.names, range(h.num_nodes), strict=True)
+    yield from ((name, h.index(id)) for name, id in h.synonyms.items())
+
+
+def match(h: Hierarchy, names: Sequence[str]) -> list[Match]:
+    """See :meth:`hace.Hierarchy.match`."""
+    ids, found = {node: v for v, node in enumerate(h.nodes)}, {}
+    known, display = known_names(h), frozenset(h.names)
+    waiting = []
+    for name in dict.fromkeys(names):
+        if name in known:
+            v = known[name]
+            how = "id" if name in ids else "name" if name in display else "synonym"
+            found[name] = Match(name, h.nodes[v], how)
+        else:
+            waiting.append(name)
+    steps: tuple[tuple[str, Callable[[str], str]], ...] = (
+        ("spelling", _plain),
+        ("without author", _without_author),
+        ("close", _loose),
+    )
+    for how, key in steps:
+        waiting = [name for name in waiting if name not in found]
+        if not waiting:
+            break
+        wanted: dict[str, set[int]] = {key(name): set() for name in waiting}
+        for text, v in _spellings(h):
+            if (plain := key(text)) in wanted:
+                wanted[plain].add(v)
+        for name in waiting:
+            nodes = sorted(wanted[key(name)])
+            if len(nodes) == 1:
+                found[name] = Match(name, h.nodes[nodes[0]], how)
+            elif nodes:
+                found[name] = Match(name, None, "ambiguous", tuple(h.nodes[v] for v in nodes[:_CANDIDATES]))
+    unknown = [name for name in waiting if name not in found]
+    for name, candidates in _nearest(h, unknown):
+        found[name] = Match(name, None, "unknown", candidates)
+    return [found[name] for name in names]
+
+
+def _nearest(h: Hierarchy, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The most similar nodes of each name, among those that share a word with it or begin alike."""
+    shown = names[: 10 * _SHOWN]
+    parts = {name: {*_loose(name).split(), *_starts(_loose(name))} for name in shown}
+    wanted = {part for several in parts.values() for part in several}
+    places: dict[str, list[tuple[str, int]]] = {part: [] for part in wanted}
+    for text, v in _spellings(h) if shown else ():
+        plain = _plain(text)
+        for part in wanted.intersection((*plain.split(), *_starts(plain))):
+            places[part].append((plain, v))
+    for name in names:
+        if name not in parts:
+            yield name, ()
+            continue
+        held = sorted((places[part] for part in parts[name]), key=len)
+        near = dict.fromkeys(entry for entries in held for entry in entries[:_COMPARED])
+        compare = SequenceMatcher(b=_loose(name), autojunk=False)
+        scored: dict[int, float] = {}
+        for plain, v in near:
+            compare.set_seq1(plain)
+            scored[v] = max(scored.get(v, 0.0), compare.ratio())
+        best = sorted(scored, key=lambda v: (-scored[v], v))[:_CANDIDATES]
+        yield name, tuple(h.nodes[v] for v in best)
+
+
+def _starts(plain: str) -> tuple[str, str]:
+    return plain[:4] + "*", plain[:1] + "*"
+
+
+def within(
+    h: Hierarchy,
+    names: list[Any],
+    collapse: bool,
+    below: Any,
+    ranks: Iterable[str] | None,
+    corrections: Mapping[str, str | None],
+) -> Hierarchy:
+    """See :meth:`hace.Hierarchy.within`."""
+    if not names:
+        raise HierarchyError("names must hold at least one class. Got none.")
+    if below is not None:
+        h = _below(h, str(below))
+    texts = [as_id(name, "names") for name in names]
+    kept = [text for text in texts if corrections.get(text, "") is not None]
+    known = known_names(h)
+    strange = [id for id in (corrections.get(text) for text in kept) if id is not None and id not in known]
+    if strange:
+        raise HierarchyError(f"matches must lead to nodes of the taxonomy. Got {listed(strange)}.")
+    fixed = {text: h.nodes[known[str(corrections[text])]] for text in kept if text in corrections}
+    found = (
+        dict(zip(rest, match(h, rest), strict=True)) if (rest := [t for t in kept if t not in fixed]) else {}
+    )
+    open_ = [m for m in found.values() if m.id is None]
+    if open_:
+        lines = [match_line(h, m) for m in open_[:_SHOWN]]
+        more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
+        raise HierarchyError(
+            [f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}. Correct them with matches={{name: id}}, "
+             "None to leave one out (on the command line: --matches FILE.csv).", *lines]
+        )  # fmt: skip
+    ids = {text: fixed[text] if text in fixed else str(found[text].id) for text in kept}
+    twice = [id for id, count in Counter(ids[text] for text in kept).items() if count > 1]
+    if twice:
+        both = [text for text in kept if ids[text] == twice[0]]
+        raise HierarchyError(
+            f"Each class must be a node of its own. {listed(both)} are all {twice[0]!r}"
+            f"{f', and {len(twice) - 1:,} more nodes are named twice' if len(twice) > 1 else ''}. Name each node once."
+        )
+    part = h.subset([ids[text] for text in kept])
+    if ranks is not None:
+        part = _of_ranks(part, set(ranks))
+    part = part.collapse_unary() if collapse else part
+    also = {text: id for text, id in ids.items() if text != id and text not in part.nodes}
+    return with_synonyms(part, also)
+
+
+def match_line(h: Hierarchy, found: Match) -> str:
+    """A sentence about a name that was not matched."""
+    said = [f"{h.name(id)} [{id}]" if h.name(id) != id else id for id in found.candidates]
+    what = "means several nodes" if found.how == "ambiguous" else "is not in the taxonomy"
+    return f"{found.name!r} {what}" + (f": {'; '.join(said)}" if said else "") + "."
+
+
+def with_synonyms(h: Hierarchy, more: Mapping[str, str]) -> Hierarchy:
+    """The same hierarchy whose nodes have more names."""
+    copy = object.__new__(Hierarchy)
+    copy.__dict__.update({k: v for k, v in h.__dict__.items() if not k.startswith("_")})
+    copy.__dict__["synonyms"] = {**h.synonyms, **more}
+    return copy
+
+
+def _below(h: Hierarchy, name: str) -> Hierarchy:
+    found = match(h, [name])[0]
+    if found.id is None:
+        raise HierarchyError(f"below must be a node. {match_line(h, found)}")
+    inside = np.zeros(h.num_nodes, dtype=bool)
+    inside[[h.index(id) for id in h.descendants(found.id, include_self=True)]] = True
+    leaves = [leaf for leaf in h.leaves if inside[h.index(leaf)]]
+    position = np.cumsum(inside) - 1
+    edges = position[h.edges[inside[h.edges].all(axis=1)]]
+    ids = [h.nodes[v] for v in np.flatnonzero(inside).tolist()]
+    return h._derive(ids, edges, leaves, rooted=None, same_levels=False)
+
+
+def _of_ranks(h: Hierarchy, ranks: set[str]) -> Hierarchy:
+    """Inner nodes of other ranks go; what is below them moves up. Classes stay."""
+    have = set(h.ranks or ()) - {""} or set(h.level_names or ())
+    if not ranks <= have:
+        raise HierarchyError(
+            f"ranks must be among {listed(sorted(have)) or 'none'}. Got {listed(sorted(ranks - have))}."
+        )
+    of = h.ranks or [h.level_names[d - 1] if d and h.level_names else "" for d in h.depths.tolist()]
+    keep = [h.labels[v] >= 0 or of[v] in ranks for v in range(h.num_nodes)]
+    above: list[set[int]] = [set() for _ in h.nodes]
+    for parent, child in h.edges.tolist():  # parents come first
+        above[child] |= {parent} if keep[parent] else above[parent]
+    position = {v: i for i, v in enumerate(v for v in range(h.num_nodes) if keep[v])}
+    pairs = [(position[p], position[v]) for v in position for p in sorted(above[v])]
+    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return h._derive([h.nodes[v] for v in position], edges, h.leaves, rooted=None, same_levels=False)
+
+
+# ---------------------------------------------------------------------- versions
+
+
+@dataclass(frozen=True)
+class Migration:
+    """From one version of a taxonomy to the next; made by :meth:`hace.Hierarchy.migrate`.
+
+    Attributes:
+        old, new: The two versions.
+        nodes: int64 (N,): for each old node the new one, -1 where it went.
+        cases: For each old node "kept", "renamed", "merged", "split" or "dropped".
+    """
+
+    old: Hierarchy
+    new: Hierarchy
+    nodes: IntArray
+    cases: tuple[str, ...]
+
+    def labels(self, labels: Any) -> IntArray:
+        """New node indices of old labels: names or ids, or node indices of the old version; -1 where a class went."""
+        return self.nodes[self._indices(labels)]
+
+    def _indices(self, labels: Any) -> IntArray:
+        values = np.asarray(labels)
+        if values.dtype.kind in "iu":
+            return values.astype(np.int64)
+        known = known_names(self.old)
+        unknown = [word for word in map(str, values.tolist()) if word not in known]
+        if unknown:
+            raise HierarchyError(f"labels must be nodes of the old version. Got {listed(unknown)}.")
+        return np.array([known[str(word)] for word in values.tolist()], dtype=np.int64)
+
+    def scores(self, probabilities: Any) -> np.ndarray:
+        """(B, N') probabilities over the new nodes, from those of the old leaves (B, n) or old nodes (B, N).
+
+        Mass moves with its node. That of a split class is at the node above its parts: nobody knows which part is meant. Mass
+        of dropped classes is lost, so that rows may sum to less than 1.
+        """
+        old = np.asarray(probabilities)
+        at = self._columns(old.shape[-1])
+        moved = np.zeros((*old.shape[:-1], self.new.num_nodes), dtype=old.dtype)
+        kept = np.flatnonzero(at >= 0)
+        np.add.at(moved, (..., at[kept]), old[..., kept])
+        return moved
+
+    def head(self, weight: Any, bias: Any | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows of a linear head over the new leaves, or the new nodes if the old head is over nodes, to go on training from.
+
+        A new class has the row of its old one, the mean of those merged into it, or that of the class it was split from; one
+        without an ancestor in the old version starts at zero.
+        """
+        old = np.asarray(weight)
+        at, over_nodes = self._columns(len(old)), len(old) == self.old.num_nodes
+        count = self.new.num_nodes
+        sums, total = np.zeros((count, *old.shape[1:])), np.zeros(count)
+        shift = np.zeros(count)
+        kept = np.flatnonzero(at >= 0)
+        np.add.at(sums, at[kept], old[kept])
+        np.add.at(total, at[kept], 1)
+        if bias is not None:
+            np.add.at(shift, at[kept], np.asarray(bias)[kept])
+        rows = sums / np.maximum(total, 1).reshape(-1, *[1] * (old.ndim - 1))
+        shift /= np.maximum(total, 1)
+        for parent, child in self.new.edges.tolist():  # a part begins as the class that it was split from
+            if not total[child] and total[parent]:
+                rows[child], shift[child], total[child] = rows[parent], shift[parent], 1
+        chosen = np.arange(count) if over_nodes else self.new.leaf_nodes
+        return rows[chosen].astype(old.dtype), None if bias is None else shift[chosen].astype(old.dtype)
+
+    def _columns(self, width: int) -> IntArray:
+        if width == self.old.num_leaves:
+            return self.nodes[self.old.leaf_nodes]
+        if width != self.old.num_nodes:
+            raise HierarchyError(
+                f"There must be one column for each of the {self.old.num_leaves} leaves or {self.old.num_nodes} nodes of the "
+                f"old version. Got {width}."
+            )
+        return self.nodes
+
+    def report(self, labels: Any) -> dict[str, int]:
+        """How many samples each case touches."""
+        counts = Counter(self.cases[v] for v in self._indices(labels).tolist())
+        return {case: counts[case] for case in ("kept", "renamed", "merged", "split", "dropped")}
+
+
+def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict: bool) -> Migration:
+    """See :meth:`hace.Hierarchy.migrate`."""
+    sources, targets = known_names(old), known_names(new)
+    stray = [str(key) for key in mapping if str(key) not in sources]
+    ends: dict[int, list[str]] = {}
+    for key, value in mapping.items():
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        parts = [] if value is None else [str(v) for v in value] if several else [str(value)]
+        if str(key) in sources:
+            ends[sources[str(key)]] = parts
+    lost = [end for parts in ends.values() for end in parts if end not in targets]
+    problems = []
+    if stray:
+        problems.append(f"mapping must name nodes of the old version. Got {listed(stray)}.")
+    if lost:
+        problems.append(f"mapping must lead to nodes of the new version. Got {listed(lost)}.")
+    places, gone = np.full(old.num_nodes, -1, dtype=np.int64), []
+    cases = ["dropped"] * old.num_nodes
+    for v, (id, name) in enumerate(zip(old.nodes, old.names, strict=True)):
+        parts = [targets[end] for end in ends.get(v, ()) if end in targets]
+        if v not in ends:
+            same = targets.get(id, targets.get(name))
+            if same is None:
+                gone.append(v)
+                continue
+            places[v], cases[v] = same, "kept"
+        elif len(parts) == 1:
+            places[v], cases[v] = parts[0], "kept" if new.nodes[parts[0]] == id else "renamed"
+        elif parts:
+            above = _common(new, parts)
+            places[v], cases[v] = above, "split" if above >= 0 else "dropped"
+    lowest = [v for v in gone if old.labels[v] >= 0]
+    if strict and lowest:
+        problems.append(
+            f"Every class of the old version must have a place in the new one. {len(lowest):,} have none: "
+            f"{listed(old.nodes[v] for v in lowest)}. Name them in mapping, with None to drop one, or pass strict=False."
+        )
+    if problems:
+        raise HierarchyError(problems)
+    for v in gone:  # an inner node that went: what remains of its children is below this node
+        below = [int(places[c]) for c in map(old.index, old.descendants(old.nodes[v])) if places[c] >= 0]
+        if old.labels[v] < 0 and below:
+            places[v] = _common(new, below)
+            cases[v] = "renamed" if places[v] >= 0 else "dropped"
+    counts = Counter(places[v] for v in range(old.num_nodes) if old.labels[v] >= 0 and cases[v] != "split")
+    for v in old.leaf_nodes.tolist():
+        if cases[v] in ("kept", "renamed") and counts[places[v]] > 1:
+            cases[v] = "merged"
+    return Migration(old, new, places, tuple(cases))
+
+
+def _common(h: Hierarchy, nodes: Sequence[int]) -> int:
+    """The lowest node above all of these, -1 where there is none."""
+    common = set(h.ancestors(h.nodes[nodes[0]], include_self=True))
+    for v in nodes[1:]:
+        common &= {*h.ancestors(h.nodes[v], include_self=True)}
+    return max((h.index(id) for id in common), key=lambda v: (h.depths[v], -v), default=-1)
