@@ -12,7 +12,15 @@ from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
 from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
 from hace.formats.source import Draft, SourceText, quoted, similar
-from hace.formats.taxonomies import RANKS, add_vernaculars, parse_taxa, rank_paths, taxon_columns
+from hace.formats.taxonomies import (
+    OTHER_NAMES,
+    RANKS,
+    add_vernaculars,
+    parse_taxa,
+    rank_paths,
+    ranks_of,
+    taxon_columns,
+)
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.build import edges_of_paths
 
@@ -91,30 +99,36 @@ def parse_csv(
 
 def _published(source: SourceText, delimiter: str) -> Draft | None:
     """A taxon table of Darwin Core, Catalogue of Life or iNaturalist, or one with a column for each rank; else None."""
+    first = next(line for _, line in source.lines())
+    marks = [
+        mark
+        for mark in (delimiter, "\t", ";", "|")
+        if taxon_columns(split := first.split(mark)) or ranks_of(split)
+    ]
+    if not marks:
+        return None
 
     def table(text: SourceText) -> Rows:
-        if delimiter == "\t":  # as they are published: quotes have no meaning
+        if marks[0] == "\t":  # as they are published: quotes have no meaning
             return ((n, [cell.strip('"') for cell in line.split("\t")]) for n, line in text.lines())
-        return csv_rows(text.text, text.name, delimiter)
+        return csv_rows(text.text, text.name, marks[0])
 
     rows = table(source)
-    names = [cell.strip() for cell in next(rows)[1]]
+    names = _header(source, next(rows)[1])
     if taxon_columns(names):
-        draft = parse_taxa(source, _header(source, names), rows)
+        draft = parse_taxa(source, names, rows)
         others = [name for name in source.others or () if "vernacular" in name.casefold()]
         for name in [o for o in others if "english" in o.casefold()] or others:
-            more = SourceText((source.others or {})[name](), name, source.encoding)
-            beside = table(more)
+            beside = table(SourceText((source.others or {})[name](), name, source.encoding))
             add_vernaculars(draft, next(beside)[1], beside)
         return draft
-    plain = [name.casefold() for name in names]
-    ranks = sorted({name for name in plain if name in RANKS}, key=RANKS.index)
-    if len(ranks) < 2 or {"label", "parent", "child"} & set(plain):
-        return None
+    plain, ranks = [name.casefold() for name in names], ranks_of(names)
     columns = [names[plain.index(rank)] for rank in ranks]
-    others = [name for name in names if name.casefold() in _COMMON_NAMES]
-    found = _pick(source, _header(source, names), rows, [*columns, *others])
-    return rank_paths(source, ((n, c[: len(ranks)], c[len(ranks) :]) for n, c in found), ranks)
+    others = [name for name in names if name.casefold() in OTHER_NAMES]
+    held = _pick(source, names, rows, [*columns, *others])
+    draft = rank_paths(source, ((n, c[: len(ranks)], c[len(ranks) :]) for n, c in held), ranks, others)
+    source.problems.raise_broken()
+    return draft
 
 
 def _header(source: SourceText, cells: list[str]) -> list[str]:

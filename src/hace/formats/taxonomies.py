@@ -12,6 +12,7 @@ from typing import Any
 
 from hace.errors import ConfigError, FormatError, listed
 from hace.formats.source import Draft, SourceText, quoted
+from hace.hierarchy.matching import AUTHOR
 
 RANKS = (
     "domain superkingdom realm kingdom subkingdom superphylum phylum subphylum superclass class subclass infraclass superorder "
@@ -137,23 +138,46 @@ def parse_speciesnet(source: SourceText) -> Draft:
     return rank_paths(source, rows, _SPECIESNET)
 
 
+def ranks_of(header: Sequence[str]) -> list[str]:
+    """The ranks that a table has columns of, from the top down; none if it says what is below what in another way."""
+    plain = {name.strip().casefold() for name in header}
+    ranks = [rank for rank in RANKS if rank in plain]
+    return ranks if len(ranks) > 1 and plain.isdisjoint(("label", "parent", "child")) else []
+
+
 def rank_paths(
-    source: SourceText, rows: Iterable[tuple[int, list[str], list[str]]], ranks: Sequence[str]
+    source: SourceText,
+    rows: Iterable[tuple[int, list[str], list[str]]],
+    ranks: Sequence[str],
+    others: Sequence[str] = (),
 ) -> Draft:
     """Rows of (line, name at each rank, other names of the last one). Empty ranks are skipped; a row may end early.
 
-    A node is its rank, its name and what is above it. A species given by its epithet alone is named with its genus.
+    A node is its rank, its name and what is above it. A species given by its epithet alone is named with its genus. `others`
+    says what the other names are: a scientificName with its taxonRank is a node below the ranks.
     """
+    about = [name.casefold() for name in others]
+    flat = "scientificname" in about and "taxonrank" in about and "species" not in ranks
     placed: dict[tuple[tuple[str, str], ...], list[str]] = {}
     without = 0
-    for _, cells, others in rows:
-        names = dict(zip(ranks, cells, strict=True))
+    for _, cells, more in rows:
+        names = dict(zip(ranks, (cell.strip() for cell in cells), strict=True))
+        if flat:
+            said = dict(zip(about, (cell.strip() for cell in more), strict=True))
+            if _SYNONYM.search(said.get("taxonomicstatus", "")):
+                continue
+            names[said["taxonrank"].casefold() or "species"] = AUTHOR.sub("", said["scientificname"])
+        more = (
+            [name for name, kind in zip(more, about, strict=True) if kind not in _NOT_NAMES]
+            if about
+            else more
+        )
         epithet, genus = names.get("species", ""), names.get("genus", "")
         if epithet and genus and " " not in epithet and epithet.casefold() != genus.casefold():
             names["species"] = f"{genus} {epithet}"
         path = tuple((rank, name) for rank, name in names.items() if name)
         if path:
-            placed.setdefault(path, []).extend(others)
+            placed.setdefault(path, []).extend(more)
         else:
             without += 1
     places = dict.fromkeys(path[:k] for path in placed for k in range(1, len(path) + 1))
@@ -193,14 +217,11 @@ _ROLES = {
     "name": ("canonicalname", "scientificname", "name"),
     "author": ("scientificnameauthorship", "authorship"),
 }
-_OTHER_NAMES = (
-    "scientificname",
-    "vernacularname",
-    "commonname",
-    "common_name",
-    "preferred_common_name",
-    "id",
-)
+_NOT_NAMES = ("taxonrank", "taxonomicstatus")
+OTHER_NAMES = {
+    *"scientificname scientific_name vernacularname commonname common_name preferred_common_name id taxonid name".split(),
+    *("common name", "scientific name", *_NOT_NAMES),
+}
 _SYNONYM = re.compile("synonym|misapplied|invalid|unaccepted|bare name", re.IGNORECASE)
 
 
@@ -217,7 +238,8 @@ def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[i
     roles = taxon_columns(header)
     assert roles is not None
     at = {role: header.index(name) for role, name in roles.items() if name}
-    others = [i for i, name in enumerate(header) if re.sub(r"^\w+:", "", name).casefold() in _OTHER_NAMES]
+    plain = [re.sub(r"^\w+:", "", name).casefold() for name in header]
+    others = [i for i, name in enumerate(plain) if name in OTHER_NAMES and name not in _NOT_NAMES]
     by_ancestry = roles["parent"].casefold() == "ancestry"
     taxa: dict[str, tuple[int, dict[str, str], list[str]]] = {}
     for line, cells in rows:
@@ -248,7 +270,7 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         accepted = key.get(_bare(taxon.get("accepted", "")), "")
         if (accepted and accepted != id) or _SYNONYM.search(taxon.get("status", "")):
             accepted_of[id] = accepted if accepted and accepted != id else key.get(_bare(taxon["parent"]), "")
-    parents = {_bare(taxon["parent"]) for _, taxon, _ in taxa.values()}
+    parents = {_bare(taxon["parent"]) for id, (_, taxon, _) in taxa.items() if id not in accepted_of}
     doubtful = 0
     for id, (_, taxon, others) in taxa.items():
         if taxon.get("status", "").casefold() == "doubtful" and _bare(id) not in parents:
@@ -322,7 +344,7 @@ def parse_ncbi(source: SourceText) -> Draft:
         id, parent, rank = cells[:3]
         if parents.setdefault(id, parent) != parent or id in draft.ranks:
             source.problems.unfit(line, f"the node {quoted(id)} is there twice.")
-        draft.ranks[id] = "" if rank in ("no rank", "clade") else rank
+        draft.ranks[id] = "" if rank in ("no rank", "clade") else rank.casefold()
     draft.nodes = list(parents)
     for id, parent in parents.items():
         if parent in parents and parent != id:  # the root is its own parent

@@ -24,7 +24,7 @@ _APOSTROPHES = re.compile("['’`´ʼ]")
 _BLANKS = re.compile(r"[\s_‐‑–-]+")
 _NUMBER = re.compile(r"\d+[._ :-]+(?=\D)")
 # "(Linnaeus, 1758)", "Gray, 1825", "L.", "(L.) Mill.", after a word in lower case or a single name.
-_AUTHOR = re.compile(
+AUTHOR = re.compile(
     r"(?<=\w)\s+(?:\(?(?:[A-Z][\w.'&-]*|de|van|von|et|al\.|ex|&)[^()]*,?\s*(?:\d{4}|\.)\)?|\([A-Z][^()]*\)(?:\s[A-Z].*)?)$"
 )
 
@@ -53,7 +53,7 @@ def _plain(text: str) -> str:
 
 
 def _without_author(text: str) -> str:
-    return _plain(_AUTHOR.sub("", text.replace("_", " ").strip()))
+    return _plain(AUTHOR.sub("", text.replace("_", " ").strip()))
 
 
 def _loose(text: str) -> str:
