@@ -51,11 +51,16 @@ WRITTEN = {
     '{"name": "dog", "children": [{"name": "husky"}, {"name": "beagle"}]}, {"name": "cat"}]}',
     "obo": "[Term]\nid: animal\n\n[Term]\nid: dog\nis_a: animal\n\n[Term]\nid: cat\nis_a: animal ! comment\n\n"
     '[Term]\nid: husky\nis_a: dog {source="x"} ! dog\n\n[Term]\nid: beagle\nis_a: dog\n',
+    "yaml": "- id: animal\n  children: [dog, cat]\n- id: dog\n  children: [husky, beagle]\n"
+    "- id: cat\n- id: husky\n- id: beagle\n",
+    "paths": "# one path per line\nanimal\nanimal > dog > husky\nanimal > dog > beagle\nanimal > cat\n",
+    "ncbi": "".join(f"{id}\t|\t{parent}\t|\tno rank\t|\t\t|\n" for id, parent in
+                    [("animal", "animal"), ("dog", "animal"), ("cat", "animal"), ("husky", "dog"), ("beagle", "dog")]),
 }  # fmt: skip
 
 
 def test_every_reader_has_an_example() -> None:
-    assert set(WRITTEN) == {name for name, kind in FORMATS.items() if kind.parse}
+    assert {*WRITTEN, "speciesnet"} == {name for name, kind in FORMATS.items() if kind.parse}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -93,7 +98,7 @@ def test_shared_options(name: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- which format a file has
 
 
-@pytest.mark.parametrize("name", ["edges", "indented", "newick", "json", "obo"])
+@pytest.mark.parametrize("name", ["edges", "indented", "newick", "json", "obo", "paths"])
 def test_content_tells_the_format(name: str, tmp_path: Path) -> None:
     (tmp_path / "tree.txt").write_text(WRITTEN[name])
     assert edge_ids(read_hierarchy(tmp_path / "tree.txt")) == PETS_EDGES
@@ -135,7 +140,7 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
         ({"format": "csv", "columns": []}, "columns must name at least one level column"),
         (
             {"format": "csv", "columns": {"node": "x"}},
-            "columns may name id, parent, name, label and child. Got 'node'",
+            "columns may name id, parent, name, label, rank, synonyms and child. Got 'node'",
         ),
         ({"format": "csv", "ids": "path"}, "label and ids need columns="),
         ({"format": "edges", "encoding": "klingon"}, "encoding must be the name of a text encoding"),

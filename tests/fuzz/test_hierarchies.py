@@ -28,14 +28,70 @@ NESTED = {
     "children": [{"name": "dog", "children": [{"id": 7, "name": "husky"}]}, {"name": "cat"}],
 }
 LINKED = [{"id": 1, "name": "pet", "child_ids": [2, 3]}, {"id": 2, "child_ids": []}, {"id": 3, "parent": 1}]
+COCO = {
+    "categories": [
+        {"id": 1, "name": "person", "supercategory": "person"},
+        {"id": 3, "name": "car", "supercategory": "x"},
+    ]
+}
+IMAGES = {
+    "LabelName": "/m/0",
+    "Subcategory": [{"LabelName": "/m/1", "Part": [{"LabelName": "/m/2"}]}, {"LabelName": "/m/2"}],
+}
+GRAPH = {
+    "graphs": [
+        {
+            "nodes": [
+                {"id": "http://purl.obolibrary.org/obo/A_1", "type": "CLASS", "lbl": "a"},
+                {"id": "A:2", "type": "CLASS", "lbl": "b", "meta": {"synonyms": [{"val": "bee"}]}},
+                {
+                    "id": "A:3",
+                    "type": "CLASS",
+                    "meta": {"deprecated": True, "basicPropertyValues": [{"pred": "x", "val": "y"}]},
+                },
+            ],
+            "edges": [
+                {"sub": "A:2", "pred": "is_a", "obj": "A:1"},
+                {"sub": "A:2", "pred": "is_a", "obj": "B:1"},
+            ],
+        }
+    ]
+}
 TEXTS = {
     "csv": [
         "id,parent,name,label\npet,,Pet,\ndog,pet,Dog,0\ncat,pet,Cat,1\n",
         "parent,child\npet,dog\npet,cat\ndog,husky\n",
         "pet,dog\npet,cat\ndog,husky\n",
         'group,kind,"n"\ndog,husky,0\ndog,"bea""gle",1\ncat,,2\n',
+        "taxonID,parentNameUsageID,acceptedNameUsageID,taxonomicStatus,taxonRank,scientificName,vernacularName\n"
+        'f,,,accepted,family,Felidae,cats\np,f,,accepted,species,"Panthera leo (L., 1758)",lion\n'
+        "q,,p,synonym,species,Felis leo,\n",
+        "ID,parentID,status,rank,scientificName,authorship\nk,,,kingdom,Animalia,\ns,k,synonym,kingdom,Metazoa,Haeckel\n",
+        "taxon_id,ancestry,rank_level,rank,name,active\n1,,70,kingdom,Animalia,true\n2,1,60,phylum,Chordata,true\n"
+        "3,1/2,50,class,Aves,true\n",
+        "kingdom,class,family,genus,species\nAnimalia,Aves,,Corvus,Corvus corax\nAnimalia,,Felidae,Panthera,leo\n",
     ],
-    "tsv": ["id\tparent\nroot\t\na\troot\nb\troot\n", "a\tb\na\tc\n"],
+    "tsv": [
+        "id\tparent\nroot\t\na\troot\nb\troot\n",
+        "a\tb\na\tc\n",
+        "taxonID\tparentNameUsageID\ttaxonRank\tscientificName\n1\t\tfamily\tFelidae\n2\t1\tgenus\tPanthera Oken, 1816\n",
+    ],
+    "paths": [
+        "# version\n1 - A\n2 - A > B\n3 - A > B > C\n4 - D\n",
+        "gid://x/a : A\ngid://x/b   : A > B\n",
+        "A > B\nA > C > D\n",
+        "A;B;C\nA;D\n",
+        "RS_1\td__Bacteria;p__X;g__Y;s__Y z\nGB_2\td__Bacteria;p__X;g__;s__\n",
+    ],
+    "ncbi": ["1\t|\t1\t|\tno rank\t|\n2\t|\t1\t|\tfamily\t|\n3\t|\t2\t|\tgenus\t|\n4\t|\t9\t|\tspecies\t|\n"],
+    "speciesnet": [
+        "00000000-0000-4000-8000-000000000001;mammalia;carnivora;felidae;panthera;leo;lion\n"
+        "00000000-0000-4000-8000-000000000002;mammalia;;;;;mammal\n00000000-0000-4000-8000-000000000003;;;;;;blank\n"
+    ],
+    "yaml": [
+        "- id: a\n  name: A\n  children: [b, c]\n- id: b\n- id: c\n  children:\n",
+        "name: a\nchildren:\n- name: b\n- name: c\n",
+    ],
     "edges": ["pet dog\npet cat\ndog husky\n", "house pet\tdog\nhouse pet\tcat\n"],
     "indented": ["pet\n  dog\n    husky\n  cat\n", "pet\n-- dog\n---- husky\n-- cat\n", "a\n\tb\n\t\tc\n"],
     "newick": ["((husky:1.5,'bea''gle')dog[note],cat)pet;\n(a,b)c;"],
@@ -43,13 +99,18 @@ TEXTS = {
         'format-version: 1.2\n\n[Term]\nid: A:1\nname: pet\n\n[Term]\nid: A:2\nis_a: A:1 {x="y"} ! pet\n'
         "\n[Term]\nid: A:3\nis_a: A:1\nis_obsolete: true\n\n[Typedef]\nid: part_of\n"
     ],
-    "json": [json.dumps(document) for document in (OWN, NESTED, [NESTED, NESTED], LINKED)],
+    "json": [
+        json.dumps(document) for document in (OWN, NESTED, [NESTED, NESTED], LINKED, COCO, IMAGES, GRAPH)
+    ],
 }
 SPECIAL = {
     "newick": ["(", ")", ",", ";", ":", "[", "]", "'"],
     "obo": ["[Term]\n", "[", "is_a: ", "id: ", "\\", "!", "is_obsolete: true\n", "{"],
     "json": ['"children"', '"id"', "null", "NaN", "[", "{", '"\\ud800"', "1" * 5000],
     "indented": ["  ", "\t", "-- ", "    " * 50],
+    "paths": [" > ", ";", " - ", "s__", "\t", "#"],
+    "ncbi": ["|", "\t|\t", "1"],
+    "csv": ["synonym", "http://", "accepted", ",,,"],
 }
 OPTIONS = {
     "csv": {
@@ -62,8 +123,15 @@ OPTIONS = {
     "edges": {"order": "child-parent"},
     "indented": {"ids": "path"},
     "newick": {"ids": "path", "internal_labels": False},
-    "json": {"ids": "path", "children": "child_ids", "parents": "parent"},
-    "obo": {"prefix": "A:", "isolated": "drop"},
+    "json": {
+        "ids": "path",
+        "children": "child_ids",
+        "parents": "parent",
+        "parts": True,
+        "relations": "part_of",
+    },
+    "obo": {"prefix": "A:", "isolated": "drop", "relations": "part_of"},
+    "paths": {"separator": ";"},
 }
 SHARED = {
     "leaves": ["husky", "tabby"],

@@ -575,7 +575,7 @@ class Hierarchy:
         lowest, ranks = (0 if self.rooted else 1), len(self.rank_names)
         if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth + ranks:
             return int(level)
-        known = f", or one of {listed(map(repr, names), 30)}" if names else ""
+        known = f", or one of {listed(names, 30)}" if names else ""
         raise HierarchyError(
             f"level must be an integer from {lowest} to {self.max_depth}{known}. Got {level!r}."
         )
@@ -746,7 +746,7 @@ class Hierarchy:
                 listed_above.add(parent)
         groups = [v for v in listed_above if keep[v]]
         if not groups:
-            return self._restricted(np.array(marks), kept, rooted=self.rooted)
+            return self._restricted(np.array(marks), kept, rooted=self.rooted and sum(marks) > 1)
         return self._with_own_classes(groups).subset(kept)
 
     def _with_own_classes(self, inner: Iterable[int]) -> Hierarchy:
