@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
+from hace.lab.probe.probe import run_probes
 from hace.lab.report.results import Results
 from hace.lab.report.summary import results_text
 from hace.lab.report.verdict import label_blocks, label_questions, label_verdict, panels
 from hace.lab.runs.config import DataConfig, LabelsConfig
-from hace.lab.study.cells import CellKey, Record
+from hace.lab.runs.result import KNOWN_TOP1
+from hace.lab.runs.samples import data_of, make_task
+from hace.lab.study.cells import CellKey, Record, choose
 from hace.lab.study.methods import METHODS, NODE_METHODS
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
 from hace.losses.registry import LOSSES
-from hace.study import StudyResults
+from hace.paper import STUDIES
+from hace.study import Study, StudyResults
 from tests.report_studies import animals, config_of, make_run
+from tests.study_files import write_features
 
 
 def cells(name: str, data: Mapping[str, DataConfig] | None = None, **choices):
@@ -328,3 +335,69 @@ def test_results_over_the_classes_that_have_siblings(
         assert "over the 2 of 4 classes that have siblings" in text
         assert f"{mean:.2f}" in text
     assert "40 % wrong within parent changes 20% of the labels" in page
+
+
+def plants(folder: Path, preset: str, **choices) -> Study:
+    features, hierarchy = write_features(folder, noise=2.0)
+    given = {"features": {"plants": str(features)}, "hierarchy": {"plants": str(hierarchy)}, "seeds": 1}
+    return Study(preset, **{**given, "out": str(folder / "study"), "runs": str(folder / "runs"), **choices})
+
+
+def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path) -> None:
+    """The oracle: the search's head scores its held-out samples again, one by one."""
+    study = plants(
+        tmp_path, "noisy-labels", methods=("hace",), rates=(0.5, 4.0, 32.0), decays=(0.0,), widen=0
+    )
+    study = replace(study, shares=(40,), only={"labels": "40 % wrong anywhere"})
+    records = [record for record in study.run().records if record.stage == "search"]
+    for record in records:
+        config = replace(record.run.config, keep=True)
+        task = make_task(data_of(config.data), config)
+        run = run_probes(config, tmp_path / "again")
+        answers = run.predictions()["answer"]
+        assert (task.val_known != task.val.nodes).any()
+        found = record.run.result["metrics"]["leaves"]
+        assert found["top-1"] == pytest.approx((answers == task.val.nodes).mean())
+        assert found[KNOWN_TOP1] == pytest.approx((answers == task.val_known).mean())
+
+
+@pytest.mark.parametrize("by", ["truth", "labels"])
+def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> None:
+    metrics = {"truth": (0.6, 0.5), "labels": (0.3, 0.4)}
+    cell = cells("noisy-labels", seeds=1, shares=(40,), methods=("sce",), rates=(1.0, 2.0), choose_by=by)[0]
+    searched = []
+    for place, config in enumerate(cell.search()[::2]):
+        found = {"top-1": metrics["truth"][place], KNOWN_TOP1: metrics["labels"][place]}
+        run: Any = SimpleNamespace(config=config, status="finished", result={"metrics": {"leaves": found}})
+        searched.append(Record(cell.key, "search", config.lr, run))
+    chosen, _ = choose(replace(cell, candidates=cell.candidates[::2]), searched)
+    assert chosen is not None
+    assert chosen["lr"] == {"truth": 1.0, "labels": 2.0}[by]
+    with pytest.raises(
+        ConfigError, match=r"choose_by must come with a study of probes\. Got fair-end-to-end"
+    ):
+        make_plan(
+            {"fair-end-to-end": STUDIES["fair-end-to-end"]},
+            Choices(data_root={"b": "/"}, choose_by="labels"),
+        )
+
+
+def test_few_labels_get_as_many_steps_as_many(tmp_path: Path) -> None:
+    study = plants(tmp_path, "low-shot", methods=("sce",), rates=(4.0,), decays=(0.0,), fine=(2,))
+    study = replace(study, settings={"steps": 24, "batch_size": 7})
+    found = {r.key.labels: r.run.result["train"] for r in study.run().records if r.run is not None}
+    assert {labels: train["samples"] for labels, train in found.items()} == {
+        "": 98, "2 a class": 14, "2 a class + parent": 98,
+    }  # fmt: skip
+    steps = {labels: train["epochs"] * -(-train["samples"] // 7) for labels, train in found.items()}
+    assert steps == {"": 28, "2 a class": 24, "2 a class + parent": 28}  # whole epochs
+
+
+def test_the_papers_rates_follow_from_a_base_rate() -> None:
+    place = {"features": {"cifar100": "f.npz"}, "base_rate": 3e-3, "methods": ("sce", "hace")}
+    found = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).cells
+    seed = [cell for cell in found if cell.key.seed == 0]
+    assert sorted(cell.rates[0] / 3e-3 for cell in seed if cell.key.method == "sce") == pytest.approx(
+        [0.2, 0.5, 0.7, 1]
+    )
+    assert max(cell.rates[0] for cell in seed) == pytest.approx(0.015)

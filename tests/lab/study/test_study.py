@@ -259,7 +259,11 @@ def test_any_setting_of_all_runs() -> None:
         ),
         ("paper-probe", {"rates": (1.0,)}, "rates must come with a fair study: .* Got paper-probe."),
         ("fair-probe", {"rates": (1.0, -1.0)}, r"rates must be more than 0. Got \(1.0, -1.0\)"),
-        ("fair-probe", {"settings": {"lr": 1}}, "settings: lr is set by the study grid. Use rates or only."),
+        (
+            "fair-probe",
+            {"settings": {"lr": 1}},
+            "settings: lr is set by the study grid. Use rates, base_rate or only.",
+        ),
         (
             "fair-probe",
             {"settings": {"bath_size": 1}},

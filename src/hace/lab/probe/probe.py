@@ -189,18 +189,20 @@ def _fit(
     done: Callable[[int], None],
 ) -> list[FittedHead]:
     shared = todo[0][0]
+    optimization = optimization_of(shared, task.labels, len(task.train))
     left = len(todo) * shared.epochs
 
     def report(*_: object) -> None:
         nonlocal left
-        left -= len(todo)
-        done(len(todo))
+        if left > 0:  # a number of steps may take more epochs
+            left -= len(todo)
+            done(len(todo))
 
     heads = fit_heads(
         x,
         task.targets(task.train),
         [Trial(loss, config.lr, config.weight_decay) for config, loss, _ in todo],
-        optimization_of(shared, task.labels),
+        optimization,
         seed=shared.seed,
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
         on_epoch=report,
@@ -214,13 +216,18 @@ def has_all(run: Run, config: ProbeConfig) -> bool:
     return run.status == "diverged" or (run.status == "finished" and (run.keeps or not config.keep))
 
 
-def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"]) -> Optimization:
-    """The settings that all heads of a pass share."""
+def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"], samples: int) -> Optimization:
+    """The settings that all heads of a pass share, for a number of training samples."""
     start, ball = config.start, config.head.ball
     if start == "auto":
         start = "zeros" if labels == "nodes" and ball is None else "random"
-    names = "optimizer schedule epochs batch_size momentum bias patience tolerance max_iter".split()
-    return Optimization(start=start, ball=ball, **{name: getattr(config, name) for name in names})
+    names = "optimizer schedule batch_size momentum bias patience tolerance max_iter".split()
+    epochs = config.epochs
+    if config.steps is not None:
+        epochs = max(1, round(config.steps / -(-samples // config.batch_size)))
+    return Optimization(
+        start=start, ball=ball, epochs=epochs, **{name: getattr(config, name) for name in names}
+    )
 
 
 def _losses(

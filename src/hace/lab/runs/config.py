@@ -256,6 +256,7 @@ class ProbeConfig(RunConfig):
             deviation of every column; "none" leaves the features alone.
         optimizer: "sgd" with momentum, "adamw", or "lbfgs" with all samples at once, to convergence.
         schedule: "cosine" to 0 over all steps, or "constant".
+        steps: Steps in place of epochs, rounded to whole epochs: as many for few samples as for many.
         bias: Whether the layer has one.
         patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
         tolerance: Of L-BFGS: it stops when the largest gradient is below this.
@@ -267,6 +268,7 @@ class ProbeConfig(RunConfig):
     normalize: Literal["unit", "standard", "none"] = setting("unit")
     optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
     schedule: Literal["cosine", "constant"] = setting("cosine")
+    steps: int | None = setting(None, AT_LEAST_ONE)
     bias: bool = setting(True)
     patience: int | None = setting(None, AT_LEAST_ONE)
     tolerance: float = setting(1e-6, POSITIVE)

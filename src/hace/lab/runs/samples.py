@@ -31,6 +31,7 @@ class Task(Generic[_S]):
     evaluated: _S  # the samples of the result
     val: _S | None  # held out
     labels: Literal["leaves", "nodes"]  # of targets: "nodes" where some training labels are above the leaves
+    val_known: np.ndarray | None = None  # nodes that held-out samples would be labelled with in training
 
     def targets(self, split: Split) -> np.ndarray:
         """int64 targets of a split, for a loss on `tree` with `labels`."""
@@ -68,10 +69,10 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
 
     Training samples are those of "train" and, where the data set has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
-    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others, and only those
-    known to a leaf are held out.
+    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others (`val_known` is
+    what is known of them), and only those known to a leaf are held out.
     """
-    what, train, val = config.data.labels, data["train"], None
+    what, train, val, val_known = config.data.labels, data["train"], None, None
     size, own = len(train), data["val"] if "val" in data.splits else None
     if config.validation == "split" and own is None:
         raise DataError(
@@ -81,7 +82,8 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     known = known_labels(true, data.hierarchy, what, config.seed, first=size)
     if config.validation == "split":
         assert own is not None  # refused above
-        known, val = known[:size], own.select(own.leaf_only())
+        val_known, val = known[size:][own.leaf_only()], own.select(own.leaf_only())
+        known = known[:size]
         if not len(val):
             raise DataError(
                 f"validation='split' needs samples of the val split that are known to a leaf. Got none. {_SHARE}"
@@ -99,7 +101,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
                 f"validation={config.validation} of {len(pool)} training samples holds out none that is known to a leaf: every "
                 "class has too few. Give a larger share."
             )
-        train, val, known = pool.select(kept), pool.select(held), known[kept]
+        train, val, val_known, known = pool.select(kept), pool.select(held), known[held], known[kept]
     train = replace(train, nodes=known)
     if isinstance(config, TrainConfig) and config.per_class is not None:
         train = train.select(_few_of_each(known, config.per_class, config.seed))
@@ -113,7 +115,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
                 "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
             )
     tree = _tree(config.data, data.hierarchy, train, coarse)
-    return Task(data.hierarchy, tree, train, evaluated, val, "nodes" if coarse else "leaves")
+    return Task(data.hierarchy, tree, train, evaluated, val, "nodes" if coarse else "leaves", val_known)
 
 
 def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> Hierarchy:

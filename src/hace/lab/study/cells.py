@@ -24,6 +24,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
+from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.run import KINDS, Run
 from hace.lab.runs.settings import fits, from_dict, merged
 
@@ -71,6 +72,9 @@ class Cell:
     validation: Validation | None = None  # what the search holds out; None: the data's own split, or 10%
     widen: tuple[int, int] = (0, 0)  # rates that the search may add below its smallest and above its largest
     search_seed: int | None = None  # the seed whose search chooses, for all seeds; None: this cell's own
+    choose_by: Literal["truth", "labels"] = (
+        "truth"  # what held-out samples are judged by: true or known labels
+    )
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -125,6 +129,7 @@ class Cell:
             "validation": self.validation,
             "widen": list(self.widen),
             "search_seed": self.search_seed,
+            "choose_by": self.choose_by,
         }
 
     def deciding(self) -> dict[str, Any]:
@@ -167,12 +172,12 @@ def cell_from_dict(document: Mapping[str, Any]) -> Cell:
         raise ConfigError(f"A cell of the study does not fit this version: {error!r}.") from error
     if wrong:
         raise ConfigError(f"A cell of the study does not fit this version: its {', '.join(wrong)}.")
-    return Cell(key, config, candidates, document["validation"], (below, above), seed)
+    return Cell(key, config, candidates, document["validation"], (below, above), seed, document["choose_by"])
 
 
 @cache
 def _cell_hints() -> dict[str, Any]:
-    more = {name: get_type_hints(Cell)[name] for name in ("validation", "search_seed")}
+    more = {name: get_type_hints(Cell)[name] for name in ("validation", "search_seed", "choose_by")}
     return {**get_type_hints(CellKey), **more}
 
 
@@ -309,17 +314,17 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
     if len(runs) < len(searched):
         return None, ""
     try:
-        chosen = select(runs)
+        chosen = select(runs, "top-1" if cell.choose_by == "truth" else KNOWN_TOP1)
     except DataError as error:
         return None, str(error)
     fitted = ((runs[chosen].result or {}).get("temperature") or {}).get("value")
     return {**cell.candidates[chosen], **({} if fitted is None else {"temperature": fitted})}, ""
 
 
-def select(runs: Sequence[Run]) -> int:
-    """The position of the run with the best top-1 accuracy. Ties go to the smaller rate, then to the first run."""
+def select(runs: Sequence[Run], metric: str = "top-1") -> int:
+    """The position of the run with the best accuracy. Ties go to the smaller rate, then to the first run."""
     found = [
-        (-run.result["metrics"]["leaves"]["top-1"], run.config.lr, position)
+        (-run.result["metrics"]["leaves"][metric], run.config.lr, position)
         for position, run in enumerate(runs)
         if run.status == "finished" and run.result is not None
     ]

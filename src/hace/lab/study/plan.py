@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ _OF_THE_GRID = {
     "data": "Use features, data_root, hierarchy and options.",
     "loss": "Use methods or only.",
     "seed": "Use seeds or only.",
-    "lr": "Use rates or only.",
+    "lr": "Use rates, base_rate or only.",
     "epochs": "Use epochs_scale.",
     "model": "Use models.",
     "validation": "The data's validation split chooses, or 10% of the training samples.",
@@ -55,6 +55,9 @@ class Choices(Config):
         decays: Weight decays to search with every rate, instead of a fair study's.
         widen: Rates to add on each side, for all methods, while any of them picks the edge; 0 keeps the grid.
         search_once: One search for all seeds, at the first (default: every seed chooses); half the runs, or less.
+        choose_by: What held-out samples are judged by when a probe's rate is chosen: truth (default), or labels: those known
+            in training, wrong and coarse ones too.
+        base_rate: Base rate of the paper's pairings, or factor of a fair study's rates.
         seeds: Number of seeds, instead of the preset's.
         epochs_scale: Factor for the epochs of every run.
         settings: Other settings of all runs: batch_size=64 precision=bf16.
@@ -74,6 +77,8 @@ class Choices(Config):
     decays: tuple[float, ...] | None = setting(None, AT_LEAST_ZERO)
     widen: int | None = setting(None, AT_LEAST_ZERO)
     search_once: bool = setting(False)
+    choose_by: Literal["truth", "labels"] = setting("truth")
+    base_rate: float | None = setting(None, POSITIVE)
     seeds: int | None = setting(None, AT_LEAST_ONE)
     epochs_scale: float = setting(1.0, POSITIVE)
     settings: Mapping[str, Any] = setting({})
@@ -222,9 +227,10 @@ def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
         ("fine", few, "low-shot"),
         ("coarse_to", coarse or few, "mixed-labels or low-shot"),
         ("models", trained, "fair-end-to-end or another study that trains and chooses its rates"),
-        ("rates", fair or not presets, "a fair study: the paper's rates are fixed"),
+        ("rates", fair or not presets, "a fair study: the paper's follow from base_rate"),
+        ("choose_by", all(preset.kind == "probe" for preset in fair), "a study of probes"),
     ):
-        if getattr(choices, name) is not None and not fits:
+        if getattr(choices, name) not in (None, "truth") and not fits:
             raise ConfigError(f"{name} must come with {studies}. Got {', '.join(presets)}.")
     for model in choices.models or ():
         check_model_name(model)
@@ -277,13 +283,14 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     scale = choices.epochs_scale
     if preset.kind == "probe":
         epochs = max(1, round(preset.epochs * scale))
-        base = ProbeConfig(data=data, lr=preset.lr, epochs=epochs, start=preset.start)
+        base = ProbeConfig(data=data, lr=choices.base_rate or preset.lr, epochs=epochs, start=preset.start)
     else:
         if preset.recipe is None:
             raise ConfigError(
                 f"A preset of end-to-end training must have a recipe. Got none: {preset.title!r}."
             )
         base = preset.recipe(dataset, model)
+        base = replace(base, lr=choices.base_rate or base.lr)
         epochs = max(1, round(base.epochs * scale))
         warmup = min(round(base.warmup_epochs * scale), epochs - 1)
         base = replace(base, data=data, epochs=epochs, warmup_epochs=warmup)
@@ -320,7 +327,7 @@ def _method_cells(
             auto = {"start": "auto"} if preset.kind == "probe" else {}
             config = replace(config, head=method.head, **auto)
         shared = 0 if len(candidates) > 1 and (preset.search_once or choices.search_once) else None
-        yield Cell(key, config, candidates, widen=widen, search_seed=shared)
+        yield Cell(key, config, candidates, None, widen, shared, choices.choose_by)
 
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
