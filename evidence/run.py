@@ -28,7 +28,7 @@ from hace.lab.report.document import ReportTable, to_csv
 from hace.lab.report.method_tables import confidence_table, methods_table
 from hace.lab.report.results import Results
 from hace.lab.report.verdict import label_questions, labels_table
-from hace.lab.study.folder import read_study
+from hace.lab.study.folder import StudyFolder, read_study
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -80,10 +80,16 @@ def run(name: str, listed: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def keep(
-    folder: Path, target: Path, command: str, inputs: dict[str, Any], rates: Iterable[float] | None = None
+    folder: Path,
+    target: Path,
+    command: str,
+    inputs: dict[str, Any],
+    rates: Iterable[float] | None = None,
+    protocol: str = "",
 ) -> None:
     """Keep the tables and effects of a study, and what made them; the rates it searched, if the command has none."""
-    results = Results(read_study(folder).records())
+    study = read_study(folder)
+    results = Results(study.records())
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for table in kept_tables(results):
@@ -97,12 +103,20 @@ def keep(
     about = {
         "command": command,
         "inputs": inputs,
+        **({"protocol": protocol} if protocol else {}),
+        **({"changed": changed} if (changed := _changed(study)) else {}),
         **({} if rates is None else {"rates": [float(f"{rate:.6g}") for rate in rates]}),
         "runs": len(found),
         "seconds": round(sum(result["seconds"] for result in found)),
         "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},
     }
     (target / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _changed(study: StudyFolder) -> dict[str, dict[str, float]]:
+    """The share of training labels that each kind of labels really changes, by data set."""
+    shares = {name: about.get("changed") for name, about in study.data.items()}
+    return {name: {k: round(v, 4) for k, v in found.items()} for name, found in shares.items() if found}
 
 
 def kept_tables(results: Results) -> Iterator[ReportTable]:

@@ -12,6 +12,7 @@ import pytest
 from evidence import draw, effects, keep, reduce, write
 from hace.lab.report.results import HEADLINES, Results
 from hace.metrics.intervals import compared_together, holm, p_value
+from hace.paper.recipes import fixed_runs
 from tests.report_studies import animals, fair_records
 
 ROOT = Path(__file__).parents[1]
@@ -278,3 +279,32 @@ def test_reduced_features_keep_the_largest_variance() -> None:
     few, _ = reduce.reduced(train, train[:5], 2)
     assert few.var(axis=0) == pytest.approx([train[:, 0].var(), train[:, 2].var()], rel=0.05)
     assert np.abs(few.mean(axis=0)).max() < 1e-5
+
+
+def test_the_papers_pairs_and_the_same_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HACE at l and l/d beside cross-entropy at l d and l; at equal rates both are equal here."""
+    monkeypatch.syspath_prepend(ROOT / "evidence")
+    protocol = importlib.import_module("protocol")
+    rows = []
+    for seed in (0, 1):
+        for method, diluted in (("hace", True), ("sce", False)):
+            for run in fixed_runs(diluted, 0.01):
+                about = {
+                    "data": "birds",
+                    "optimiser": "sgd",
+                    "base rate": 0.01,
+                    "severity": 2.0,
+                    "seed": seed,
+                }
+                about |= {"method": method, "dilution": run.dilution, "pairing": run.pairing, "rate": run.lr}
+                rows.append({**about, "top-1": run.lr + 0.1 * seed})  # only the rate decides
+    (row,) = protocol.pairings(rows)
+    assert (row["cross-entropy, best of 4"], row["HACE, best of 6"]) == ("6.00", "10.00")
+    assert (row["difference"], row["low"], row["high"]) == ("+4.00", "+4.00", "+4.00")
+    gains = [1 - d for d in (0.2, 0.5, 0.7)] + [1 / d - 1 for d in (0.2, 0.5, 0.7)]
+    assert (row["pairs ahead, of 6"], row["mean gain of the pairs"]) == ("6.0", f"{np.mean(gains):+.2f}")
+    by_d = {row["d"]: row for row in protocol.same_rates(rows)}
+    assert [by_d[d]["difference"] for d in (0.2, 0.5, 0.7)] == ["+4.00", "+1.00", "+0.43"]
+    assert {part.partition("-")[2] for part in protocol.PARTS} == set(protocol.SETS)
+    for part in protocol.PARTS:
+        assert list(protocol.commands(part, Path("data"), Path("work")))

@@ -1,0 +1,287 @@
+"""The measurements of PROTOCOL.md: python evidence/protocol.py [PART ...] --data FOLDER --work FOLDER [--collect]
+
+    python evidence/protocol.py --data data --work work              # everything, the most important first
+    python evidence/protocol.py paper-cub200 --data data --work work
+    python evidence/protocol.py --data data --work work --collect    # keep the results of what is finished
+
+Stopped at any point, the same command resumes. One process, one thread; the runs are in WORK/runs and stay there. --collect
+trains nothing and writes below evidence/results; `make results` then brings the results into the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import numpy as np
+from run import RESULTS, keep, sha256
+from scipy import stats
+
+from hace.errors import HaceError
+from hace.study import StudyResults
+
+HERE = Path(__file__).parent
+BASE_RATES = {  # half decades: three decades for each optimiser
+    "adamw": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+    "sgd": (0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0),
+}
+CONFIRMED = "sce,hace,hace_tuned,sce_paths,sce_paths_0.5,soft_margin"
+SITUATIONS = ("", "5 a class", "5 a class + parent", "40 % wrong within parent")
+
+
+class Data(NamedTuple):
+    """A feature set: file and hierarchy below the data folder, and the epochs of the paper's protocol."""
+
+    features: str
+    hierarchy: str
+    epochs: int = 30
+
+
+SETS = {
+    "cub200": Data(
+        "cub200_features_lite0/cub200_lite0_224px_fp16.npz", "cub200_hierarchy/cub_flat.parent-child.txt"
+    ),
+    "clinc150": Data("clinc150_minilm/clinc150_minilm_fp16.npz", "clinc150_minilm/clinc150_hierarchy.csv"),
+    "cifar100": Data("cifar100_features_lite0/cifar100_lite0_128px_pca256_fp16.npz", "cifar100", 10),
+    "cars": Data(
+        "cars_resnet50/cars_resnet50_224px_pca512_fp16.npz", "cars_resnet50/cars_make_line_short.csv"
+    ),
+    "cub200-resnet50": Data(
+        "cub200_resnet50/cub200_resnet50_224px_pca512_fp16.npz", "cub200_hierarchy/cub_flat.parent-child.txt"
+    ),
+    "hwu64": Data("hwu64_minilm/hwu64_minilm_fp16.npz", "hwu64_minilm/hwu64_hierarchy.csv"),
+}
+PARTS = (
+    "paper-cub200", "paper-clinc150", "paper-cifar100", "confirm-cars", "confirm-cub200-resnet50", "confirm-hwu64",
+    "paper-cars", "users-cub200", "users-clinc150", "users-hwu64", "users-cub200-resnet50", "users-cars",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run or collect the parts asked for, in the order of the protocol."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--collect", action="store_true")
+    args = parser.parse_args()
+    if stray := [part for part in args.parts if part not in PARTS]:
+        parser.error(f"PART must be one of {', '.join(PARTS)}. Got {stray[0]!r}.")
+    args.work.mkdir(parents=True, exist_ok=True)
+    wanted = [part for part in PARTS if not args.parts or part in args.parts]
+    if args.collect:
+        collect(wanted, args.data, args.work)
+        return
+    for part in wanted:
+        for command in commands(part, args.data, args.work):
+            print(*command[1:], flush=True)
+            one = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            subprocess.run(
+                command, check=False, env={**os.environ, **one}
+            )  # what failed is tried again next time
+
+
+def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
+    """The commands of a part."""
+    what, _, name = part.partition("-")
+    if what == "users":
+        found = SETS[name]
+        for labels in ("all", "coarse"):
+            place = [name, str(data / found.features), str(_tree(found, data)), "--labels", labels]
+            yield [sys.executable, str(HERE / "users.py"), *place, "--keep", str(work / "users")]
+    elif what == "paper":
+        for optimizer, rates in BASE_RATES.items():
+            for rate in rates:
+                yield _study(part, f"{optimizer}-{rate:g}", data, work, "paper-probe", "--methods", "sce,hace", "--seeds", "5",
+                             "--epochs-scale", str(SETS[name].epochs / 30), "--base-rate", str(rate), "--set",
+                             f"optimizer={optimizer}")  # fmt: skip
+    else:
+        for by in ("labels", "truth"):
+            yield _study(part, by, data, work, "low-shot", "noisy-labels", "--methods", CONFIRMED, "--seeds", "10",
+                         "--fine", "5", "--shares", "40", "--choose-by", by, "--only", f"labels={','.join(SITUATIONS)}",
+                         "--set", "steps=600", "batch_size=128")  # fmt: skip
+
+
+def _study(part: str, variant: str, data: Path, work: Path, *words: str) -> list[str]:
+    name = part.partition("-")[2]
+    found = SETS[name]
+    place = ["--features", f"{name}={data / found.features}", "--hierarchy", f"{name}={_tree(found, data)}"]
+    folder = ["--out", str(work / part / variant), "--runs", str(work / "runs"), "--workers", "1"]
+    return [sys.executable, "-m", "hace", "study", *words, *place, *folder]
+
+
+def _tree(found: Data, data: Path) -> Path | str:
+    return data / found.hierarchy if "/" in found.hierarchy else found.hierarchy
+
+
+def collect(parts: list[str], data: Path, work: Path) -> None:
+    """Keep the results of finished studies."""
+    commit = subprocess.run(
+        ["git", "log", "-1", "--format=%h", "--", str(HERE / "PROTOCOL.md")],
+        capture_output=True,
+        text=True,
+        cwd=HERE,
+    ).stdout.strip()
+    rows: list[dict[str, Any]] = []
+    for part in parts:
+        what, _, name = part.partition("-")
+        if what == "paper":
+            rows += [row for o, rates in BASE_RATES.items() for r in rates for row in _runs(work, part, o, r)]
+        elif what == "confirm":
+            for by, command in zip(("labels", "truth"), commands(part, data, work), strict=True):
+                folder = work / part / by
+                if _finished(folder):
+                    path = data / SETS[name].features
+                    inputs = {name: {"file": path.name, "sha256": sha256(path)}}
+                    shown = f"hace {shlex.join(command[3:-6])}".replace(str(data), "DATA")
+                    keep(folder, RESULTS / f"{part}-{by}", shown, inputs, protocol=commit)
+        else:
+            for path in sorted((work / "users").glob(f"{name}-*.csv")):
+                (RESULTS / "users").mkdir(exist_ok=True)
+                (RESULTS / "users" / path.name).write_bytes(path.read_bytes())
+    if rows:
+        target = RESULTS / "paper-protocol"
+        target.mkdir(exist_ok=True)
+        _write(target / "runs.csv", rows_by_setting(rows))
+        _write(target / "pairings.csv", pairings(rows))
+        _write(target / "same-rates.csv", same_rates(rows))
+        made = "python evidence/protocol.py paper-cub200 paper-clinc150 paper-cifar100 paper-cars --data DATA --work WORK"
+        (target / "about.json").write_text(f'{{\n  "command": "{made}",\n  "protocol": "{commit}"\n}}\n')
+
+
+def _finished(folder: Path) -> bool:
+    try:
+        return all(r.status in ("finished", "diverged") for r in StudyResults.read(folder).records)
+    except HaceError:
+        return False
+
+
+def _runs(work: Path, part: str, optimizer: str, rate: float) -> list[dict[str, Any]]:
+    """One row per run of a finished study of the paper's protocol."""
+    folder = work / part / f"{optimizer}-{rate:g}"
+    if not _finished(folder):
+        return []
+    table = StudyResults.read(folder).table()
+    about = {"data": part.partition("-")[2], "optimiser": optimizer, "base rate": rate}
+    names = ("method", "dilution", "pairing", "rate", "seed", "top-1", "severity")
+    return [{**about, **{n: row.get(n) for n in names}} for row in table.to_dict("records")]
+
+
+def rows_by_setting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Means over seeds of every setting."""
+    keys = ("data", "optimiser", "base rate", "method", "dilution", "pairing", "rate")
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(_plain(row[k]) for k in keys), []).append(row)
+    shown = []
+    for key, same in found.items():
+        top1 = [100 * _number(row["top-1"]) for row in same]
+        more = {"top-1": f"{mean(top1):.2f}", "sd": f"{stdev(top1):.2f}" if len(top1) > 1 else ""}
+        severity = [row["severity"] for row in same if row["severity"] == row["severity"]]
+        more["severity"] = f"{mean(severity):.3f}" if severity else ""
+        setting = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in zip(keys, key, strict=True)}
+        shown.append({**setting, **more, "seeds": len(same)})
+    return shown
+
+
+def pairings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The paper's comparison at every base rate: the best of four and of six on the test samples, and the six pairs."""
+    shown = []
+    for (data, optimiser, base), own in _grouped(rows, ("data", "optimiser", "base rate")).items():
+        best, gains, ahead = [], [], []
+        for same in _grouped(own, ("seed",)).values():
+            top1 = {
+                (r["method"], _plain(r["dilution"]), r["pairing"]): 100 * _number(r["top-1"]) for r in same
+            }
+            hace = {k[1:]: v for k, v in top1.items() if k[0] == "hace"}
+            sce = {k[1:]: v for k, v in top1.items() if k[0] == "sce"}
+            pairs = [v - (sce[d, p] if p == "standard" else sce["", p]) for (d, p), v in hace.items()]
+            best.append((max(sce.values()), max(hace.values())))
+            gains.append(mean(pairs))
+            ahead.append(sum(gain > 0 for gain in pairs))
+        low, high = _interval([h - s for s, h in best])
+        shown.append({
+            "data": data, "optimiser": optimiser, "base rate": f"{base:g}",
+            "cross-entropy, best of 4": f"{mean(s for s, _ in best):.2f}", "HACE, best of 6": f"{mean(h for _, h in best):.2f}",
+            "difference": f"{mean(h - s for s, h in best):+.2f}", "low": f"{low:+.2f}", "high": f"{high:+.2f}",
+            "pairs ahead, of 6": f"{mean(ahead):.1f}", "mean gain of the pairs": f"{mean(gains):+.2f}", "seeds": len(best),
+        })  # fmt: skip
+    return shown
+
+
+def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The best of all rates on the test samples, for cross-entropy and for HACE at each dilution: each seed's own best."""
+    shown = []
+    for (data, optimiser), own in _grouped(rows, ("data", "optimiser")).items():
+        sce = _best([row for row in own if row["method"] == "sce"])
+        for d, same in _grouped([row for row in own if row["method"] == "hace"], ("dilution",)).items():
+            hace = _best(same)
+            gaps = [100 * (hace[seed][0] - sce[seed][0]) for seed in sce]
+            milder = [hace[seed][1] - sce[seed][1] for seed in sce]
+            low, high = _interval(gaps)
+            shown.append({
+                "data": data, "optimiser": optimiser, "d": d[0],
+                "cross-entropy": f"{100 * mean(v[0] for v in sce.values()):.2f}",
+                "HACE": f"{100 * mean(v[0] for v in hace.values()):.2f}", "difference": f"{mean(gaps):+.2f}",
+                "low": f"{low:+.2f}", "high": f"{high:+.2f}", "severity": f"{mean(milder):+.3f}", "seeds": len(gaps),
+                "rates of cross-entropy": len({r["rate"] for r in own if r["method"] == "sce"}),
+                "rates of HACE": len({r["rate"] for r in same}),
+            })  # fmt: skip
+    return shown
+
+
+def _best(rows: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Accuracy and severity of the best run of each seed."""
+    found = {}
+    for (seed,), same in _grouped(rows, ("seed",)).items():
+        best = max(same, key=lambda row: _number(row["top-1"]))
+        found[seed] = (_number(best["top-1"]), best["severity"])
+    return found
+
+
+def _grouped(
+    rows: list[dict[str, Any]], keys: tuple[str, ...]
+) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(_plain(row[key]) for key in keys), []).append(row)
+    return found
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """Student's 95% interval over seeds: the test samples are the same, so it says nothing of other samples."""
+    if len(values) < 2:
+        return float("nan"), float("nan")
+    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / np.sqrt(len(values))
+    return mean(values) - half, mean(values) + half
+
+
+def _number(value: Any) -> float:
+    return (
+        0.0 if value is None or value != value else float(value)
+    )  # a run that diverged answers nothing right
+
+
+def _plain(value: Any) -> Any:
+    return "" if value is None or value != value else value
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
