@@ -228,12 +228,12 @@ def test_the_finite_sample_correction_is_needed() -> None:
 def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
     h, z, y = population[0], population[1][:2000], population[2][:2000]
     named = np.where(np.arange(2000) % 2, "odd", "even")
-    found = guaranteed_threshold(z, y, h, 0.9, groups=named)
-    tops = guaranteed_threshold(z, y, h, 0.9, groups="top")
+    found = guaranteed_threshold(z, y, h, 0.9, by=named)
+    tops = guaranteed_threshold(z, y, h, 0.9, by="top")
     under = np.array(predict(z, h, "level", level=1).ids)
     assert set(tops.threshold) == {"near", "x1", "y1"}  # type: ignore[arg-type]
     for record, groups, given in ((found, named, named), (tops, under, None)):
-        answers = record.predict(z, h, groups=given)
+        answers = record.predict(z, h, by=given)
         for name, t in record.threshold.items():  # type: ignore[union-attr]
             rows = groups == name
             assert t == guaranteed_threshold(z[rows], y[rows], h, 0.9).threshold
@@ -241,17 +241,17 @@ def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
             assert answers.nodes[rows].tolist() == alone.nodes.tolist()
             assert answers.probabilities[rows].tolist() == alone.probabilities.tolist()
     with pytest.raises(DataError, match=r"among those of the calibration\. Got 'new'"):
-        found.predict(z[:1], h, groups=["new"])
-    with pytest.raises(ConfigError, match="groups must name the group of each sample"):
+        found.predict(z[:1], h, by=["new"])
+    with pytest.raises(ConfigError, match="by must name the group of each sample"):
         found.predict(z[:1], h)
-    with pytest.raises(ConfigError, match="groups must be None"):
-        tops.predict(z[:1], h, groups=["x1"])
+    with pytest.raises(ConfigError, match="by must be None"):
+        tops.predict(z[:1], h, by=["x1"])
     with pytest.raises(DataError) as caught:
-        guaranteed_threshold(z[:30], y[:30], h, 0.95, groups=["a"] * 29 + ["b"])
+        guaranteed_threshold(z[:30], y[:30], h, 0.95, by=["a"] * 29 + ["b"])
     assert "Group 'b': scores must hold at least 19 samples" in str(caught.value)
     only = torch.tensor(under == "x1").nonzero()[:60, 0]
     with pytest.raises(DataError) as caught:  # an empty group: no sample is answered under two of the tops
-        guaranteed_threshold(z[only], y[only.numpy()], h, 0.9, groups="top")
+        guaranteed_threshold(z[only], y[only.numpy()], h, 0.9, by="top")
     assert [problem[:12] for problem in caught.value.problems] == ["Group 'near'", "Group 'y1': "]
     assert "Got 0." in str(caught.value)
 
@@ -303,13 +303,13 @@ def test_what_is_refused() -> None:
         ({"of": "answers"}, "Give confidence=0.9"),
         ({"rule": "cost"}, "rule must be 'threshold', 'climb' or 'hedge'"),
         ({"rule": "climb", "constrained": False}, "constrained=False belongs to the first"),
-        ({"constrained": False, "groups": "top"}, "groups='top' needs answers under one child"),
+        ({"constrained": False, "by": "top"}, "by='top' needs answers under one child"),
         ({"at_most": 0.5}, "Give distance='lca_height'"),
         ({"distance": "edges"}, "must have at_most"),
         ({"distance": "edges", "at_most": 0.5, "accuracy": 0.9}, "no accuracy"),
         ({"distance": "edges", "at_most": 0.5, "of": "answers", "confidence": 0.9}, "of='samples'"),
         ({"distance": "edges", "at_most": 4}, "above 0 and below 4"),
-        ({"groups": "level"}, "groups must be None, 'top'"),
+        ({"by": "level"}, "by must be None, 'top'"),
     )
     for options, words in bad:
         with pytest.raises(ConfigError) as caught:
@@ -325,9 +325,9 @@ def test_what_is_refused() -> None:
             guaranteed_threshold(*arguments, h)
         assert words in str(refused.value)
     with pytest.raises(DataError, match="one group for each of the 100"):
-        guaranteed_threshold(z, y, h, groups=[1, 2])
+        guaranteed_threshold(z, y, h, by=[1, 2])
     with pytest.raises(DataError, match=r"texts or integers\. Got nan"):
-        guaranteed_threshold(z, y, h, groups=[math.nan] * 100)
+        guaranteed_threshold(z, y, h, by=[math.nan] * 100)
     with pytest.raises(DataError, match=r"at least 19 samples to promise a mean distance of at most 0\.2"):
         guaranteed_threshold(z[:18], y[:18], h, distance="edges", at_most=0.2)
     with pytest.raises(HierarchyError, match="several ways up"):
@@ -340,15 +340,15 @@ def test_a_record_survives_json(population: tuple) -> None:
     promises: tuple[dict[str, Any], ...] = (
         {"accuracy": 0.8},
         {"groups": "top"},
-        {"groups": third},
+        {"by": third},
         {"distance": "edges", "at_most": 1, "confidence": 0.9},
     )
     for options in promises:
         record = guaranteed_threshold(z, y, h, rule="climb", **options)
         again = GuaranteedThreshold.from_dict(json.loads(json.dumps(record.to_dict())))
         assert again == record
-        given = options.get("groups") if options.get("groups") is third else None
-        assert again.predict(z, h, groups=given).ids == record.predict(z, h, groups=given).ids
+        given = options.get("by") if options.get("by") is third else None
+        assert again.predict(z, h, by=given).ids == record.predict(z, h, by=given).ids
         assert "900 samples" in record.promise
         assert ("independent" in record.assumptions[0]) == (record.confidence is not None)
     with pytest.raises(DataError, match="Calibrate again with this hierarchy"):
@@ -446,9 +446,9 @@ def test_thresholds_keep_away_from_scores() -> None:
 
 def test_groups_say_whether_they_hold_together(population: tuple) -> None:
     h, z, y = population[0], population[1][:900], population[2][:900]
-    each = guaranteed_threshold(z, y, h, 0.8, groups="top").assumptions[-1]
+    each = guaranteed_threshold(z, y, h, 0.8, by="top").assumptions[-1]
     assert each == "Each group keeps the promise on average, and so do all of them together."
-    joint = guaranteed_threshold(z, y, h, 0.8, 0.95, groups="top").assumptions[-1]
+    joint = guaranteed_threshold(z, y, h, 0.8, 0.95, by="top").assumptions[-1]
     assert "all 3 at once with probability 0.85 or more" in joint
     with pytest.raises(ConfigError, match="threshold must be a probability"):
         predict(z, h, "threshold", threshold=2.0)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from hace.errors import ConfigError, DataError, listed, nearest
 from hace.files.reading import optional, read_bytes, read_image
@@ -30,6 +32,9 @@ _S = TypeVar("_S", bound="Split")
 HierarchyLike = Hierarchy | str | os.PathLike[str] | None
 LABEL_OPTION = "-o label_kind={}"  # how to say what labels are, for messages
 IMAGE_SUFFIXES = frozenset(".bmp .gif .heic .heif .hif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
+GROUP_WORDS = frozenset(
+    "batch burst camera donor individual location patient record recording sequence site subject".split()
+)
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -42,6 +47,10 @@ _NO_TEST = (
 _HELD_OUT = 0x7E57
 
 
+class GroupWarning(UserWarning):
+    """A column looks like groups of samples and is not used."""
+
+
 @dataclass(frozen=True, eq=False)
 class Split(ABC):
     """What every split has: labels, which may be nodes at any level, and a name for each sample.
@@ -50,12 +59,14 @@ class Split(ABC):
         hierarchy: The classes.
         nodes: int64 (M,), for each sample the index of its label in `hierarchy.nodes`.
         names: A stable name for each sample, such as its path below the data set's folder.
+        groups: (M,) the site, donor or recording of each sample, as text; None where samples do not come in groups.
     """
 
     hierarchy: Hierarchy
     nodes: np.ndarray
     names: Sequence[str]
-    _columns: ClassVar = ("nodes", "names")  # fields with an entry for each sample, or None
+    groups: np.ndarray | None = field(default=None, kw_only=True)
+    _columns: ClassVar = ("nodes", "names", "groups")  # fields with an entry for each sample, or None
 
     def __post_init__(self) -> None:
         nodes = np.asarray(self.nodes)
@@ -71,6 +82,9 @@ class Split(ABC):
                 f"Sample {first} has {nodes[first]}."
             )
         self._same_length("names", self.names)
+        if self.groups is not None:
+            self._same_length("groups", self.groups)
+            object.__setattr__(self, "groups", np.asarray(self.groups).astype(str))
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -138,7 +152,7 @@ class Samples(Split):
     paths: Sequence[Path] | None = None
     boxes: np.ndarray | None = None
     trim_bottom: int = 0
-    _columns: ClassVar = ("nodes", "names", "pixels", "paths", "boxes")
+    _columns: ClassVar = ("nodes", "names", "groups", "pixels", "paths", "boxes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,7 +237,7 @@ class Features(Split):
     """
 
     x: np.ndarray
-    _columns: ClassVar = ("nodes", "names", "x")
+    _columns: ClassVar = ("nodes", "names", "groups", "x")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,6 +283,30 @@ class Dataset(Generic[_S]):
                 raise DataError(f"{self.name}: the split {name!r} must have the hierarchy of the data set.")
             if not len(split):
                 raise DataError(f"{self.name}: the split {name!r} must have samples. Got none.")
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """Refuse groups in two splits, or in some splits only."""
+        given = {name: split.groups for name, split in self.splits.items() if split.groups is not None}
+        if given and len(given) < len(self.splits):
+            without = next(name for name in self.splits if name not in given)
+            raise DataError(
+                f"{self.name}: every split must name its groups, or none. Got none in {without!r}."
+            )
+        home: dict[str, str] = {}
+        twice = [
+            (g, name)
+            for name, groups in given.items()
+            for g in np.unique(groups).tolist()
+            if home.setdefault(g, name) != name
+        ]
+        if twice:
+            group, split = twice[0]
+            raise DataError(
+                f"{self.name}: every group must be in one split. {len(twice):,} are in two; the first is {group!r}, in "
+                f"{home[group]!r} and {split!r}. New data come from new groups, so this test would flatter. Split by group, or "
+                "leave the groups out."
+            )
 
     def __getitem__(self, split: str) -> _S:
         if split not in self.splits:
@@ -290,6 +328,8 @@ class Dataset(Generic[_S]):
             for sample, content in zip(split.names, split.content(), strict=True):
                 digest.update(f"{sample}\0{len(content)}\0".encode())
                 digest.update(content)
+            if split.groups is not None:
+                digest.update("\0".join(["groups", *split.groups]).encode())
         return digest.hexdigest()
 
     def summary(self) -> str:
@@ -301,7 +341,10 @@ class Dataset(Generic[_S]):
             per_leaf = counts[h.leaf_nodes]
             line = f"{name}: {len(split):,} samples, {per_leaf.min():,} to {per_leaf.max():,} per class"
             inner = len(split) - int(per_leaf.sum())
-            lines.append(line + (f", {inner:,} labelled above the leaves" if inner else ""))
+            line += f", {inner:,} labelled above the leaves" if inner else ""
+            lines.append(
+                line + ("" if split.groups is None else f", in {len(np.unique(split.groups)):,} groups")
+            )
         return "\n".join(lines)
 
 
@@ -331,7 +374,7 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
     """The splits with a share of each class's training samples as "test"; the same samples every time.
 
     Samples labelled above the leaves stay in "train": nobody can tell whether a class is right for them. The share is of each
-    class, rounded, but never its last sample; 0 holds out nothing. Messages call the data set `name`.
+    class, rounded, but never its last sample; 0 holds out nothing. Groups stay whole. Messages call the data set `name`.
     """
     if not share:
         return dict(splits)
@@ -347,8 +390,12 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
         )
     train = splits["train"]
     fine = train.leaf_only()
-    held = fine[part_of_each(train.nodes[fine], share, [_HELD_OUT])[1]]
-    kept = np.setdiff1d(np.arange(len(train)), held)
+    if train.groups is None:
+        held = fine[part_of_each(train.nodes[fine], share, [_HELD_OUT])[1]]
+        kept = np.setdiff1d(np.arange(len(train)), held)
+    else:  # what is labelled above the leaves is in neither, where its group is held out
+        kept, held = part_of_groups(train.nodes, train.groups, share, [_HELD_OUT])
+        held = np.intersect1d(held, fine)
     if not len(held):
         raise DataError(
             f"{name}: test={share:g} holds out no sample: every class has too few. Give a larger share."
@@ -458,6 +505,56 @@ def part_of_each(labels: np.ndarray, share: float, seed: list[int]) -> tuple[np.
     quota = np.minimum(np.floor(share * counts + 0.5).astype(np.int64), counts - 1)
     inside = places_of_each(labels, seed) < quota[inverse]
     return np.flatnonzero(~inside), np.flatnonzero(inside)
+
+
+def part_of_groups(
+    labels: np.ndarray, groups: np.ndarray, share: float, seed: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions outside and inside a part of whole groups: of every label about its share, but never its last group.
+
+    Groups come in a random order, and one is taken if that brings the labels' shares nearer to the share wanted: the sum of
+    squared differences over labels falls.
+    """
+    names, place = np.unique(groups, return_inverse=True)
+    _, label, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    table = sparse.csr_array((np.ones(len(labels)), (place, label)), shape=(len(names), len(counts)))
+    table.sum_duplicates()
+    left = np.bincount(table.indices, minlength=len(counts))  # groups of each label that are outside
+    missing = np.full(len(counts), share)
+    taken = np.zeros(len(names), dtype=bool)
+    for group in np.random.default_rng(seed).permutation(len(names)):
+        own = table.indices[table.indptr[group] : table.indptr[group + 1]]
+        part = table.data[table.indptr[group] : table.indptr[group + 1]] / counts[own]
+        if (left[own] > 1).all() and ((missing[own] - part) ** 2).sum() < (missing[own] ** 2).sum():
+            taken[group] = True
+            left[own] -= 1
+            missing[own] -= part
+    return np.flatnonzero(~taken[place]), np.flatnonzero(taken[place])
+
+
+def group_column(names: Iterable[str], chosen: str | None, source: str) -> str | None:
+    """The column that names groups: the one chosen; a warning where none was and one looks like it."""
+    known = {name.lower(): name for name in names}
+    if chosen is not None:
+        if chosen.lower() not in known:
+            raise DataError(
+                f"{source}: groups must be a column. Got {chosen!r}; there are {listed(known.values(), 30)}."
+                f"{nearest(chosen, list(known.values()))}"
+            )
+        return known[chosen.lower()]
+    alike = [
+        known[name]
+        for name in known
+        if name.removesuffix("_id").removesuffix("id").removesuffix("s") in GROUP_WORDS
+    ]
+    if alike:
+        warnings.warn(
+            f"{source} has a column {alike[0]!r} that is not used. If its samples resemble each other, say so: --groups "
+            f"{alike[0]} (groups={alike[0]!r}). Splits then keep them together, and promises are about new ones.",
+            GroupWarning,
+            stacklevel=4,
+        )
+    return None
 
 
 def _inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, int, int, int]:

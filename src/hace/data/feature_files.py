@@ -15,6 +15,7 @@ from hace.data.dataset import (
     HierarchyLike,
     check_classes,
     chosen_hierarchy,
+    group_column,
     ordered_splits,
     split_name,
 )
@@ -42,6 +43,7 @@ def load_features(
     *,
     label_kind: str = "auto",
     allow_empty: bool = False,
+    groups: str | None = None,
 ) -> Dataset[Features]:
     """Features and labels computed elsewhere: an .npz, .safetensors or .parquet file.
 
@@ -49,14 +51,15 @@ def load_features(
     either x (a list of numbers in each row) or a column for each feature. Without split all is "train". A large X of an
     uncompressed .npz and of .safetensors is memory-mapped. `model`, an array of text in .npz, metadata in the others, names
     the model behind the features. `label_kind` "index": y counts the leaves from 0; "id": y holds ids or unique names of
-    nodes at any level; "auto": numbers are the former, text the latter, and what could be both is refused.
+    nodes at any level; "auto": numbers are the former, text the latter, and what could be both is refused. `groups` names the
+    array or column with each sample's group, such as its site; arrays called groups, or groups_train and so on, need no option.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    arrays, model = read_feature_arrays(root), feature_model(root)
+    arrays, model = read_feature_arrays(root, groups), feature_model(root)
     splits = {}
-    for split, (x, y) in _splits(arrays, root).items():
+    for split, (x, y, group) in _splits(arrays, root, groups).items():
         nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}", LABEL_OPTION)
-        splits[split] = _features(h, x, nodes, split, root)
+        splits[split] = _features(h, x, nodes, split, root, group)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     return Dataset(root.stem, h, splits, model)
@@ -70,7 +73,7 @@ def training_features(
     Without a hierarchy the classes are the labels of the file in natural order.
     """
     if hierarchy is None:
-        labels = [y for _, y in _splits(read_feature_arrays(root), root).values()]
+        labels = [y for _, y, _ in _splits(read_feature_arrays(root), root).values()]
         for y in labels:
             if y.dtype.kind not in "iuU" or (y.dtype.kind == "i" and (y < 0).any()):
                 got = f"{y.min()}" if y.dtype.kind == "i" else f"{y.dtype}"
@@ -106,7 +109,9 @@ def _check_rows(x: np.ndarray, path: Path, y: np.ndarray | None = None) -> None:
         )
 
 
-def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path) -> Features:
+def _features(
+    h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path, groups: np.ndarray | None
+) -> Features:
     if x.dtype not in (np.float32, np.float16):
         x = x.astype(np.float32)
     step = max(1, (1 << 22) // x.shape[1])
@@ -114,13 +119,32 @@ def _features(h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: 
         bad = np.flatnonzero(~np.isfinite(x[start : start + step]).all(axis=1))
         if len(bad):
             raise DataError(f"{root}: features must be finite. Row {start + bad[0]} of {split} is not.")
-    return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], x)
+    return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], x, groups=groups)
 
 
-def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Features and labels of every split, from either layout."""
+_Part = tuple[np.ndarray, np.ndarray, "np.ndarray | None"]
+
+
+def _splits(arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None) -> dict[str, _Part]:
+    """Features, labels and groups of every split, from either layout."""
     found = {key.lower(): key for key in arrays}
     keys = {key[2:]: key for key in found if key.startswith("x_")}
+    grouped = "groups" if groups is None else groups.lower()
+    if groups is not None or not any(key == "groups" or key.startswith("groups_") for key in found):
+        group_column({key.rpartition("_")[0] if keys else key for key in found}, groups, str(root))
+
+    def group(key: str, samples: int) -> np.ndarray | None:
+        if key not in found:
+            return None
+        named = _column(arrays[found[key]], key, root)
+        empty = named.dtype.kind == "U" and bool((named == "").any())
+        if len(named) != samples or named.dtype.kind not in "iuU" or empty:
+            got = f"{len(named):,} entries of {named.dtype}{', some empty' if empty else ''}"
+            raise DataError(
+                f"{root}: {key} must name a group for each of {samples:,} samples, text or integers. Got {got}."
+            )
+        return named
+
     if keys:
         lonely = [part for part in keys if f"y_{part}" not in found]
         if lonely:
@@ -131,24 +155,27 @@ def _splits(arrays: Mapping[str, np.ndarray], root: Path) -> dict[str, tuple[np.
             raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
         parts = {}
         for name, part in sorted(zip(names, keys, strict=True), key=lambda pair: ordered.index(pair[0])):
-            parts[name] = arrays[found[f"x_{part}"]], _column(arrays[found[f"y_{part}"]], f"y_{part}", root)
-            _check_rows(parts[name][0], root, parts[name][1])
+            x, y = arrays[found[f"x_{part}"]], _column(arrays[found[f"y_{part}"]], f"y_{part}", root)
+            _check_rows(x, root, y)
+            parts[name] = x, y, group(f"{grouped}_{part}", len(y))
         return parts
     label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
         raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
     x, y = arrays[found["x"]], _column(arrays[label], label, root)
     _check_rows(x, root, y)
+    named = group(grouped, len(y))
     if "split" not in found:
-        return {"train": (x, y)}
+        return {"train": (x, y, named)}
     column = _column(arrays[found["split"]], "split", root)
     split = np.array([split_name(_split_text(value)) for value in column.tolist()])
     if len(split) != len(y):
         raise DataError(f"{root}: every row must have a split. Got {len(split)} splits and {len(y)} labels.")
-    return {
-        name: (_rows(x, np.flatnonzero(split == name)), y[split == name])
-        for name in ordered_splits(split.tolist())
-    }
+    parts = {}
+    for name in ordered_splits(split.tolist()):
+        rows = np.flatnonzero(split == name)
+        parts[name] = _rows(x, rows), y[rows], None if named is None else named[rows]
+    return parts
 
 
 def _column(values: np.ndarray, name: str, root: Path) -> np.ndarray:
@@ -175,9 +202,10 @@ def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return x[chosen[0] : chosen[-1] + 1] if together else x[chosen]
 
 
-def read_feature_arrays(path: Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a file by name, as the file has them."""
-    arrays = _formats(path)[0](path)
+def read_feature_arrays(path: Path, groups: str | None = None) -> Mapping[str, np.ndarray]:
+    """The arrays of a file by name, as the file has them; ``groups``: a column of .parquet that is no feature."""
+    parquet = path.suffix.lower() == ".parquet"
+    arrays = _read_parquet(path, groups) if parquet else _formats(path)[0](path)
     _check_names(arrays, path)
     return arrays
 
@@ -233,13 +261,14 @@ def _npz_model(path: Path) -> str | None:
     return str(model.reshape(-1)[0])
 
 
-def _read_parquet(path: Path) -> Mapping[str, np.ndarray]:
+def _read_parquet(path: Path, groups: str | None = None) -> Mapping[str, np.ndarray]:
     table = Parquet(path)
     _check_names(table.names, path)
     plain = {name: name.lower() for name in table.names}
-    special = [name for name in plain if plain[name] in (*LABEL_KEYS, "split")]
+    known = (*LABEL_KEYS, "split", "groups" if groups is None else groups.lower())
+    special = [name for name in plain if plain[name] in known]
     lists = [name for name in plain if plain[name] == "x"]
-    columns = lists or [name for name in plain if plain[name] not in (*LABEL_KEYS, "split", "name", "path")]
+    columns = lists or [name for name in plain if plain[name] not in (*known, "name", "path")]
     if not columns:
         raise FormatError(f"{path}: must have columns of features. Got {listed(table.names, 30)}. {_LAYOUT}")
     _check_types(table, columns, bool(lists))

@@ -16,6 +16,7 @@ from hace.data.dataset import (
     check_disjoint,
     check_exist,
     chosen_hierarchy,
+    group_column,
     image_files,
     nodes_of,
     ordered_splits,
@@ -142,23 +143,26 @@ def load_manifest(
     label_kind: str = "auto",
     allow_empty: bool = False,
     test: float = 0.0,
+    groups: str | None = None,
 ) -> Dataset[Samples]:
     """Images from a .csv (or, with tabs, .tsv) list with the columns path, label and split; other columns are ignored.
 
     Paths are relative to the file, or absolute. `label_kind` "id": labels are ids or unique names of nodes of any level;
     "index": they count the leaves from 0; "auto": the former, unless all are integers and some are not ids. `test` is as in
-    `load_folders`.
+    `load_folders`. `groups` is the column that names each sample's group, such as its site; splits never cut one.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    rows = _rows(root)
-    nodes = _nodes([label for _, label, _ in rows], h, label_kind, str(root))
+    rows = _rows(root, groups)
+    nodes = _nodes([row[1] for row in rows], h, label_kind, str(root))
     folder = root.parent
-    check_exist(folder, [path for path, _, _ in rows])
+    check_exist(folder, [row[0] for row in rows])
     splits = {}
-    for split in ordered_splits(split for _, _, split in rows):
+    for split in ordered_splits(row[2] for row in rows):
         chosen = [i for i, row in enumerate(rows) if row[2] == split]
         names = [rows[i][0] for i in chosen]
-        splits[split] = Samples(h, nodes[chosen], names, paths=[folder / name for name in names])
+        grouped = None if groups is None else np.array([rows[i][3] for i in chosen])
+        paths = [folder / name for name in names]
+        splits[split] = Samples(h, nodes[chosen], names, paths=paths, groups=grouped)
     _check_links(str(root), splits)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
@@ -174,8 +178,8 @@ def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str) -> np.ndarra
     return label_nodes(np.array(labels, dtype=str), h, "id" if kind == "auto" else kind, source, LABEL_OPTION)
 
 
-def _rows(path: Path) -> list[tuple[str, str, str]]:
-    """(path, label, split) of every line."""
+def _rows(path: Path, groups: str | None) -> list[tuple[str, str, str, str]]:
+    """(path, label, split, group) of every line."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     table = csv_rows(read_text(path), str(path), delimiter)
     _, first = next(table, (0, []))
@@ -186,15 +190,21 @@ def _rows(path: Path) -> list[tuple[str, str, str]]:
                 f"{path}: must have a column {column!r}. Got {listed(header, 30) or 'an empty file'}. {_COLUMNS}"
                 f"{nearest(column, header)}"
             )
+    grouped = group_column([name.strip() for name in first], groups, str(path))
     places = [header.index(column) if column in header else -1 for column in COLUMNS]
+    places.append(-1 if grouped is None else header.index(grouped.lower()))
     rows = []
     for line, cells in table:
         if len(cells) != len(header):
             raise ragged(str(path), line, len(cells), len(header))
-        image, label, split = (cells[place].strip() if place >= 0 else "train" for place in places)
+        image, label, split, group = (cells[place].strip() if place >= 0 else "train" for place in places)
         if not (image and label and split) or "\0" in image:
             raise FormatError(f"{path}, line {line}: path, label and split must not be empty.")
-        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split)))
+        if not group:
+            raise FormatError(
+                f"{path}, line {line}: {grouped} must name the group of the sample. Got nothing."
+            )
+        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split), group))
     if not rows:
         raise DataError(f"{path}: must list images. Got none.")
     return rows

@@ -108,10 +108,8 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
 
     ones = np.ones(h.num_nodes + 1)
     parts = (gain, ones[:1, None], ones, inside, constant * ones)
-    sample = -h.depths[where.columns.numpy()] if distance == "edges" else None
-    return Worth(
-        0.0, *(_numbers(x, device) for x in parts), None if sample is None else _numbers(sample, device)
-    )
+    sample = _numbers(-h.depths[where.columns.numpy()], device) if distance == "edges" else None
+    return Worth(0.0, *(_numbers(x, device) for x in parts), sample=sample)
 
 
 def _least(costs: Tensor, probabilities: Tensor) -> Tensor:
@@ -184,7 +182,7 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Wo
 
     nothing = np.zeros(h.num_nodes + 1)
     inside = np.broadcast_to(nothing[:, None], (len(nothing), weight.shape[1]))
-    return Worth(start, *(_numbers(x, device) for x in (gain, weight, scale, inside, nothing)), None)
+    return Worth(start, *(_numbers(x, device) for x in (gain, weight, scale, inside, nothing)), sample=None)
 
 
 def _numbers(values: np.ndarray, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hace.checks import is_number
 from hace.decisions.decisions import Decisions
+from hace.decisions.group_promises import GroupPromise, group_places
 from hace.decisions.ladders import (
     LADDERS,
     NOTHING,
@@ -20,7 +21,7 @@ from hace.decisions.ladders import (
     no_answers,
     outcomes_of,
 )
-from hace.decisions.promises import PROMISES, Promise
+from hace.decisions.promises import PROMISES, Promise, share_of
 from hace.decisions.rules import decide
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
@@ -29,12 +30,17 @@ from hace.hierarchy.distances import DISTANCES
 from hace.hierarchy.index import layout
 
 _FORMAT = "hace.threshold.1"
+_OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of promises about new groups
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
     "No subset of classes is chosen, and nothing was chosen by looking at the new samples.",
     "This promise was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
     "The promise is about the average sample; only groups named here have one of their own.",
+)
+_NEW_GROUPS = "New groups come from the same source as those of the calibration and are prepared alike: all are exchangeable"
+_WITHIN_GROUPS = (
+    "Groups weigh the same, whatever their size; samples within a group may depend on each other in any way."
 )
 
 
@@ -45,8 +51,9 @@ class GuaranteedThreshold:
     Attributes:
         rule: the rule of :func:`hace.predict` it is for.
         constrained: the option of the rule ``"threshold"``.
-        threshold: the threshold from 0 to 1, or 2: answer nothing; with ``groups``, one for each group.
-        groups: None; ``"top"``: by the child of the root that the answer is under; ``"given"``: groups of the user.
+        threshold: the threshold from 0 to 1, or 2: answer nothing; with ``by``, one for each group.
+        groups: None; ``"new"``: the promise is about new groups; by ``by``, ``"top"``: one threshold for each child of the
+            root that the answer is under; ``"given"``: one for each group of the user.
         of: ``"samples"`` or ``"answers"``.
         accuracy: the promised share of true answers, or None.
         distance: the distance of a promise about distance, or None.
@@ -55,6 +62,8 @@ class GuaranteedThreshold:
         samples: how many calibration samples it rests on.
         answered: the share of them that it answers below the root: what the promise costs.
         hierarchy: the fingerprint of the hierarchy.
+        num_groups: how many groups a promise about new groups rests on.
+        group_share: the share of new groups that keep it; None: it holds on average over them.
     """
 
     rule: str
@@ -69,6 +78,8 @@ class GuaranteedThreshold:
     samples: int
     answered: float
     hierarchy: str
+    num_groups: int | None = None
+    group_share: float | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -79,6 +90,8 @@ class GuaranteedThreshold:
     @property
     def promise(self) -> str:
         """The promise in one sentence."""
+        if self.groups == "new":
+            return self._of_new_groups()
         if self.distance is not None:
             what = f"The mean distance ({self.distance}) of false answers, over all samples, is at most {self.at_most:g}"
         elif self.of == "samples":
@@ -93,6 +106,26 @@ class GuaranteedThreshold:
         )
         silent = " It answers nothing." if self.is_silent else ""
         return f"{what}{each}, {how} ({self.samples:,} samples).{silent}"
+
+    def _of_new_groups(self) -> str:
+        if self.distance is not None:
+            what = f"the mean distance ({self.distance}) of false answers, over its samples, is at most {self.at_most:g}"
+        elif self.of == "samples":
+            what = f"at most {1 - self.accuracy:.4g} of its samples get a false answer"  # type: ignore[operator]
+        else:
+            what = f"of its answers below the root, at least {self.accuracy:g} are true"
+        where = (
+            "In a new group"
+            if self.group_share is None
+            else f"In at least {self.group_share:g} of new groups"
+        )
+        each = ", on average over new groups" if self.group_share is None else ""
+        over = "on average over calibrations"
+        if self.confidence is not None:
+            over = f"with probability {self.confidence:g} over the calibration groups"
+        how = f"{each} and calibrations" if each and self.confidence is None else f"{each}, {over}"
+        silent = " It answers nothing." if self.is_silent else ""
+        return f"{where} {what}{how} ({self.num_groups:,} groups, {self.samples:,} samples).{silent}"
 
     @property
     def cost(self) -> str:
@@ -110,6 +143,9 @@ class GuaranteedThreshold:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise assumes, and how groups hold together, one sentence each."""
+        if self.groups == "new":
+            first = _NEW_GROUPS + ("." if self.confidence is None else " and independent.")
+            return (first, *_ASSUMED[:-1], _WITHIN_GROUPS)
         assumed = (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
         if not isinstance(self.threshold, dict):
             return assumed
@@ -125,7 +161,7 @@ class GuaranteedThreshold:
         scores: Any,
         hierarchy: Hierarchy,
         *,
-        groups: Sequence[Any] | np.ndarray | None = None,
+        by: Sequence[Any] | np.ndarray | None = None,
         kind: str = "logits",
         outputs: str = "auto",
     ) -> Decisions:
@@ -134,7 +170,7 @@ class GuaranteedThreshold:
         Args:
             scores: (B, n) or (B, N), prepared as the calibration scores were.
             hierarchy: the hierarchy of the calibration.
-            groups: (B,) the group of each sample, where the calibration had such groups.
+            by: (B,) the group of each sample, where the calibration found a threshold for each group.
             kind: see :func:`hace.predict`.
             outputs: see :func:`hace.predict`.
         """
@@ -143,19 +179,19 @@ class GuaranteedThreshold:
                 f"hierarchy must be the one of the calibration, {self.hierarchy[:12]}. Got {hierarchy.fingerprint[:12]}. "
                 "Calibrate again with this hierarchy."
             )
-        if (groups is None) == (self.groups == "given"):
-            rule = "must name the group of each sample" if groups is None else "must be None"
-            raise ConfigError(f"groups {rule}: the calibration had groups={self.groups!r}.")
+        if (by is None) == (self.groups == "given"):
+            rule = "must name the group of each sample" if by is None else "must be None"
+            raise ConfigError(f"by {rule}: the calibration had groups={self.groups!r}.")
         given = Scores(scores, hierarchy, kind, outputs)
         if not isinstance(self.threshold, dict):
             return self._decided(given, self.threshold)
-        if groups is not None:
-            members = _members(groups, len(given))
+        if by is not None:
+            members = _members(by, len(given))
         else:
             members = _tops(first_nodes(given, self.rule), hierarchy)
         unknown = [name for name in members if name not in self.threshold]
         if unknown:
-            raise DataError(f"groups must be among those of the calibration. Got {unknown[0]!r}.")
+            raise DataError(f"by must be among those of the calibration. Got {unknown[0]!r}.")
         answers = no_answers(given)  # where no answer is possible but the root
         for name, rows in members.items():
             part = self._decided(given[rows], self.threshold[name])
@@ -173,6 +209,8 @@ class GuaranteedThreshold:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         if isinstance(self.threshold, dict):
             values["threshold"] = [[name, t] for name, t in self.threshold.items()]
+        if self.groups != "new":
+            values = {name: value for name, value in values.items() if name not in _OF_NEW_GROUPS}
         return {"format": _FORMAT} | values
 
     @classmethod
@@ -183,6 +221,8 @@ class GuaranteedThreshold:
             values: the dict, as read from JSON.
         """
         fields = set(cls.__dataclass_fields__)
+        if values.get("groups") != "new":
+            fields -= set(_OF_NEW_GROUPS)
         if values.get("format") != _FORMAT or set(values) != fields | {"format"}:
             raise DataError(
                 f"A threshold record must have format {_FORMAT!r} and the keys {', '.join(sorted(fields))}. "
@@ -202,8 +242,13 @@ class GuaranteedThreshold:
 
 def _wrong_fields(given: dict[str, Any]) -> list[str]:
     """The fields of a record that cannot be right."""
-    each, far, by_group = given["threshold"], given["distance"] is not None, given["groups"] is not None
-    numbers = {name: given[name] for name in ("accuracy", "confidence", "at_most") if given[name] is not None}
+    each, far, by_group = (
+        given["threshold"],
+        given["distance"] is not None,
+        given["groups"] in ("top", "given"),
+    )
+    shares = ("accuracy", "confidence", "at_most", "group_share")
+    numbers = {name: given[name] for name in shares if given.get(name) is not None}
     wrong = {
         name: not is_number(x) or x <= 0 or (name != "at_most" and x >= 1) for name, x in numbers.items()
     }
@@ -211,10 +256,13 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
     wrong["threshold"] = any(not is_number(t) or not (0 <= t <= 1 or t == NOTHING) for t in found)
     wrong["answered"] = not is_number(given["answered"]) or not 0 <= given["answered"] <= 1
     wrong["rule"] = (given["rule"], given["constrained"]) not in list(LADDERS)
-    wrong["groups"] = given["groups"] not in (None, "top", "given") or isinstance(each, dict) != by_group
+    wrong["groups"] = (
+        given["groups"] not in (None, "new", "top", "given") or isinstance(each, dict) != by_group
+    )
     wrong["of"] = given["of"] not in PROMISES
     wrong["distance"] = given["distance"] not in (None, *DISTANCES) or ("at_most" in numbers) != far
     wrong["samples"] = not isinstance(given["samples"], int)
+    wrong["num_groups"] = given["groups"] == "new" and not isinstance(given["num_groups"], int)
     wrong["hierarchy"] = not isinstance(given["hierarchy"], str)
     wrong["accuracy"] = wrong.get("accuracy", False) or ("accuracy" in numbers) == far
     return [name for name, is_wrong in wrong.items() if is_wrong]
@@ -232,7 +280,9 @@ def guaranteed_threshold(
     at_most: float | None = None,
     rule: str = "threshold",
     constrained: bool = True,
-    groups: str | Sequence[Any] | np.ndarray | None = None,
+    groups: Sequence[Any] | np.ndarray | None = None,
+    group_share: float | None = None,
+    by: str | Sequence[Any] | np.ndarray | None = None,
     labels: str = "leaves",
     kind: str = "logits",
     outputs: str = "auto",
@@ -246,7 +296,8 @@ def guaranteed_threshold(
     What the promise assumes: the calibration samples and the new ones are exchangeable (same source, same model, same
     preparation of the scores, no ``subset``, no weights); the model, its temperature and this call were settled without
     looking at the new samples, and the model and its temperature without these calibration samples. The promise is about the
-    average new sample, not about each class; ``groups`` make one for each group.
+    average new sample, not about each class; ``by`` makes one for each group. Samples that come in groups, such as photos of
+    one site, are not exchangeable with those of a new group: name the ``groups``, and the promise is about new ones.
 
     Args:
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order, of held-out samples.
@@ -262,7 +313,10 @@ def guaranteed_threshold(
         at_most: the promised mean distance, over all samples.
         rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"`` or ``"hedge"``.
         constrained: the option of ``rule="threshold"``.
-        groups: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
+        groups: (B,) the site, donor or recording of each sample: the promise is about new groups, each of which weighs the
+            same, and ``confidence`` is over groups. See :mod:`hace.decisions.group_promises` for the theorem.
+        group_share: the promise holds in at least this share of new groups. None: on average over new groups.
+        by: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
             ``"top"``: by the child of the root that the answer is under.
         labels: what the targets are: ``"leaves"`` or ``"nodes"`` (indices into ``hierarchy.nodes``).
         kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
@@ -272,7 +326,7 @@ def guaranteed_threshold(
         A record with the threshold, its promise and a ``predict`` of its own; ``to_dict`` makes it JSON.
 
     Raises:
-        DataError: too few samples for the promise (the message says how many it takes).
+        DataError: too few samples or groups for the promise (the message says how many it takes).
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -293,20 +347,35 @@ def guaranteed_threshold(
         distance=distance,
         labels=labels,
     )
-    if groups is None:
-        members = {None: np.arange(len(outcomes))}
-    elif isinstance(groups, str):
-        _check_top(groups, rule, constrained)
-        members = _tops(outcomes.first, hierarchy)
+    kind_of_groups, num_groups = None, None
+    if groups is not None:
+        if by is not None:
+            raise ConfigError(
+                "groups and by must not come together: a promise is about new groups, or about known ones."
+            )
+        names, place = group_places(groups, len(outcomes))
+        share = None if group_share is None else share_of("group_share", group_share)
+        found, kind_of_groups = {None: GroupPromise(promise, share).threshold(outcomes, place)}, "new"
+        members, num_groups = {None: np.arange(len(outcomes))}, len(names)
     else:
-        members = _members(groups, len(outcomes))
-    found = _thresholds(promise, outcomes, members)
+        if group_share is not None:
+            raise ConfigError(
+                "group_share must come with groups, which name the group of each sample. Got none."
+            )
+        if by is None:
+            members = {None: np.arange(len(outcomes))}
+        elif isinstance(by, str):
+            _check_top(by, rule, constrained)
+            members, kind_of_groups = _tops(outcomes.first, hierarchy), by
+        else:
+            members, kind_of_groups = _members(by, len(outcomes)), "given"
+        found = _thresholds(promise, outcomes, members)
     answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in found.items())
     return GuaranteedThreshold(
         rule=rule,
         constrained=constrained,
-        threshold=found[None] if groups is None else found,
-        groups=groups if groups is None or isinstance(groups, str) else "given",
+        threshold=found[None] if by is None else found,
+        groups=kind_of_groups,
         of=of,
         accuracy=float(1 - promise.alpha) if distance is None else None,
         distance=distance,
@@ -315,6 +384,8 @@ def guaranteed_threshold(
         samples=len(outcomes),
         answered=answered / len(outcomes),
         hierarchy=hierarchy.fingerprint,
+        num_groups=num_groups,
+        group_share=None if group_share is None else float(group_share),
     )
 
 
@@ -353,12 +424,12 @@ def _thresholds(promise: Promise, outcomes: Outcomes, members: dict[Any, np.ndar
     return found
 
 
-def _check_top(groups: str, rule: str, constrained: bool) -> None:
-    if groups != "top":
-        raise ConfigError(f"groups must be None, 'top' or one group for each sample. Got {groups!r}.")
+def _check_top(by: str, rule: str, constrained: bool) -> None:
+    if by != "top":
+        raise ConfigError(f"by must be None, 'top' or one group for each sample. Got {by!r}.")
     if not constrained or rule == "hedge":
         raise ConfigError(
-            "groups='top' needs answers under one child of the root: rule='climb', or rule='threshold' with "
+            "by='top' needs answers under one child of the root: rule='climb', or rule='threshold' with "
             f"constrained=True. Got {rule!r} with constrained={constrained!r}."
         )
 
@@ -375,12 +446,12 @@ def _members(groups: Sequence[Any] | np.ndarray | str, samples: int) -> dict[Any
     """The rows of each group."""
     given = groups.tolist() if isinstance(groups, np.ndarray | Tensor) else list(groups)
     if len(given) != samples:
-        raise DataError(f"groups must name one group for each of the {samples} samples. Got {len(given)}.")
+        raise DataError(f"by must name one group for each of the {samples} samples. Got {len(given)}.")
     if not given:
         raise DataError("scores must hold at least one sample. Got none.")
     rows: dict[Any, list[int]] = {}
     for row, name in enumerate(given):
         if not isinstance(name, str | int):
-            raise DataError(f"groups must be texts or integers. Got {name!r} at position {row}.")
+            raise DataError(f"by must hold texts or integers. Got {name!r} at position {row}.")
         rows.setdefault(name, []).append(row)
     return {name: np.array(row) for name, row in rows.items()}

@@ -366,6 +366,11 @@ class Outcomes:
         between = (scores[first[1:] - 1] + scores[first[1:]]) / 2
         return np.concatenate([[NOTHING], between[::-1], [0.0]])
 
+    def losses(self, threshold: float) -> np.ndarray:
+        """(B,) the loss of each sample at a threshold."""
+        events = (self.reached >= threshold).sum(axis=1, keepdims=True)
+        return np.where(events > 0, np.take_along_axis(self.loss, np.maximum(events - 1, 0), axis=1), 0)[:, 0]
+
     def loss_at(self, thresholds: np.ndarray) -> np.ndarray:
         """The loss of all samples at each threshold."""
         scores, above = self._events

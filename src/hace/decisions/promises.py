@@ -62,7 +62,7 @@ class Promise:
         """A promise about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
         if of not in PROMISES:
             raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
-        alpha = 1 - _share("accuracy", accuracy)
+        alpha = 1 - share_of("accuracy", accuracy)
         if of == "answers" and confidence is None:
             raise ConfigError(
                 "of='answers' needs confidence: its promise is a ratio and holds with a probability, not on average. "
@@ -164,11 +164,12 @@ def _divergence(mean: np.ndarray, alpha: float) -> np.ndarray:
     return rel_entr(mean, alpha) + rel_entr(1 - mean, 1 - alpha)
 
 
-def _share(name: str, value: float) -> Fraction:
+def share_of(name: str, value: float) -> Fraction:
+    """A share between 0 and 1 as an exact fraction: 0.9 is nine tenths."""
     if not is_number(value) or not 0 < value < 1:
         raise ConfigError(f"{name} must be a number above 0 and below 1. Got {value!r}.")
     return Fraction(str(float(value)))
 
 
 def _delta(confidence: float | None) -> Fraction | None:
-    return None if confidence is None else 1 - _share("confidence", confidence)
+    return None if confidence is None else 1 - share_of("confidence", confidence)

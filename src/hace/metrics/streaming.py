@@ -342,7 +342,10 @@ class LevelCalibration(HierarchicalMetric):
         if self.binning == "width":
             return [Reliability(*sums) for sums in self._all()]
         seen = self._all(2, len(self.titles))
-        return [curves.reliability(*seen[:, :, k].T, self.bins, "mass") for k in range(len(self.titles))]
+        return [
+            curves.reliability(*seen[:, :, k].T, bins=self.bins, binning="mass")
+            for k in range(len(self.titles))
+        ]
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.dataset import Features, Split, part_of_each, places_of_each, without_broken
+from hace.data.dataset import Features, Split, part_of_each, part_of_groups, places_of_each, without_broken
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import leaf_counts
@@ -92,10 +92,11 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
         train = train.joined([train, own])
     if isinstance(config.validation, float) and config.validation:
         pool = train
-        kept, held = held_out(2 * true + (known == true), config.validation, config.seed)
-        # A coarse label cannot tell whether the best class is right: such samples train instead.
+        kept, held = held_out(2 * true + (known == true), config.validation, config.seed, train.groups)
+        # A coarse label cannot tell whether the best class is right: such samples train instead, unless that cuts a group.
         fine = data.hierarchy.labels[true[held]] >= 0
-        kept, held = np.sort(np.concatenate([kept, held[~fine]])), held[fine]
+        more = held[~fine] if train.groups is None else held[:0]
+        kept, held = np.sort(np.concatenate([kept, more])), held[fine]
         if not len(held):
             raise DataError(
                 f"validation={config.validation} of {len(pool)} training samples holds out none that is known to a leaf: every "
@@ -143,8 +144,12 @@ def _few_of_each(nodes: np.ndarray, per_class: int, seed: int) -> np.ndarray:
     return np.flatnonzero(places_of_each(nodes, [seed, 0xFE3]) < per_class)
 
 
-def held_out(nodes: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions to keep and to hold out: of every label its share, rounded, but never its last sample."""
+def held_out(
+    nodes: np.ndarray, share: float, seed: int, groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions to keep and to hold out: of every label its share, rounded, but never its last sample; groups stay whole."""
+    if groups is not None:
+        return part_of_groups(nodes, groups, share, [seed, 0x5EED])
     return part_of_each(nodes, share, [seed, 0x5EED])
 
 

@@ -1,0 +1,154 @@
+"""Promises about new groups: against a slow definition, by simulation, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hace import Hierarchy, guaranteed_threshold
+from hace.decisions import GuaranteedThreshold, Scores
+from hace.decisions.ladders import outcomes_of
+from hace.errors import ConfigError, DataError
+from hace.hierarchy.index import is_above
+
+TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
+
+
+def calls(
+    rng: np.random.Generator, groups: int, size: int, correlation: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and groups: a group has one label, and its difficulty varies as much as the correlation says."""
+    sizes = rng.integers(1, size + 1, groups) if size > 1 else np.ones(groups, dtype=int)
+    group = np.repeat(np.arange(groups), sizes)
+    y = rng.integers(4, size=groups)[group]
+    shared = rng.normal(size=(groups, 4))[group] * np.sqrt(correlation)
+    z = 2 * (shared + rng.normal(size=(len(y), 4)) * np.sqrt(1 - correlation))
+    z[np.arange(len(y)), y] += 2.5
+    return z, y, group
+
+
+def shares(
+    found: GuaranteedThreshold, z: np.ndarray, y: np.ndarray, group: np.ndarray, of: str
+) -> np.ndarray:
+    """(G,) of each group, the share of false answers: of its samples, or of its answers."""
+    answers = found.predict(z, TREE).nodes.numpy()
+    said = np.append(TREE.depths, 0)[answers] > 0
+    false = said & ~is_above(TREE, answers, TREE.leaf_nodes[y])
+    below = np.bincount(group, weights=said if of == "answers" else None)
+    return np.bincount(group, weights=false) / np.maximum(below, 1)
+
+
+@pytest.mark.parametrize("share", [None, 0.75])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_threshold_is_the_least_that_the_definition_allows(share: float | None, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    z, y, group = calls(rng, 40, 12, 0.5)
+    found = guaranteed_threshold(z, y, TREE, 0.8, groups=group, group_share=share)
+    outcomes = outcomes_of(Scores(z, TREE), y)
+    alpha = Fraction(1, 5) if share is None else Fraction(1, 4)
+
+    def total(t: float) -> Fraction:
+        lost = Fraction(0)
+        for g in range(40):
+            rows = np.flatnonzero(group == g)
+            false = sum(bool((outcomes.reached[i][outcomes.loss[i] > 0] >= t).any()) for i in rows)
+            mean = Fraction(false, len(rows))
+            lost += mean if share is None else Fraction(int(mean > Fraction(1, 5)))
+        return lost
+
+    least = min(t for t in outcomes.thresholds() if (total(t) + 1) / 41 <= alpha)
+    assert found.threshold == least
+    assert (found.groups, found.num_groups, found.group_share) == ("new", 40, share)
+
+
+def test_a_loss_never_grows_with_the_threshold() -> None:
+    from hace.decisions.group_promises import GroupPromise, group_places
+    from hace.decisions.promises import Promise
+
+    z, y, group = calls(np.random.default_rng(3), 30, 20, 0.7)
+    outcomes, place = outcomes_of(Scores(z, TREE), y), group_places(group, len(y))[1]
+    for share in (None, Fraction(9, 10)):
+        promise = GroupPromise(Promise.of_accuracy(0.9, None, "samples"), share)
+        each = np.stack([promise.losses(outcomes, place, t) for t in outcomes.thresholds()])  # t falls
+        assert (np.diff(each, axis=0) >= 0).all()
+
+
+def test_groups_of_one_sample_are_samples() -> None:
+    z, y, _ = calls(np.random.default_rng(0), 500, 1, 0.0)
+    alone = guaranteed_threshold(z, y, TREE, 0.9)
+    assert guaranteed_threshold(z, y, TREE, 0.9, groups=np.arange(500)).threshold == alone.threshold
+    sure = guaranteed_threshold(z, y, TREE, 0.9, 0.9)
+    # A mean loss takes the bound for numbers from 0 to 1, which is a little wider than that for 0 and 1.
+    assert guaranteed_threshold(z, y, TREE, 0.9, 0.9, groups=np.arange(500)).threshold >= sure.threshold
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("of", ["samples", "answers"])
+def test_promises_hold_for_new_groups(correlation: float, of: str) -> None:
+    """Over calibrations and new groups; the promise for samples breaks where groups are alike inside."""
+    rng = np.random.default_rng(17)
+    confidence = None if of == "samples" else 0.9
+    mean, kept, plain = [], [], []
+    for _ in range(60):
+        z, y, group = calls(rng, 60, 30, correlation)
+        new = calls(rng, 60, 30, correlation)
+        on_average = guaranteed_threshold(z, y, TREE, 0.8, confidence, of, groups=group)
+        in_most = guaranteed_threshold(z, y, TREE, 0.8, confidence, of, groups=group, group_share=0.8)
+        mean.append(shares(on_average, *new, of).mean())
+        kept.append((shares(in_most, *new, of) <= 0.2).mean())
+        plain.append(shares(guaranteed_threshold(z, y, TREE, 0.8), *new, "samples").mean())
+    noise = 2 * np.std(mean) / np.sqrt(60)
+    if of == "samples":
+        assert np.mean(mean) <= 0.2 + noise
+        assert np.mean(kept) >= 0.8 - 2 * np.std(kept) / np.sqrt(60)
+    else:  # with probability 0.9; the new groups add noise of their own
+        assert np.mean(np.array(mean) > 0.2 + 0.05) <= 0.2
+        assert np.mean(np.array(kept) < 0.8 - 0.1) <= 0.2
+
+
+def test_a_record_of_new_groups_survives_json_and_says_what_it_is() -> None:
+    z, y, group = calls(np.random.default_rng(5), 30, 20, 0.5)
+    for share, words in (
+        (None, "In a new group at most 0.1 of its samples"),
+        (0.9, "In at least 0.9 of new groups at most 0.1"),
+    ):
+        found = guaranteed_threshold(z, y, TREE, 0.9, groups=[f"site {g}" for g in group], group_share=share)
+        assert found.promise.startswith(words)
+        assert f"(30 groups, {len(y):,} samples)" in found.promise
+        assert any("exchangeable" in text and "New groups" in text for text in found.assumptions)
+        assert GuaranteedThreshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    plain = guaranteed_threshold(z, y, TREE, 0.9).to_dict()
+    assert "num_groups" not in plain  # records without groups are as they were
+    with pytest.raises(DataError, match="num_groups"):
+        GuaranteedThreshold.from_dict({**found.to_dict(), "num_groups": "many"})
+
+
+def test_too_few_groups_say_how_many_it_takes_and_what_is_possible() -> None:
+    z, y, group = calls(np.random.default_rng(5), 12, 20, 0.5)
+    with pytest.raises(DataError) as caught:
+        guaranteed_threshold(z, y, TREE, 0.95, groups=group)
+    assert "at least 19" in str(caught.value)
+    assert "Got 12" in str(caught.value)
+    assert "an accuracy of up to 0.923" in str(caught.value)
+    assert guaranteed_threshold(z, y, TREE, 0.92, groups=group).num_groups == 12
+    with pytest.raises(
+        DataError, match=r"at least 22 to promise .* in 0\.9 of new groups.*share of groups of up to 0\.825"
+    ):
+        guaranteed_threshold(z, y, TREE, 0.95, 0.9, groups=group, group_share=0.9)
+
+
+def test_what_is_refused() -> None:
+    z, y, group = calls(np.random.default_rng(5), 30, 5, 0.5)
+    with pytest.raises(ConfigError, match="groups and by must not come together"):
+        guaranteed_threshold(z, y, TREE, groups=group, by="top")
+    with pytest.raises(ConfigError, match="group_share must come with groups"):
+        guaranteed_threshold(z, y, TREE, group_share=0.9)
+    with pytest.raises(ConfigError, match="group_share must be a number above 0 and below 1"):
+        guaranteed_threshold(z, y, TREE, groups=group, group_share=1.0)
+    with pytest.raises(DataError, match="one group for each"):
+        guaranteed_threshold(z, y, TREE, groups=group[:-1])
+    with pytest.raises(DataError, match=r"name the group of every sample\. 1 have none; the first is 2"):
+        guaranteed_threshold(z, y, TREE, groups=[*map(str, group[:2]), None, *map(str, group[3:])])
