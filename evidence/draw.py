@@ -47,6 +47,15 @@ FINE = (
     ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
     ("CIFAR-100, 40 % wrong, anywhere", "cifar100-noisy-labels", "40 % wrong anywhere"),
 )
+CURVES = {  # method and dilution in results: title and colour in the picture of rates
+    ("sce", ""): ("cross-entropy", "#555555"),
+    ("hace", "0.2"): ("HACE, d = 0.2", "#7d2f1a"),
+    ("hace", "0.5"): ("HACE, d = 0.5", "#b5563c"),
+    ("hace", "0.7"): ("HACE, d = 0.7", "#e0a184"),
+}
+PRESET_RATE = "0.003"  # of `hace study paper-probe`, with AdamW
+NAMES = {"cub200": "CUB-200", "cifar100": "CIFAR-100", "clinc150": "CLINC150", "cars": "Cars"}
+OPTIMISERS = {"adamw": "AdamW", "sgd": "SGD"}
 NAMED = {  # in the picture of every method: title in results, and where its name is, in points from its mark
     "HACE, uniform profile": (-8, -12, "right"),
     "HACE, shuffled tree": (-8, 6, "right"),
@@ -151,6 +160,10 @@ def main() -> None:
     target = IMAGES / "every-method.svg"
     every_method("cub200-clean").savefig(target, metadata={"Date": None})
     print(target)
+    if (RESULTS / "paper-protocol").exists():
+        target = IMAGES / "paper-rates.svg"
+        by_rate().savefig(target, metadata={"Date": None})
+        print(target)
 
 
 def picture(narrow: bool) -> Figure:
@@ -222,6 +235,67 @@ def every_method(study: str) -> Figure:
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     return figure
+
+
+def by_rate() -> Figure:
+    """Accuracy against the learning rate under the paper's protocol; the pairs at its preset's base rate are joined."""
+    from matplotlib import pyplot as plt
+
+    rows = paper_rows()
+    panels = list(dict.fromkeys((row["data"], row["optimiser"]) for row in rows))
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure, axes = plt.subplots(
+        down, across, figsize=(3.7 * across, 3.1 * down), layout="constrained", squeeze=False
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (data, optimiser) in zip(axes.flat, panels, strict=False):
+        own = [row for row in rows if (row["data"], row["optimiser"]) == (data, optimiser)]
+        for (method, d), (title, colour) in CURVES.items():
+            found = [row for row in own if row["method"] == method and d in ("", row["dilution"])]
+            means: dict[float, list[float]] = {}
+            for row in found:
+                means.setdefault(float(row["rate"]), []).append(float(row["top-1"]))
+            rates = sorted(means)
+            axis.plot(rates, [max(means[rate]) for rate in rates], "-", color=colour, lw=1.4, label=title)
+        for d, pairing, hace, sce in pairs_at(own, PRESET_RATE if optimiser == "adamw" else ""):
+            colour = CURVES["hace", d][1]
+            axis.plot(*zip(sce, hace, strict=True), "--", color=colour, lw=0.7, alpha=0.8)
+            axis.plot(*hace, "o" if pairing == "standard" else "D", color=colour, ms=5)
+            axis.plot(*sce, "o" if pairing == "standard" else "D", color=CURVES["sce", ""][1], ms=5)
+        axis.set_xscale("log")
+        top = max(float(row["top-1"]) for row in own)
+        axis.set_ylim(top - 30, top + 1.5)
+        axis.set_title(f"{NAMES.get(data, data)}, {OPTIMISERS[optimiser]}", loc="left", fontsize=9.5)
+        axis.set_xlabel("learning rate", fontsize=8.5)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    axes[0, 0].set_ylabel("top-1, %", fontsize=8.5)
+    axes[0, 0].legend(fontsize=7.5, frameon=False, loc="lower left")
+    return figure
+
+
+def paper_rows() -> list[dict[str, str]]:
+    """The settings of the paper's protocol that have been measured, means over seeds."""
+    with (RESULTS / "paper-protocol" / "runs.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def pairs_at(
+    rows: list[dict[str, str]], base: str
+) -> list[tuple[str, str, tuple[float, float], tuple[float, float]]]:
+    """The six pairs at a base rate: dilution, pairing, and rate and accuracy of HACE and of cross-entropy."""
+    own = [row for row in rows if row["base rate"] == base]
+    place = {
+        (row["method"], row["dilution"], row["pairing"]): (float(row["rate"]), float(row["top-1"]))
+        for row in own
+    }
+    return [
+        (d, pairing, at, place["sce", d if pairing == "standard" else "", pairing])
+        for (method, d, pairing), at in place.items()
+        if method == "hace"
+    ]
 
 
 def found_situations(panel: Panel) -> list[tuple[str, str, str]]:

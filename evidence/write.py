@@ -154,9 +154,12 @@ def table(request: str) -> str:
 
 
 def _withhold(rows: list[dict[str, str]], path: Path) -> None:
-    """Empty the cells of a table of methods whose results are being measured anew."""
-    for labels, method, metric in withheld(path.parent.name) if path.name.startswith("methods-") else ():
-        for row in rows:
+    """Empty the cells of a table of methods or of labels whose results are being measured anew."""
+    for labels, method, metric in withheld(path.parent.name):
+        for row in rows if path.name.startswith("labels-") else ():
+            if row["method"] == method and metric == "top-1" and labels in row:
+                row |= {labels: ANEW, labels + DETAIL: ""}
+        for row in rows if path.name.startswith("methods-") else ():
             if row["method"] == method and labels == "all labels":
                 row |= {
                     c: ANEW if c.startswith(metric) and not c.endswith(DETAIL) else ""

@@ -159,10 +159,10 @@ def test_recipes_cannot_be_changed() -> None:
 def test_what_the_paper_leaves_open_is_listed() -> None:
     topics = (
         "Augmentation|Warm-up|Selection|Early stopping|Image sizes|Weight decay|Seeds|Lambda|first beta|32 px|Normalisation|"
-        "banner|NABirds boxes|Label smoothing|lca_height|HXE|carried up|DINOv2-Large: images are resized|base rate of 8"
+        "banner|NABirds boxes|Label smoothing|lca_height|HXE|carried up|DINOv2-Large: images are resized|base rate of 3e-3"
     )
     assert [topic for topic in topics.split("|") if not any(topic in text for text in ASSUMPTIONS)] == []
-    assert STUDIES["paper-probe"].lr == 8
+    assert (STUDIES["paper-probe"].lr, STUDIES["paper-probe"].optimizer) == (3e-3, "adamw")
     assert STUDIES["paper-probe"].epochs == 30
 
 

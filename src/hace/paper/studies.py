@@ -14,7 +14,7 @@ from hace.lab.study.methods import CONTROLS, METHODS, PAPER_METHODS
 from hace.lab.study.presets import PRESETS, Preset
 from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs, study_recipe
 
-PROBE_RATE = 8.0  # the base rate of probes under the paper's protocol
+PROBE_RATE = 3e-3  # the base rate of probes under the paper's protocol: with AdamW, its pattern appears
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
 _NABIRDS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
 _PAIR = ("hace", "sce")
@@ -54,7 +54,9 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
         "paper-fgvc": _paper_train(_FGVC, datasets=("aircraft",)),
         "paper-family": _paper_train(_FAMILY, datasets=("aircraft",), models=("resnet50",)),
         "paper-nabirds": _paper_train(_BIRDS, _NABIRDS, datasets=("nabirds",)),
-        "paper-probe": Preset(_PROBES, "probe", PAPER_METHODS, lr=PROBE_RATE, fixed=fixed_runs, **_DATA),
+        "paper-probe": Preset(
+            _PROBES, "probe", PAPER_METHODS, lr=PROBE_RATE, optimizer="adamw", fixed=fixed_runs, **_DATA
+        ),
         "fair-end-to-end": _fair_train(_FAIR),
         "fair-nabirds": _fair_train(_FAIR_NABIRDS, (*_NABIRDS, "hace_tuned"), datasets=("nabirds",)),
         "fair-probe": Preset(_FAIR_PROBES, "probe", (*PAPER_METHODS, "hace_tuned"), seeds=5, **_DATA),

@@ -283,7 +283,8 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     scale = choices.epochs_scale
     if preset.kind == "probe":
         epochs = max(1, round(preset.epochs * scale))
-        base = ProbeConfig(data=data, lr=choices.base_rate or preset.lr, epochs=epochs, start=preset.start)
+        base = ProbeConfig(data=data, lr=choices.base_rate or preset.lr, epochs=epochs)
+        base = replace(base, optimizer=preset.optimizer, start=preset.start)
     else:
         if preset.recipe is None:
             raise ConfigError(

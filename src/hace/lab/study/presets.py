@@ -67,6 +67,7 @@ class Preset:
     brief: bool = False  # whether a study of those has one seed and a grid that does not widen
     epochs: int = 30  # of probes
     lr: float = 1.0  # the base rate of probes
+    optimizer: Literal["sgd", "adamw"] = "sgd"  # of probes
     start: Literal["auto", "random", "zeros"] = "auto"  # initial weights of probes, as in `ProbeConfig`
     recipe: Callable[[str, str], TrainConfig] | None = None  # of a training, by data set and model
     # The runs of a method, from whether it has a dilution and the base rate: nothing is searched, and the best run on the
