@@ -51,6 +51,9 @@ class HACELoss(TableLoss):
         sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
             plain sum along the path; with ``outputs="paths"`` only.
         aggregate: False omits the aggregation of predictions: ancestral smoothing only (an ablation).
+        unseen: weight >= 0 of a leave-one-out term, for classes outside the list: without the branch that leads to the label,
+            each ancestor's own output is to win, which means "another of this group". 0.3 to 1 serve; with
+            ``outputs="nodes"`` only.
         **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Shape:
@@ -82,6 +85,7 @@ class HACELoss(TableLoss):
         outputs: Outputs = "nodes",
         sharing: float = 1.0,
         aggregate: bool = True,
+        unseen: float = 0.0,
         **shared: Unpack[LossOptions],
     ) -> None:
         check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
@@ -107,6 +111,7 @@ class HACELoss(TableLoss):
             outputs=outputs,
             sharing=sharing,
             aggregate=aggregate,
+            unseen=unseen,
             **shared,
         )
         self.dilution, self.level_weights = dilution, level_weights
@@ -119,6 +124,7 @@ class HACELoss(TableLoss):
             shown |= {"soft_label_beta": self.soft_label_beta, "distance": self.distance}
         if self.head.outputs == "leaves":
             shown["outputs"] = "leaves"
+        shown |= {"unseen": self.unseen} if self.unseen else {}
         return shown if self.aggregate else {**shown, "aggregate": False}
 
 
@@ -132,6 +138,7 @@ class HCELoss(TableLoss):
 
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
+        unseen: weight >= 0 of a leave-one-out term for classes outside the list; see :class:`HACELoss`.
         **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
@@ -145,8 +152,8 @@ class HCELoss(TableLoss):
     Reference: Cultrera di Montesano et al. (2026), hierarchical cross-entropy for cell-type annotation.
     """
 
-    def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
-        super().__init__(hierarchy, outputs="nodes", **shared)
+    def __init__(self, hierarchy: Hierarchy, *, unseen: float = 0.0, **shared: Unpack[LossOptions]) -> None:
+        super().__init__(hierarchy, outputs="nodes", unseen=unseen, **shared)
 
 
 def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights | None:

@@ -131,6 +131,25 @@ def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     return ((shift - top) + (_safe_log(sums) - everything)).t()
 
 
+def outside_log_sums(z: Tensor, end: Tensor) -> Tensor:
+    """(B, N) for each column v the log-sum-exp of the columns before v and from ``end[v]`` on, in double precision.
+
+    Sums run in from both ends and nothing is subtracted, so what a subtree with nearly all of the mass leaves keeps its digits.
+    """
+    wide, top = z.to(wide_dtype(z)), _shared_shift(z)
+    lowest = torch.finfo(wide.dtype).min / 4  # in place of -inf, whose gradient would be nan
+    if top is not None:
+        terms, nothing = (wide - top).exp(), wide.new_zeros(len(z), 1)
+        before = torch.cat([nothing, terms.cumsum(dim=1)[:, :-1]], dim=1)
+        after = torch.cat([terms.flip(1).cumsum(dim=1).flip(1), nothing], dim=1)
+        return _safe_log(before + after.index_select(1, end)) + top
+    wide = wide.masked_fill(wide == -torch.inf, lowest)
+    nothing = wide.new_full((len(z), 1), lowest)
+    before = torch.cat([nothing, wide.logcumsumexp(dim=1)[:, :-1]], dim=1)
+    after = torch.cat([wide.flip(1).logcumsumexp(dim=1).flip(1), nothing], dim=1)
+    return torch.logaddexp(before, after.index_select(1, end))
+
+
 def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor | None = None) -> Tensor:
     """log softmax within groups of siblings; 0 at the ``fixed`` nodes (a root, whose probability is 1)."""
     columns = z.t()

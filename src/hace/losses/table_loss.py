@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice, check_number, is_number
+from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.distances import DISTANCES, Distance
@@ -22,6 +23,7 @@ from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
 from hace.losses.kernels.losses import Call, kernel_loss, make_call, tree_places
 from hace.losses.last_layer import Layer, PathRanges, path_losses
+from hace.losses.unseen import LeaveOneOut
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,6 +47,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
         distance: distance of the soft labels.
         aggregate: whether R aggregates; without it, q* is softmax(z) itself.
+        unseen: weight of the leave-one-out term, see :class:`hace.losses.unseen.LeaveOneOut`; with ``outputs="nodes"`` only.
         outputs: what the head's columns are; see :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
         **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss.
@@ -63,6 +66,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: float | None = None,
         distance: Distance = "lca_height",
         aggregate: bool = True,
+        unseen: float = 0.0,
         outputs: Outputs | None = None,
         sharing: float = 1.0,
         **shared: Unpack[LossOptions],
@@ -72,11 +76,19 @@ class TableLoss(HierarchicalLoss):
         fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
         check_number("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
+        check_number("unseen", unseen, "a number >= 0", is_number(unseen) and unseen >= 0)
         super().__init__(hierarchy, outputs=outputs, sharing=sharing, **shared)
         self.label_smoothing = label_smoothing
         self.soft_label_beta, self.distance = soft_label_beta, distance
         self.aggregate = aggregate
         nodes = self.label_nodes.numpy()
+        if unseen and self.head.outputs != "nodes":
+            raise ConfigError(
+                f"unseen must come with outputs='nodes', where an inner node has an output of its own. Got "
+                f"outputs={self.head.outputs!r}."
+            )
+        self.unseen = unseen
+        self.leave_one_out = LeaveOneOut(self.head, nodes) if unseen else None
         table = partial(tables.label_table, hierarchy) if table is None else table
         built = table(nodes)
         class_weight = np.ones(hierarchy.num_nodes)
@@ -160,13 +172,24 @@ class TableLoss(HierarchicalLoss):
     @property
     def _on_one_path(self) -> bool:
         """Whether each row of the table is along one path of a tree, over columns that are outputs themselves."""
-        alone = self.aggregate and self.soften is None and self.shared is None
+        alone = self.aggregate and self.soften is None and self.shared is None and self.leave_one_out is None
         return alone and self.hierarchy.is_tree and self.head.path_sums is None
 
     def _path(self, rows: Tensor) -> PathRanges:
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         return PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
+
+    def _of_labels(self, z: Tensor, target: Tensor) -> Tensor:
+        losses = super()._of_labels(z, target)
+        if self.leave_one_out is None or len(z) == 0:
+            return losses
+        kept = target != self.ignore_index
+        rows = torch.where(kept, target, 0)
+        terms = self.unseen * self.leave_one_out(z, rows)
+        terms = terms if self.label_weight is None else terms * self.label_weight[rows].to(z.dtype)
+        terms = self._mean_part(torch.where(kept, terms, 0.0), target)
+        return losses + (terms if losses.ndim else terms.sum())
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
@@ -189,7 +212,11 @@ class TableLoss(HierarchicalLoss):
 
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
-        return self._dense_losses(z, self._dense_rows(target))
+        losses = self._dense_losses(z, self._dense_rows(target))
+        if self.leave_one_out is None:
+            return losses
+        mass = target if self.label_weight is None else target * self.label_weight.to(target.dtype)
+        return losses + self.unseen * self.leave_one_out.mixed(z, mass)
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         served = self.aggregate and self.head.outputs == "nodes" and not dense.requires_grad and len(z) > 0

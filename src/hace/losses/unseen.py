@@ -1,0 +1,86 @@
+"""The leave-one-out term: a head over nodes learns to say "another of this group" for classes outside the list."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.hierarchy.assembly import IntArray
+from hace.losses import numerics
+from hace.losses.distance_losses import padded
+from hace.losses.head import Head, TableModule
+
+_ENTRIES = 1 << 24  # (sample, ancestor, output) triples held at once on a DAG
+
+
+class LeaveOneOut(TableModule):
+    r"""For every ancestor s of a label y: without the branch that leads to y, the own output of s is to win.
+
+    .. math:: u(z, y) = \sum_{s \text{ above } y} \Big(\operatorname{logsumexp}_{i \notin B(s, y)} z_i - z_s\Big)
+
+    B(s, y) are the children of s that are y or above it, and everything below them. A model without that branch has never
+    seen y, and s is the most specific true answer it has. On a tree B is a range of columns: see
+    :func:`hace.losses.numerics.outside_log_sums`. On a DAG every (sample, ancestor) pair has a mask of its own.
+    """
+
+    def __init__(self, head: Head, label_nodes: IntArray) -> None:
+        super().__init__()
+        h = head.hierarchy
+        self.head = head
+        self.constant("label_nodes", label_nodes)
+        if h.is_tree:
+            self.constant("end", h.subtree_ends)
+            self.constant("above", np.maximum(h.parent_nodes, 0))
+            self.constant("is_top", h.parent_nodes < 0)
+            return
+        # Per label: its ancestors, and the edges from them down to nodes at or above the label.
+        up = [h.ancestors(h.nodes[v], include_self=True) for v in label_nodes.tolist()]
+        edges = [[(h.index(p), h.index(c)) for c in nodes for p in h.parents(c)] for nodes in up]
+        slots = [{s: i for i, s in enumerate(dict.fromkeys(s for s, _ in row))} for row in edges]
+        self.longest, self.most = max(map(len, edges)), max(map(len, slots))
+        self.constant("start", np.cumsum([0, *map(len, edges)]))
+        flat = [(c, slot[s]) for row, slot in zip(edges, slots, strict=True) for s, c in row]
+        self.constant("child", np.array(flat, dtype=np.int64).reshape(-1, 2)[:, 0])
+        self.constant("slot", np.array(flat, dtype=np.int64).reshape(-1, 2)[:, 1])
+        self.constant("first", np.cumsum([0, *map(len, slots)]))
+        self.constant("ancestor", np.array([s for slot in slots for s in slot], dtype=np.int64))
+
+    def forward(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, N) logits and (B,) labels -> (B,) terms."""
+        if self.head.hierarchy.is_tree:
+            return self._of_nodes(z).gather(1, self.label_nodes[rows][:, None])[:, 0]
+        few = max(1, _ENTRIES // max(1, self.most * z.shape[1]))
+        parts = zip(z.split(few), rows.split(few), strict=True)
+        return torch.cat([self._on_dag(*part) for part in parts])
+
+    def mixed(self, z: Tensor, mass: Tensor) -> Tensor:
+        """(B, N) logits and (B, labels) masses -> (B,) sums of the labels' terms times their masses."""
+        if self.head.hierarchy.is_tree:
+            terms = self._of_nodes(z).index_select(1, self.label_nodes)
+        else:
+            labels = torch.arange(len(self.label_nodes), device=z.device)
+            terms = torch.stack([self(z, label.expand(len(z))) for label in labels], dim=1)
+        return numerics.table_cross_entropy(-terms, mass)  # 0 times inf is 0
+
+    def _of_nodes(self, z: Tensor) -> Tensor:
+        """(B, N) the term of every node of a tree as the label."""
+        rest = numerics.outside_log_sums(z, self.end)
+        each = (rest - z.to(rest.dtype).index_select(1, self.above)).masked_fill(self.is_top, 0.0)
+        return numerics.sum_down(each, self.head.levels).to(z.dtype)
+
+    def _on_dag(self, z: Tensor, rows: Tensor) -> Tensor:
+        """Masks of what is outside B(s, y): (B, A, N), with A slots for the ancestors of a label."""
+        entry, real = padded(rows, self.start, self.longest)
+        sample, place = real.nonzero(as_tuple=True)
+        child, slot = self.child[entry[sample, place]], self.slot[entry[sample, place]]
+        size = self.head.below_first[child + 1] - self.head.below_first[child]
+        pair = torch.repeat_interleave(torch.arange(len(child), device=z.device), size)
+        within = torch.arange(len(pair), device=z.device) - (size.cumsum(0) - size)[pair]
+        below = self.head.below[self.head.below_first[child][pair] + within].long()
+        outside = torch.ones(len(z), self.most, z.shape[1], dtype=torch.bool, device=z.device)
+        outside[sample[pair], slot[pair], below] = False
+        rest = numerics.log_sum(z[:, None, :].masked_fill(~outside, -torch.inf))
+        ancestor, present = padded(rows, self.first, self.most)
+        own = z.gather(1, self.ancestor[ancestor])
+        return torch.where(present, rest - own, 0.0).sum(dim=1)
