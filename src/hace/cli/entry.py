@@ -68,6 +68,9 @@ COMMANDS = (
     Command("probe", "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"),
     Command("train", "train a model end to end on images", "--batch-size or --workers"),
     Command("study", "run a whole comparison, on a laptop or a cluster", "--workers, or --set batch_size=N"),
+    Command(
+        "unseen", "what does a model say about classes it has never seen?", "--epochs, or fewer --methods"
+    ),
     Command("report", "write the report of a study: a page, tables, figures", "the number of studies"),
     Command("export", "write a finished run as one file", "the size of the model"),
     Command("calibrate", "calibrate confidence, with thresholds that keep a promise", "the rows per file"),

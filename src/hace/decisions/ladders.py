@@ -4,6 +4,7 @@
     best_by_information    the most probable node for each number of leaves          deepest_above, constrained=False
     path_to_best_leaf      the most probable leaf and its ancestors                  climb
     hedge_ladder           the answers of hedge as the threshold falls               hedge
+    path_to_best_own       the best leaf, or the likeliest "another of this group"   own
 
 Masses fall along the walk and the path, so as the threshold grows their answers only move up.
 
@@ -20,6 +21,7 @@ loss of the answer at t itself.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -40,6 +42,11 @@ from hace.losses.kernels.answers import walk
 
 NOTHING = 2.0  # a threshold above every mass: answer nothing below the root
 _TIED = 2.0**-22  # scores this close are one score: four units of single precision just below 1
+_NO_MASS = 1e-5  # less than this is rounding
+_SILENT = (
+    "No inner node has a mass of its own, so no answer can mean 'another of this group': with outputs over leaves, a group of "
+    "one listed class has exactly that class's probability. Train a head over nodes, such as HCELoss(h, unseen=0.3)."
+)
 _MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products that they compare
 
 
@@ -193,6 +200,56 @@ def climb(log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float
     return _answers(hierarchy, nodes, masses, last_passing(passing, constrained=False))
 
 
+def path_to_best_own(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
+    """The path down to the inner node whose own output has the greatest mass, then the best leaf: (B, L), and their scores.
+
+    A node's own mass is what its children leave of its q*: "another of this group". The score of the leaf is log p / (p + o), p
+    its mass and o the greatest own mass, the root's included; that of the other nodes is log q*. Trees and forests only.
+    """
+    place = layout(hierarchy, log_q.device)
+    leaf = place.leaf_nodes[rank_leaves(leaf_log_probs(log_q, hierarchy), 1).squeeze(1)]
+    q = log_q.double().exp()
+    own = own_masses(log_q, hierarchy)
+    most = own.amax(dim=1)
+    if hierarchy.rooted:
+        own[:, 0] = -1.0  # the path begins there anyway
+    best = own.argmax(dim=1)
+    nodes, masses = path_to_best_leaf(log_q, hierarchy, best)
+    p = q.gather(1, leaf[:, None]).squeeze(1)
+    score = (p / (p + most)).nan_to_num(0.0).log().to(log_q.dtype)
+    return torch.cat([nodes, leaf[:, None]], dim=1), torch.cat([masses, score[:, None]], dim=1)
+
+
+def own_masses(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """(B, N) what the children of each inner node leave of its mass, and -1 at the leaves. Warns where there is none at all."""
+    if not hierarchy.is_tree:
+        raise HierarchyError(
+            "Own masses need a tree or forest: on a DAG children share what is below them. Use the walk down."
+        )
+    q = log_q.double().exp()
+    below = torch.from_numpy(hierarchy.edges.copy()).to(log_q.device)
+    own = (q - torch.zeros_like(q).index_add(1, below[:, 0], q[:, below[:, 1]])).clamp_(min=0.0)
+    own[:, layout(hierarchy, log_q.device).leaf_nodes] = -1.0
+    if len(own) and not bool((own > _NO_MASS).any()):
+        warnings.warn(_SILENT, UserWarning, stacklevel=2)
+    return own
+
+
+def answer_or_own(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
+    """The best leaf, or "another of this group" where an inner node's own output says so: see :func:`path_to_best_own`.
+
+    At 0.5 the likelier of the two counts. Below the leaf, the answer is the deepest node on the way to that group that passes.
+    """
+    if not is_number(threshold) or not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold must be one number from 0 to 1 for rule='own'. Got {threshold!r}.")
+    nodes, scores = path_to_best_own(log_q, hierarchy)
+    saying = layout(hierarchy, log_q.device).depths[nodes] > 0
+    column = last_passing((scores.double().exp() >= threshold) | ~saying, constrained=False)
+    answer = nodes.gather(1, column).squeeze(1)
+    mass = log_q.gather(1, answer.clamp(min=0)[:, None]).squeeze(1).exp()
+    return Decisions(hierarchy, answer, mass.masked_fill(answer < 0, 1.0))
+
+
 @derived
 def information_of(h: Hierarchy, device: torch.device) -> Tensor:
     """(N,) i(v), from 0 to 1; 1 where there is only one leaf."""
@@ -294,8 +351,15 @@ def _climb(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
 
 
 def _informative(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    """A rung never answers where a more informative one has as much mass."""
-    nodes, masses = _rungs(*best_by_information(log_q, hierarchy), hierarchy)
+    return _last_first(*_rungs(*best_by_information(log_q, hierarchy), hierarchy))
+
+
+def _own(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
+    return _last_first(*_rungs(*path_to_best_own(log_q, hierarchy), hierarchy))
+
+
+def _last_first(nodes: np.ndarray, masses: np.ndarray) -> AnswerRungs:
+    """A rung never answers where a later one has as much mass."""
     later = np.maximum.accumulate(masses[:, :0:-1], axis=1)[:, ::-1]
     masses[:, :-1][masses[:, :-1] <= later] = -np.inf
     return nodes, masses
@@ -314,6 +378,7 @@ LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], AnswerRungs]] = {
     ("threshold", False): _informative,
     ("climb", True): _climb,
     ("hedge", True): hedge_ladder,
+    ("own", True): _own,
 }
 
 

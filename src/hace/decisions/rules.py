@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.expected import best_expected, least_cost
-from hace.decisions.ladders import climb, deepest_above, hedge
+from hace.decisions.ladders import answer_or_own, climb, deepest_above, hedge
 from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
@@ -76,6 +76,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "threshold": (deepest_above, ("threshold", "constrained"), ("threshold",)),
     "climb": (climb, ("threshold",), ("threshold",)),
     "hedge": (hedge, ("threshold",), ("threshold",)),
+    "own": (answer_or_own, ("threshold",), ("threshold",)),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
     "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
 }
@@ -122,13 +123,14 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
-            (threshold), ``"hedge"`` (threshold), ``"cost"`` (candidates, distance, price) or ``"expected"`` (metric, beta,
-            candidates).
+            (threshold), ``"hedge"`` (threshold), ``"own"`` (threshold), ``"cost"`` (candidates, distance, price) or
+            ``"expected"`` (metric, beta, candidates).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
         threshold: the probability an answer must reach; one for all nodes, or one for each level 1 to the deepest. For
-            ``"hedge"``, how much truth counts against information: 0 for the most informative answer, 1 for the root.
+            ``"hedge"``, how much truth counts against information: 0 for the most informative answer, 1 for the root. For
+            ``"own"``, how sure the best leaf must be against "another of this group": at 0.5 the likelier counts.
         constrained: True (default): walk down from the root to the most probable child while it passes. False: the most
             informative of all nodes that pass, the one with the fewest leaves.
         candidates: answer with ``"leaves"`` or any ``"nodes"``. Default: leaves for ``"cost"``, nodes for ``"expected"``.

@@ -131,8 +131,8 @@ def dag_log_probs(z: Tensor, ancestor: Tensor, descendant: Tensor) -> Tensor:
     return ((shift - top) + (_safe_log(sums) - everything)).t()
 
 
-def outside_log_sums(z: Tensor, end: Tensor) -> Tensor:
-    """(B, N) for each column v the log-sum-exp of the columns before v and from ``end[v]`` on, in double precision.
+def outside_log_sums(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(B, K) log-sum-exp of the columns outside of ranges (B, K), before ``low`` and from ``high`` on, in double precision.
 
     Sums run in from both ends and nothing is subtracted, so what a subtree with nearly all of the mass leaves keeps its digits.
     """
@@ -142,12 +142,12 @@ def outside_log_sums(z: Tensor, end: Tensor) -> Tensor:
         terms, nothing = (wide - top).exp(), wide.new_zeros(len(z), 1)
         before = torch.cat([nothing, terms.cumsum(dim=1)[:, :-1]], dim=1)
         after = torch.cat([terms.flip(1).cumsum(dim=1).flip(1), nothing], dim=1)
-        return _safe_log(before + after.index_select(1, end)) + top
+        return _safe_log(before.gather(1, low) + after.gather(1, high)) + top
     wide = wide.masked_fill(wide == -torch.inf, lowest)
     nothing = wide.new_full((len(z), 1), lowest)
     before = torch.cat([nothing, wide.logcumsumexp(dim=1)[:, :-1]], dim=1)
     after = torch.cat([wide.flip(1).logcumsumexp(dim=1).flip(1), nothing], dim=1)
-    return torch.logaddexp(before, after.index_select(1, end))
+    return torch.logaddexp(before.gather(1, low), after.gather(1, high))
 
 
 def sibling_log_probs(z: Tensor, group: Tensor, num_groups: int, fixed: Tensor | None = None) -> Tensor:

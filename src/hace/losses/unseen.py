@@ -10,6 +10,7 @@ from hace.hierarchy.assembly import IntArray
 from hace.losses import numerics
 from hace.losses.distance_losses import padded
 from hace.losses.head import Head, TableModule
+from hace.losses.tables import path_entries
 
 _ENTRIES = 1 << 24  # (sample, ancestor, output) triples held at once on a DAG
 
@@ -33,6 +34,10 @@ class LeaveOneOut(TableModule):
             self.constant("end", h.subtree_ends)
             self.constant("above", np.maximum(h.parent_nodes, 0))
             self.constant("is_top", h.parent_nodes < 0)
+            start, node, _ = path_entries(h, label_nodes)
+            self.longest = int(np.diff(start).max())
+            self.constant("start", start)
+            self.constant("node", node)
             return
         # Per label: its ancestors, and the edges from them down to nodes at or above the label.
         up = [h.ancestors(h.nodes[v], include_self=True) for v in label_nodes.tolist()]
@@ -49,7 +54,10 @@ class LeaveOneOut(TableModule):
     def forward(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, N) logits and (B,) labels -> (B,) terms."""
         if self.head.hierarchy.is_tree:
-            return self._of_nodes(z).gather(1, self.label_nodes[rows][:, None])[:, 0]
+            path = self.node[
+                padded(rows, self.start, self.longest)[0]
+            ]  # filled up with tops, which have no term
+            return self._of_nodes(z, path).sum(dim=1).to(z.dtype)
         few = max(1, _ENTRIES // max(1, self.most * z.shape[1]))
         parts = zip(z.split(few), rows.split(few), strict=True)
         return torch.cat([self._on_dag(*part) for part in parts])
@@ -57,17 +65,18 @@ class LeaveOneOut(TableModule):
     def mixed(self, z: Tensor, mass: Tensor) -> Tensor:
         """(B, N) logits and (B, labels) masses -> (B,) sums of the labels' terms times their masses."""
         if self.head.hierarchy.is_tree:
-            terms = self._of_nodes(z).index_select(1, self.label_nodes)
+            every = torch.arange(z.shape[1], device=z.device).expand(len(z), -1)
+            along = numerics.sum_down(self._of_nodes(z, every), self.head.levels)
+            terms = along.index_select(1, self.label_nodes).to(z.dtype)
         else:
             labels = torch.arange(len(self.label_nodes), device=z.device)
             terms = torch.stack([self(z, label.expand(len(z))) for label in labels], dim=1)
         return numerics.table_cross_entropy(-terms, mass)  # 0 times inf is 0
 
-    def _of_nodes(self, z: Tensor) -> Tensor:
-        """(B, N) the term of every node of a tree as the label."""
-        rest = numerics.outside_log_sums(z, self.end)
-        each = (rest - z.to(rest.dtype).index_select(1, self.above)).masked_fill(self.is_top, 0.0)
-        return numerics.sum_down(each, self.head.levels).to(z.dtype)
+    def _of_nodes(self, z: Tensor, nodes: Tensor) -> Tensor:
+        """(B, K) the terms of the parents of nodes (B, K) of a tree, whose branches are left out; 0 for a top."""
+        rest = numerics.outside_log_sums(z, nodes, self.end[nodes])
+        return (rest - z.to(rest.dtype).gather(1, self.above[nodes])).masked_fill(self.is_top[nodes], 0.0)
 
     def _on_dag(self, z: Tensor, rows: Tensor) -> Tensor:
         """Masks of what is outside B(s, y): (B, A, N), with A slots for the ancestors of a label."""

@@ -1,0 +1,82 @@
+"""If something new appears, what does a model say? Whole classes are left out of training, and heads and rules are compared on
+them, at equal accuracy on the classes they know.
+
+Examples:
+  hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 40
+  hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 0.2 --whole-groups --draws 3 --seeds 2
+  hace unseen --features F --leave-out new-species.txt --methods cross-entropy,leave-one-out --out rows.csv
+
+The features need a test split with samples of all classes. A class is left out only where a sister under the same parent stays.
+An answer is true if it is an ancestor of the class (the root says nothing), exact if it is the closest listed one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hace.cli.options import Parser, add_option, numbers, reader_options
+from hace.errors import ConfigError
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add = parser.option
+    add("--features", "F", "a file of features, or a folder that `hace features` wrote", required=True)
+    add("--hierarchy", "H", "the taxonomy, for a file: what `hace hierarchy` reads")
+    add(
+        "--leave-out",
+        "K",
+        "how many classes, a share below 1, or a file with their ids (default: 0.2)",
+        default="0.2",
+    )
+    parser.flag("--whole-groups", "leave out whole groups of classes")
+    add("--outside", "F", "features of samples that belong to no class at all: what is said about them")
+    add("--draws", "N", "draws of classes (default: 5)", type=int, default=5)
+    add("--seeds", "N", "heads per draw (default: 5)", type=int, default=5)
+    add("--epochs", "N", "passes over the training samples (default: 30)", type=int, default=30)
+    add("--methods", "A,B", "methods to compare (default: all)")
+    add("--out", "FILE", "write every draw, seed, method and operating point as CSV")
+    add_option(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Leave out, train, print a table."""
+    from hace.data.feature_files import feature_parts
+    from hace.formats.score_files import read_list
+    from hace.lab.runs.config import DataConfig
+    from hace.lab.runs.samples import data_of
+    from hace.lab.unseen import METHODS, Rows, UnseenStudy, card, write_rows
+
+    options = numbers(reader_options(args.option))
+    data = data_of(DataConfig("features", args.features, hierarchy=args.hierarchy, options=options))
+    parts = {name: (data[name].x, data.hierarchy.labels[data[name].nodes]) for name in ("train", "test")}
+    if any((y < 0).any() for _, y in parts.values()):
+        raise ConfigError(
+            "hace unseen needs samples labelled with classes. Some are known to an inner node only."
+        )
+    try:
+        left: float | list[str] = float(args.leave_out)
+    except ValueError:
+        left = read_list(args.leave_out)
+    outside = None if args.outside is None else list(feature_parts(Path(args.outside)).values())[-1]
+    study = UnseenStudy(
+        data.hierarchy,
+        parts["train"],
+        parts["test"],
+        left,
+        draws=args.draws if isinstance(left, float) else 1,
+        seeds=args.seeds,
+        groups=args.whole_groups,
+        methods=tuple(METHODS) if args.methods is None else tuple(args.methods.split(",")),
+        epochs=args.epochs,
+        outside=outside,
+    )
+
+    def told(text: str, rows: Rows) -> None:
+        print(text, file=sys.stderr, flush=True)
+        if args.out is not None:
+            write_rows(rows, Path(args.out))
+
+    print(card(study.run(told)))

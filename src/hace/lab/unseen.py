@@ -1,0 +1,328 @@
+"""What a model says about classes it has never seen: whole classes are left out of training, and methods are compared.
+
+A left-out class has a truth all the same: its closest ancestor among the listed nodes. An answer is true if it is that ancestor
+or above it (the root says nothing), exact if it is that ancestor, and a wrong name if it is a listed class. Methods are
+compared where they have lost equally many exact answers on the known classes, as their thresholds grow.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from hace.decisions.ladders import LADDERS
+from hace.errors import ConfigError, DataError, nearest
+from hace.files.writing import write_whole
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.index import is_above
+from hace.linear.distances import ClassDistances
+from hace.linear.fit import fit_heads, head_scores
+from hace.linear.trials import Optimization, Trial
+from hace.losses.registry import build_loss
+
+RATES = (8.0, 16.0, 32.0)
+LOST = (
+    0.0,
+    1.0,
+    3.0,
+    6.0,
+)  # points of exact answers on known classes, against the best class of cross-entropy
+_STEPS = 400  # thresholds of a curve
+
+
+Rows = list[dict[str, Any]]
+
+
+class Candidate(NamedTuple):
+    """A head, the rule that answers from it, and whether distances in feature space help to choose the class."""
+
+    loss: str | None  # None: distances alone
+    options: dict[str, Any]
+    rule: str
+    distances: bool = False
+
+
+METHODS = {
+    "cross-entropy": Candidate("cross_entropy", {}, "threshold"),
+    "HACE": Candidate("hace", {}, "threshold"),
+    "path sums": Candidate("cross_entropy_paths", {}, "threshold"),
+    "distances": Candidate(None, {}, "threshold", True),
+    "leave-one-out": Candidate("hce", {"unseen": 0.3}, "own"),
+    "both": Candidate("hce", {"unseen": 0.3}, "own", True),
+}
+BASELINE = "cross-entropy"
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """A hierarchy without some of its classes.
+
+    Attributes:
+        hierarchy: the listed classes and everything above them.
+        classes: ids of the classes left out.
+        labels: (n,) for each class of the whole hierarchy its label among the listed ones, or -1.
+        truths: (n,) for each class of the whole hierarchy the node of its closest listed ancestor, or itself.
+    """
+
+    hierarchy: Hierarchy
+    classes: tuple[str, ...]
+    labels: IntArray
+    truths: IntArray
+
+
+def leave_out(h: Hierarchy, classes: Sequence[str]) -> LeftOut:
+    """The hierarchy without these classes; each needs a listed relative below one of its ancestors."""
+    unknown = [c for c in classes if c not in h.leaves]
+    if unknown:
+        raise ConfigError(f"leave_out must name classes. Got {unknown[0]!r}.{nearest(unknown[0], h.leaves)}")
+    gone = set(classes)
+    listed = h.subset([c for c in h.leaves if c not in gone])
+    places = {node: i for i, node in enumerate(listed.nodes)}
+    truths = [next((places[v] for v in h.path(c) if v in places), -1) for c in h.leaves]
+    lonely = [c for c, v in zip(h.leaves, truths, strict=True) if v < 0]
+    if lonely:
+        raise ConfigError(f"A class left out must have a listed relative. Got {lonely[0]!r} without one.")
+    labels = [-1 if c in gone else listed.label(c) for c in h.leaves]
+    return LeftOut(listed, tuple(classes), np.array(labels), np.array(truths))
+
+
+def draw_classes(h: Hierarchy, count: float, seed: int, *, groups: bool = False) -> list[str]:
+    """Classes to leave out, at random: so many, or a share below 1, each with a listed sister under the same parent.
+
+    With ``groups`` whole groups are left out instead (all classes below a parent of classes), each with a listed group beside
+    it, until there are enough classes.
+    """
+    wanted = round(count * h.num_leaves) if 0 < count < 1 else int(count)
+    order = [h.leaves[i] for i in np.random.default_rng(seed).permutation(h.num_leaves).tolist()]
+    gone: set[str] = set()
+    for leaf in order:
+        if len(gone) >= wanted or leaf in gone or not h.parents(leaf):
+            continue
+        branch = h.parents(leaf)[0] if groups else leaf
+        if not h.parents(branch):
+            continue
+        below = {v for v in h.descendants(branch, include_self=True) if not h.children(v)}
+        sisters = set(h.descendants(h.parents(branch)[0])) & set(h.leaves)
+        if sisters - below - gone:
+            gone |= below
+    if not gone or (len(gone) < wanted and not groups):
+        raise DataError(
+            f"leave_out must be a number of classes that leaves each a listed sister. Got {count:g}; {len(gone)} can go."
+        )
+    return [c for c in h.leaves if c in gone]
+
+
+class Point(NamedTuple):
+    """Shares of samples at one threshold; ``distance`` is the mean of known and unseen samples' mean edges to the truth."""
+
+    threshold: float
+    known_exact: float
+    known_true: float
+    unseen_true: float
+    unseen_exact: float
+    unseen_named: float
+    distance: float
+
+
+def curve(log_q: Tensor, truth: IntArray, unseen: np.ndarray, h: Hierarchy, rule: str) -> list[Point]:
+    """What a rule says as its threshold grows from 0, on samples with truths (M,), of which some are ``unseen``."""
+    leaf = LADDERS[rule, True](log_q, h)[1][:, -1]
+    tried = np.unique(np.quantile(leaf[leaf > -np.inf], np.linspace(0, 0.98, _STEPS)))
+    every = zip(tried.tolist(), answers_at(log_q, h, rule, tried), strict=True)
+    return [Point(t, *_shares(answer, truth, unseen, h)) for t, answer in every]
+
+
+def answers_at(
+    log_q: Tensor, h: Hierarchy, rule: str, thresholds: Sequence[float] | np.ndarray
+) -> list[IntArray]:
+    """(M,) answers at each threshold; the root, or no answer, always passes."""
+    nodes, reached = LADDERS[rule, True](log_q, h)
+    reached[:, 0] = np.inf
+    rows, places = np.arange(len(nodes)), np.arange(nodes.shape[1])
+    return [nodes[rows, (places * (reached >= t)).max(axis=1)] for t in thresholds]
+
+
+def _shares(answer: IntArray, truth: IntArray, unseen: np.ndarray, h: Hierarchy) -> list[float]:
+    exact = answer == truth
+    true = is_above(h, answer, truth) & (np.append(h.depths, 0)[answer] > 0)
+    named = np.append(h.labels, -1)[answer] >= 0
+    far = np.where(
+        answer < 0, h.depths[truth], h.distances(np.maximum(answer, 0), truth, "edges", labels="nodes")
+    )
+    shares = [
+        100 * float(x.mean())
+        for x in (exact[~unseen], true[~unseen], true[unseen], exact[unseen], named[unseen])
+    ]
+    return [*shares, float(far[~unseen].mean() + far[unseen].mean()) / 2]
+
+
+def at_known(points: Iterable[Point], least: float) -> Point | None:
+    """The point with the most true answers for unseen classes that keeps so many exact ones on known classes."""
+    return max((p for p in points if p.known_exact >= least), key=lambda p: p.unseen_true, default=None)
+
+
+@dataclass(frozen=True)
+class UnseenStudy:
+    """The study: methods on features with whole classes left out.
+
+    Attributes:
+        hierarchy: the taxonomy.
+        train: features (M, d) and labels (M,) from 0 to n - 1.
+        test: the same of samples to be judged on, with samples of all classes.
+        leave_out: how many classes, a share below 1, or their ids; drawn anew in each draw unless they are named.
+        draws: how many draws of classes.
+        seeds: how many heads per draw, each with its own order of samples.
+        groups: leave out whole groups.
+        methods: names in :data:`METHODS`.
+        epochs: passes over the training samples.
+        outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
+    """
+
+    hierarchy: Hierarchy
+    train: tuple[np.ndarray, IntArray]
+    test: tuple[np.ndarray, IntArray]
+    leave_out: float | Sequence[str] = 0.2
+    draws: int = 5
+    seeds: int = 5
+    groups: bool = False
+    methods: Sequence[str] = tuple(METHODS)
+    epochs: int = 30
+    outside: np.ndarray | None = None
+
+    def run(self, told: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
+        """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
+        strange = [name for name in self.methods if name not in METHODS]
+        if strange:
+            known = ", ".join(METHODS)
+            raise ConfigError(
+                f"A method must be one of {known}. Got {strange[0]!r}.{nearest(strange[0], METHODS)}"
+            )
+        rates: dict[str, float] = {}
+        rows: Rows = []
+        for draw in range(self.draws):
+            left = leave_out(self.hierarchy, self._drawn(draw))
+            for seed in range(self.seeds):
+                rows += self._rows(left, draw, seed, rates)
+                told(f"draw {draw + 1} of {self.draws}, seed {seed + 1} of {self.seeds}", rows)
+        return rows
+
+    def _drawn(self, draw: int) -> list[str]:
+        if isinstance(self.leave_out, int | float):
+            return draw_classes(self.hierarchy, self.leave_out, draw, groups=self.groups)
+        return list(self.leave_out)
+
+    def _rows(self, left: LeftOut, draw: int, seed: int, rates: dict[str, float]) -> Rows:
+        curves, outside, best, scores = {}, {}, 0.0, {}
+        truth, unseen = left.truths[self.test[1]], left.labels[self.test[1]] < 0
+        for name in dict.fromkeys((BASELINE, *self.methods)):
+            every = self.log_q(left, METHODS[name], seed, rates, scores)
+            log_q, outside[name] = every[: len(truth)], every[len(truth) :]
+            if name == BASELINE:
+                leaves = left.hierarchy.leaf_nodes
+                right = leaves[log_q.numpy()[:, leaves].argmax(axis=1)] == truth
+                best = 100 * float(right[~unseen].mean())
+            curves[name] = curve(log_q, truth, unseen, left.hierarchy, METHODS[name].rule)
+        found = []
+        for name in self.methods:
+            for lost in LOST:
+                point = at_known(curves[name], best - lost)
+                row = {"draw": draw, "seed": seed, "method": name, "lost": lost, "best": best}
+                row |= dict.fromkeys(Point._fields, float("nan")) if point is None else point._asdict()
+                if self.outside is not None:
+                    t = np.inf if point is None else point.threshold
+                    (answer,) = answers_at(outside[name], left.hierarchy, METHODS[name].rule, [t])
+                    row["outside_named"] = 100 * float(
+                        (np.append(left.hierarchy.labels, -1)[answer] >= 0).mean()
+                    )
+                found.append(row)
+        return found
+
+    def log_q(
+        self, left: LeftOut, made: Candidate, seed: int, rates: dict[str, float], scores: dict[str, Tensor]
+    ) -> Tensor:
+        """(M, N) log q* of the test samples by a method trained without the classes left out.
+
+        ``rates`` and ``scores`` keep what methods share: the rate of a loss, and the scores of one head.
+        """
+        label = left.labels[self.train[1]]
+        x, y = unit(self.train[0][label >= 0]), label[label >= 0]
+        h, test = left.hierarchy, unit(self.test[0])
+        test = test if self.outside is None else np.concatenate([test, unit(self.outside)])
+        near = ClassDistances(x, y, h.num_leaves) if made.distances else None
+        if made.loss is None:
+            assert near is not None
+            return build_loss("cross_entropy", h).node_log_probs(near.logits(test))
+        loss = build_loss(made.loss, h, **made.options)
+        key = f"{made.loss} {made.options}"
+        optimization = Optimization(epochs=self.epochs, batch_size=256)
+        if key not in rates:  # once, on a tenth of the training samples of the first draw
+            held = np.arange(len(y)) % 10 == 0
+            heads = fit_heads(x[~held], y[~held], [Trial(loss, r) for r in RATES], optimization, seed=seed)
+            found = [loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy() for head in heads]
+            rates[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in found]))]
+        if key not in scores:
+            (head,) = fit_heads(x, y, [Trial(loss, rates[key])], optimization, seed=seed)
+            scores[key] = head_scores(test, head)
+        z = scores[key]
+        return loss.node_log_probs(z if near is None else near.refined(z, test, loss))
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """Rows of length 1, in single precision."""
+    rows = np.asarray(x, dtype=np.float32)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def summary(rows: Rows, lost: float = 3.0) -> Rows:
+    """Per method the means at so many points lost, with half the width of a 95% interval over draws (Student)."""
+    from scipy.stats import t as student
+
+    found = []
+    for name in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == name and row["lost"] == lost]
+        line: dict[str, Any] = {"method": name, "lost": lost, "draws": len({row["draw"] for row in mine})}
+        for field in Point._fields[1:]:
+            each = [
+                np.mean([row[field] for row in mine if row["draw"] == d])
+                for d in {row["draw"] for row in mine}
+            ]
+            line[field] = float(np.mean(each))
+            spread = np.std(each, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
+            line[f"{field}_95"] = float(spread * student.ppf(0.975, max(len(each) - 1, 1)))
+        found.append(line)
+    return found
+
+
+def card(rows: Rows, lost: float = 3.0) -> str:
+    """If something new appears, this is what happens: a table in text."""
+    best = np.mean([row["best"] for row in rows])
+    lines = [
+        f"Something new appears: what each method says, keeping {best - lost:.1f}% exact answers on the classes it knows",
+        f"(cross-entropy's best class has {best:.1f}% and names a listed class for everything new).",
+        "",
+        f"{'method':16}{'true':>14}{'exact':>14}{'named a class':>16}{'distance':>14}   in % of new samples; 95% over draws",
+    ]
+    for line in summary(rows, lost):
+        cells = [
+            f"{line[f]:.1f} ± {line[f'{f}_95']:.1f}" for f in ("unseen_true", "unseen_exact", "unseen_named")
+        ]
+        far = f"{line['distance']:.2f} ± {line['distance_95']:.2f}"
+        lines.append(f"{line['method']:16}{cells[0]:>14}{cells[1]:>14}{cells[2]:>16}{far:>14}")
+    return "\n".join(lines)
+
+
+def write_rows(rows: Rows, path: Path) -> None:
+    """A CSV file, six digits each."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    write_whole(path, text.getvalue().encode())
