@@ -133,6 +133,7 @@ CASES: dict[str, Case] = {
     "hxe_tree": _hxe(alpha=0.2, normalize="tree"),
     "hxe_height_tree": _hxe(alpha=0.7, decay="height", normalize="tree"),
     "hce": Case("hce", {}, oracle.hce, {}, "nodes"),
+    "hce_unseen": Case("hce", {"unseen": 0.3}, oracle.leave_one_out, {"unseen": 0.3}, "nodes"),
     "hace": _hace(dilution=0.5),
     "hace_smooth": _hace(dilution=0.3, label_smoothing=0.2),
     "hace_soft": _hace(dilution=0.7, soft_label_beta=4.0),

@@ -117,6 +117,22 @@ def hce(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> floa
     return -weight_of(weight, label) * node_log_probs(h, logits)[label]
 
 
+def left_out_branch(h: Plain, label: str, above: str) -> set[str]:
+    """B(s, y): the children of s that are y or above it, and everything below them."""
+    way = structure.ancestors(h, label) | {label}
+    branches = [c for c in h.parents if above in h.parents[c] and c in way]
+    return set().union(*(structure.descendants(h, c) | {c} for c in branches))
+
+
+def leave_one_out(h: Plain, logits: Row, label: str, *, unseen: float, weight: Row | None = None) -> float:
+    """HCE, and for each ancestor s of the label - log of its own share of all outputs outside B(s, y)."""
+    terms = []
+    for s in structure.ancestors(h, label) - {label}:
+        rest = [z for v, z in logits.items() if v not in left_out_branch(h, label, s)]
+        terms.append(log_sum_exp(rest) - logits[s])
+    return hce(h, logits, label, weight=weight) + weight_of(weight, label) * unseen * sum(terms)
+
+
 def hace(
     h: Plain,
     logits: Row,

@@ -58,6 +58,22 @@ def hce(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> tupl
     return table_loss(h, logits, {label: weight_of(weight, label)})
 
 
+def leave_one_out(h: Plain, logits: Row, label: str, *, unseen: float) -> tuple[float, Row]:
+    """HCE's gradient, and for each ancestor the softmax outside the branch, less 1 at its own output."""
+    value, gradient = hce(h, logits, label)
+    with mpmath.workdps(DIGITS):
+        e = {i: mpmath.exp(mpmath.mpf(z)) for i, z in logits.items()}
+        terms, slopes = mpmath.mpf(0), dict.fromkeys(logits, mpmath.mpf(0))
+        for s in structure.ancestors(h, label) - {label}:
+            others = {i: x for i, x in e.items() if i not in losses.left_out_branch(h, label, s) and i != s}
+            rest = mpmath.fsum(others.values())
+            terms += mpmath.log1p(rest / e[s])
+            for i, x in others.items():
+                slopes[i] += x / (rest + e[s])
+            slopes[s] -= rest / (rest + e[s])
+        return float(value + unseen * terms), {i: float(gradient[i] + unseen * slopes[i]) for i in logits}
+
+
 def ce(h: Plain, logits: Row, label: str, *, label_smoothing: float = 0.0) -> tuple[float, Row]:
     """Cross-entropy over leaf outputs."""
     return table_loss(h, logits, targets.uniform_smoothing(h, label, label_smoothing))

@@ -89,7 +89,8 @@ class LeaveOneOut(TableModule):
         below = self.head.below[self.head.below_first[child][pair] + within].long()
         outside = torch.ones(len(z), self.most, z.shape[1], dtype=torch.bool, device=z.device)
         outside[sample[pair], slot[pair], below] = False
-        rest = numerics.log_sum(z[:, None, :].masked_fill(~outside, -torch.inf))
+        wide = z.to(numerics.wide_dtype(z))
+        rest = numerics.log_sum(wide[:, None, :].masked_fill(~outside, -torch.inf))
         ancestor, present = padded(rows, self.first, self.most)
-        own = z.gather(1, self.ancestor[ancestor])
-        return torch.where(present, rest - own, 0.0).sum(dim=1)
+        own = wide.gather(1, self.ancestor[ancestor])
+        return torch.where(present, rest - own, 0.0).sum(dim=1).to(z.dtype)

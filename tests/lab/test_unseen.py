@@ -1,0 +1,184 @@
+"""Classes left out of training: how they are drawn, what answers to them are worth, and the study as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hace import HCELoss, Hierarchy, build_loss, predict
+from hace.cli.entry import main
+from hace.decisions.ladders import outcomes_of, own_masses
+from hace.decisions.scores import Scores
+from hace.errors import ConfigError, DataError, HierarchyError
+from hace.lab.unseen import (
+    METHODS,
+    UnseenStudy,
+    answers_at,
+    at_known,
+    card,
+    curve,
+    draw_classes,
+    leave_out,
+    summary,
+)
+from hace.linear.distances import ClassDistances
+
+BIRDS = Hierarchy.from_paths(
+    [
+        ("bird", "gull", "herring gull"),
+        ("bird", "gull", "western gull"),
+        ("bird", "tern", "arctic tern"),
+        ("bird", "tern", "common tern"),
+        ("bird", "kiwi", "brown kiwi"),
+    ]
+)
+
+
+def test_a_class_left_out_has_the_closest_listed_ancestor_as_its_truth() -> None:
+    left = leave_out(BIRDS, ["herring gull", "brown kiwi"])
+    h = left.hierarchy
+    assert "kiwi" not in h.nodes  # a group without a listed class is no answer
+    truth = {c: h.nodes[v] for c, v in zip(BIRDS.leaves, left.truths.tolist(), strict=True)}
+    assert truth["herring gull"] == "gull"
+    assert truth["brown kiwi"] == "bird"
+    assert truth["western gull"] == "western gull"
+    assert [h.leaves[i] for i in left.labels if i >= 0] == [c for c in BIRDS.leaves if c not in left.classes]
+
+
+def test_drawn_classes_have_a_listed_sister_and_whole_groups_a_listed_neighbour() -> None:
+    for seed in range(20):
+        for count in (1, 2, 0.4):
+            gone = draw_classes(BIRDS, count, seed)
+            assert len(gone) == (2 if count == 0.4 else count)
+            for leaf in gone:
+                sisters = set(BIRDS.children(BIRDS.parents(leaf)[0])) - set(gone)
+                assert sisters, (seed, gone)
+        groups = {BIRDS.parents(c)[0] for c in draw_classes(BIRDS, 2, seed, groups=True)}
+        assert groups < {"gull", "tern", "kiwi"}
+    assert draw_classes(BIRDS, 2, 3) == draw_classes(BIRDS, 2, 3)
+    with pytest.raises(DataError, match=r"leaves each a listed sister. Got 3; 2 can go"):
+        draw_classes(BIRDS, 3, 0)
+    with pytest.raises(
+        ConfigError, match=r"must name classes. Got 'hering gull'. Did you mean 'herring gull'"
+    ):
+        leave_out(BIRDS, ["hering gull"])
+
+
+def node_scores(**own: float) -> torch.Tensor:
+    """Logits of probabilities, by name; the others have next to none."""
+    p = torch.full((BIRDS.num_nodes,), 1e-9)
+    for name, mass in own.items():
+        p[BIRDS.index(name.replace("_", " "))] = mass
+    return p.log()[None]
+
+
+def test_own_answers_with_the_group_where_its_own_output_wins() -> None:
+    sure = node_scores(herring_gull=0.9, gull=0.1)
+    other = node_scores(herring_gull=0.3, gull=0.6, bird=0.1)
+    assert predict(sure, BIRDS, "own", threshold=0.5).ids == ["herring gull"]
+    assert predict(other, BIRDS, "own", threshold=0.5).ids == ["gull"]
+    assert predict(other, BIRDS, "own", threshold=0.3).ids == ["herring gull"]  # 0.3 of 0.9
+    assert predict(other, BIRDS, "own", threshold=0.95).ids == ["bird"]  # q*(gull) is 0.9
+    assert predict(node_scores(kiwi=0.8, brown_kiwi=0.2), BIRDS, "own", threshold=0.5).ids == ["kiwi"]
+
+
+def test_a_head_over_leaves_cannot_say_it_and_a_dag_neither() -> None:
+    z = torch.randn(3, BIRDS.num_leaves)
+    with pytest.warns(UserWarning, match="No inner node has a mass of its own"):
+        predict(z, BIRDS, "own", threshold=0.5)
+    log_q = build_loss("cross_entropy", BIRDS).node_log_probs(z)
+    kiwi, brown = BIRDS.index("kiwi"), BIRDS.index("brown kiwi")
+    torch.testing.assert_close(log_q[:, kiwi], log_q[:, brown])  # why no threshold can prefer the genus
+    dag = Hierarchy.from_edges([("a", "c"), ("b", "c"), ("a", "d"), ("b", "e")])
+    with pytest.raises(HierarchyError, match="Own masses need a tree"):
+        own_masses(torch.zeros(1, dag.num_nodes), dag)
+
+
+def test_own_moves_up_as_its_threshold_grows_and_outcomes_agree_with_predict() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(200, BIRDS.num_nodes, generator=generator)
+    truth = torch.randint(0, BIRDS.num_nodes, (200,), generator=generator)
+    log_q = HCELoss(BIRDS).node_log_probs(z)
+    outcomes = outcomes_of(Scores(z, BIRDS, "logits", "nodes"), truth, rule="own", labels="nodes")
+    tried = [0.0, 0.2, 0.5, 0.8, 0.99]
+    for t, answer in zip(tried, answers_at(log_q, BIRDS, "own", tried), strict=True):
+        told = predict(z, BIRDS, "own", threshold=t, outputs="nodes").nodes
+        assert torch.equal(told, torch.from_numpy(answer))
+        said = int((BIRDS.depths[answer] > 0).sum())
+        assert said == outcomes.answers_at(np.array([t]))[0]
+
+
+def birds(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features in which a genus is close together."""
+    rng = np.random.default_rng(seed)
+    genus = np.random.default_rng(1).normal(size=(3, 24))
+    species = 0.5 * np.random.default_rng(2).normal(size=(5, 24))
+    y = np.repeat(np.arange(5), samples)
+    above = np.array([["gull", "tern", "kiwi"].index(BIRDS.parents(c)[0]) for c in BIRDS.leaves])
+    return (genus[above[y]] + species[y] + 0.3 * rng.normal(size=(len(y), 24))).astype(np.float32), y
+
+
+def test_the_study_compares_methods_at_equal_accuracy() -> None:
+    heard: list[str] = []
+    study = UnseenStudy(
+        BIRDS, birds(30, 3), birds(20, 4), 2, draws=2, seeds=1, epochs=15, outside=birds(4, 5)[0]
+    )
+    rows = study.run(lambda text, rows: heard.append(text))
+    assert heard == ["draw 1 of 2, seed 1 of 1", "draw 2 of 2, seed 1 of 1"]
+    assert {row["method"] for row in rows} == set(METHODS)
+    assert all(0 <= row["outside_named"] <= 100 for row in rows)
+    for row in rows:
+        assert np.isnan(row["known_exact"]) or row["known_exact"] >= row["best"] - row["lost"]
+    again = UnseenStudy(BIRDS, birds(30, 3), birds(20, 4), 2, draws=1, seeds=1, epochs=15).run()
+    first = [row for row in rows if row["draw"] == 0]
+    assert [row["unseen_true"] for row in again] == pytest.approx(
+        [row["unseen_true"] for row in first], nan_ok=True
+    )
+    assert {line["method"] for line in summary(rows)} == set(METHODS)
+    assert "leave-one-out" in card(rows)
+
+
+def test_own_outputs_trained_by_leave_one_out_see_what_is_new() -> None:
+    """On separable data the head names the genus for most of the unseen samples, at no cost on known ones."""
+    left = leave_out(BIRDS, ["herring gull", "arctic tern"])
+    study = UnseenStudy(BIRDS, birds(60, 3), birds(40, 4), list(left.classes), draws=1, seeds=1)
+    truth, new = left.truths[study.test[1]], left.labels[study.test[1]] < 0
+    best = {}
+    for name in ("cross-entropy", "leave-one-out"):
+        log_q = study.log_q(left, METHODS[name], 0, {}, {})
+        point = at_known(curve(log_q, truth, new, left.hierarchy, METHODS[name].rule), 97.0)
+        best[name] = 0.0 if point is None else point.unseen_exact
+    assert best["leave-one-out"] > best["cross-entropy"]
+
+
+def test_distances_choose_among_classes_and_leave_inner_masses_alone() -> None:
+    x, y = birds(30, 3)
+    near = ClassDistances(x, y, 5)
+    assert (near.logits(birds(20, 4)[0]).argmax(dim=1).numpy() == birds(20, 4)[1]).mean() > 0.9
+    loss = HCELoss(BIRDS)
+    z = torch.randn(len(x), loss.num_outputs, generator=torch.Generator().manual_seed(0))
+    before, after = z.log_softmax(dim=1), near.refined(z, x, loss).log_softmax(dim=1)
+    inner = BIRDS.labels < 0
+    torch.testing.assert_close(after[:, inner], before[:, inner])
+    two = ClassDistances(x[y < 2], y[y < 2], 2)
+    assert (two.logits(x[y < 2]).argmax(dim=1).numpy() == y[y < 2]).mean() > 0.9
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hace import write_hierarchy
+
+    write_hierarchy(BIRDS, tmp_path / "birds.csv")
+    (x, y), (tx, ty) = birds(30, 3), birds(20, 4)
+    names = np.array(BIRDS.leaves)
+    np.savez(tmp_path / "birds.npz", x_train=x, y_train=names[y], x_test=tx, y_test=names[ty])
+    out = tmp_path / "rows.csv"
+    words = ["unseen", "--features", str(tmp_path / "birds.npz"), "--hierarchy", str(tmp_path / "birds.csv")]
+    words += ["--leave-out", "2", "--draws", "1", "--seeds", "1", "--epochs", "5", "--out", str(out)]
+    assert main([*words, "--methods", "cross-entropy,leave-one-out"]) == 0
+    assert "Something new appears" in capsys.readouterr().out
+    assert out.read_text().startswith("draw,seed,method,lost,best,threshold,known_exact")
+    assert main([*words, "--methods", "crossentropy"]) == 2
+    assert "A method must be one of" in capsys.readouterr().err
