@@ -47,6 +47,8 @@ def add_score_files(parser: Parser) -> None:
     add("--ignore-column", "NAME", "a column that holds no scores", action="append", default=[])
     add("--labels", "FILE", "the truth, one per sample: .npy, .npz, .csv or .txt")
     add("--label-kind", ("auto", "index", "id"), "labels are 0, 1, ... or ids", default="auto")
+    about = "a larger hierarchy: a label that --hierarchy lacks counts as its closest ancestor there"
+    add("--taxonomy", "FILE", about)
     add("--label-key", "NAME", "the array to take from an .npz of labels")
     add("--label-column", "NAME", "the column to take from a .csv of labels")
 
@@ -55,10 +57,13 @@ def read_truth(args: argparse.Namespace) -> tuple[Hierarchy, np.ndarray]:
     """The hierarchy of --hierarchy, and the nodes of --labels."""
     from hace.formats import read_hierarchy
     from hace.formats.score_files import read_values
-    from hace.hierarchy.names import label_nodes
+    from hace.hierarchy.names import label_nodes, listed_ids
 
     h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
     values = read_values(args.labels, args.label_key, args.label_column)
+    if args.taxonomy is not None:
+        values = listed_ids(values, h, read_hierarchy(args.taxonomy), args.labels)
+        return h, label_nodes(values, h, "id", args.labels)
     return h, label_nodes(values, h, args.label_kind, args.labels)
 
 

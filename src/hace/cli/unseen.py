@@ -33,6 +33,12 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.flag("--whole-groups", "leave out whole groups of classes")
     add("--outside", "F", "features of samples that belong to no class at all: what is said about them")
+    add(
+        "--promise",
+        "P",
+        "set thresholds on half of the classes left out; P of the other half get no false answer",
+        type=float,
+    )
     add("--draws", "N", "draws of classes (default: 5)", type=int, default=5)
     add("--seeds", "N", "heads per draw (default: 5)", type=int, default=5)
     add("--epochs", "N", "passes over the training samples (default: 30)", type=int, default=30)
@@ -72,6 +78,7 @@ def run(args: argparse.Namespace) -> None:
         methods=tuple(METHODS) if args.methods is None else tuple(args.methods.split(",")),
         epochs=args.epochs,
         outside=outside,
+        promise=args.promise,
     )
 
     def told(text: str, rows: Rows) -> None:

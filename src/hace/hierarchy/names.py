@@ -75,6 +75,29 @@ def label_nodes(
     return h.leaf_nodes[values]
 
 
+def listed_ids(values: np.ndarray, hierarchy: Hierarchy, taxonomy: Hierarchy, source: str) -> np.ndarray:
+    """Ids of the nodes of a hierarchy for labels of a larger taxonomy: themselves, or their closest ancestor that is listed.
+
+    Example:
+        >>> whole = Hierarchy.from_paths([("gull", "herring gull"), ("gull", "western gull"), ("tern", "arctic tern")])
+        >>> mine = whole.subset(["western gull", "arctic tern"])
+        >>> listed_ids(np.array(["herring gull", "western gull"]), mine, whole, "labels").tolist()
+        ['gull', 'western gull']
+    """
+    known, wide = known_names(hierarchy), known_names(taxonomy)
+    found = {}
+    for word in dict.fromkeys(map(str, values.tolist())):
+        way = (word, *taxonomy.path(taxonomy.nodes[wide[word]])) if word in wide else (word,)
+        found[word] = next((v for v in way if v in known), None)
+    lost = [word for word, node in found.items() if node is None]
+    if lost:
+        raise DataError(
+            f"{source}: labels must be in the hierarchy, or below one of its nodes in the taxonomy. Got {lost[0]!r}."
+            f"{unknown_name_hint(taxonomy, lost[0])}"
+        )
+    return np.array([found[str(value)] for value in values.tolist()])
+
+
 def score_columns(
     shape: tuple[int, ...], hierarchy: Hierarchy, outputs: str = "auto"
 ) -> Literal["leaves", "nodes"]:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from hace.decisions.ladders import LADDERS
+from hace.decisions.ladders import LADDERS, Outcomes, outcomes_of
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
@@ -35,6 +36,7 @@ LOST = (
     3.0,
     6.0,
 )  # points of exact answers on known classes, against the best class of cross-entropy
+SPLITS = 4  # ways to halve the classes left out
 _STEPS = 400  # thresholds of a curve
 
 
@@ -129,6 +131,7 @@ class Point(NamedTuple):
     unseen_true: float
     unseen_exact: float
     unseen_named: float
+    unseen_false: float
     distance: float
 
 
@@ -157,11 +160,33 @@ def _shares(answer: IntArray, truth: IntArray, unseen: np.ndarray, h: Hierarchy)
     far = np.where(
         answer < 0, h.depths[truth], h.distances(np.maximum(answer, 0), truth, "edges", labels="nodes")
     )
+    false = ~is_above(h, answer, truth)
     shares = [
         100 * float(x.mean())
-        for x in (exact[~unseen], true[~unseen], true[unseen], exact[unseen], named[unseen])
+        for x in (exact[~unseen], true[~unseen], true[unseen], exact[unseen], named[unseen], false[unseen])
     ]
     return [*shares, float(far[~unseen].mean() + far[unseen].mean()) / 2]
+
+
+def class_threshold(outcomes: Outcomes, classes: np.ndarray, alpha: float) -> float:
+    """The least threshold at which new classes are expected to have at most a share alpha of false answers, on average.
+
+    Conformal risk control with a class as the unit: with R_c(t) the share of false answers among the samples of class c,
+    (sum of R_c(t) + 1) / (m + 1) <= alpha over the m classes left out. It assumes that new classes are drawn as these were.
+    """
+    names = np.unique(classes)
+    if (len(names) + 1) * alpha < 1:
+        raise DataError(
+            f"A promise of {1 - alpha:g} over classes needs at least {int(np.ceil(1 / alpha - 1e-9)) - 1} classes left out. "
+            f"Got {len(names)}."
+        )
+    tried = outcomes.thresholds()  # falling from one that answers nothing
+    risk = np.zeros(len(tried))
+    for name in names:
+        mine = outcomes.take(np.flatnonzero(classes == name))
+        risk += mine.loss_at(tried) / len(mine)
+    kept = risk + 1 <= alpha * (len(names) + 1) + 1e-12
+    return float(tried[(len(kept) if kept.all() else int(np.argmin(kept))) - 1])
 
 
 def at_known(points: Iterable[Point], least: float) -> Point | None:
@@ -184,6 +209,8 @@ class UnseenStudy:
         methods: names in :data:`METHODS`.
         epochs: passes over the training samples.
         outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
+        promise: a share: half of the classes left out set a threshold that keeps this share from false answers on average
+            over new classes, the other half shows whether it does; in :data:`SPLITS` ways for every head. None: not asked.
     """
 
     hierarchy: Hierarchy
@@ -196,6 +223,7 @@ class UnseenStudy:
     methods: Sequence[str] = tuple(METHODS)
     epochs: int = 30
     outside: np.ndarray | None = None
+    promise: float | None = None
 
     def run(self, told: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
         """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
@@ -220,10 +248,11 @@ class UnseenStudy:
         return list(self.leave_out)
 
     def _rows(self, left: LeftOut, draw: int, seed: int, rates: dict[str, float]) -> Rows:
-        curves, outside, best, scores = {}, {}, 0.0, {}
+        curves, outside, logs, best, scores = {}, {}, {}, 0.0, {}
         truth, unseen = left.truths[self.test[1]], left.labels[self.test[1]] < 0
         for name in dict.fromkeys((BASELINE, *self.methods)):
             every = self.log_q(left, METHODS[name], seed, rates, scores)
+            logs[name] = every[: len(truth)]
             log_q, outside[name] = every[: len(truth)], every[len(truth) :]
             if name == BASELINE:
                 leaves = left.hierarchy.leaf_nodes
@@ -243,6 +272,41 @@ class UnseenStudy:
                         (np.append(left.hierarchy.labels, -1)[answer] >= 0).mean()
                     )
                 found.append(row)
+            if self.promise is not None:
+                found += self._promised(
+                    logs[name], left, METHODS[name].rule, {"draw": draw, "seed": seed, "method": name}
+                )
+        return found
+
+    def _promised(self, log_q: Tensor, left: LeftOut, rule: str, about: dict[str, Any]) -> Rows:
+        """What a threshold set on half of the classes left out does for the other half."""
+        assert self.promise is not None
+        h, y = left.hierarchy, self.test[1]
+        truth, new = left.truths[y], np.flatnonzero(left.labels[y] < 0)
+        found = []
+        for split in range(SPLITS):
+            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(
+                np.unique(y[new])
+            )
+            setting = np.isin(y[new], order[: len(order) // 2])
+            rows = new[setting]
+            scores = Scores(log_q[rows], h, "node_log_probs", "nodes")
+            outcomes = outcomes_of(scores, truth[rows], rule=rule, labels="nodes")
+            t = class_threshold(outcomes, y[rows], 1 - self.promise)
+            (answer,) = answers_at(log_q, h, rule, [t])
+            judged = np.flatnonzero((left.labels[y] >= 0) | np.isin(y, order[len(order) // 2 :]))
+            shares = _shares(answer[judged], truth[judged], left.labels[y[judged]] < 0, h)
+            row = {
+                **about,
+                "lost": f"promise {self.promise:g}",
+                "best": float("nan"),
+                **Point(t, *shares)._asdict(),
+            }
+            false = ~is_above(h, answer, truth)
+            row["unseen_false"] = 100 * float(
+                np.mean([false[y == c].mean() for c in order[len(order) // 2 :]])
+            )
+            found.append(row)
         return found
 
     def log_q(
@@ -316,6 +380,15 @@ def card(rows: Rows, lost: float = 3.0) -> str:
         ]
         far = f"{line['distance']:.2f} ± {line['distance_95']:.2f}"
         lines.append(f"{line['method']:16}{cells[0]:>14}{cells[1]:>14}{cells[2]:>16}{far:>14}")
+    for name in dict.fromkeys(row["method"] for row in rows if isinstance(row["lost"], str)):
+        mine = [row for row in rows if row["method"] == name and isinstance(row["lost"], str)]
+        false, true, known = (
+            np.mean([row[f] for row in mine]) for f in ("unseen_false", "unseen_true", "known_exact")
+        )
+        lines.append(
+            f"{mine[0]['lost']}, {name}: {false:.1f}% false answers on average over new classes ({len(mine)} halvings), "
+            f"{true:.1f}% true; {known:.1f}% exact on known classes"
+        )
     return "\n".join(lines)
 
 
