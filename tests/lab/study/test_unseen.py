@@ -13,7 +13,7 @@ from hace.cli.entry import main
 from hace.decisions.ladders import Outcomes, outcomes_of, own_masses
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError, HierarchyError
-from hace.lab.unseen import (
+from hace.lab.study.unseen import (
     METHODS,
     UnseenStudy,
     answers_at,
