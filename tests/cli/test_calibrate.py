@@ -278,7 +278,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
         ([*asked, "--accuracy", "0.9", "--subset", run.hierarchy.leaves[0]], "must come without subset"),
         ([*asked, "--of", "answers"], "--of must come with --accuracy"),
         (["evaluate", *scores, "--accuracy", "0.9"], "must come with --calibration"),
-        (["evaluate", "--run", str(run.folder), "--calibration", "c.json"], "Leave out --calibration"),
+        (["evaluate", "--run", str(run.folder), "--calibration", "c.json"], "must come with --accuracy"),
         (
             ["evaluate", *scores, "--calibration", f"{run.folder}/calibration.json"],
             "made with this hierarchy",

@@ -121,3 +121,77 @@ def test_training_skips_broken_photos(
     said = capsys.readouterr()
     assert all(name in said.err for name in broken)
     assert cli.main(f"evaluate --run {tmp_path / 'skipped'}".split()) == 0
+
+
+@pytest.fixture
+def seasons(tmp_path: Path) -> tuple[Path, str]:
+    """Photos of two years with some labelled only to the family, features of the first, and a calibrated probe on them."""
+    rng = np.random.default_rng(1)
+    tree = "id,parent\ncrows,\nthrushes,\nrobin,thrushes\ncrow,crows\nrook,crows\n"
+    (tmp_path / "tree.csv").write_text(tree)
+    for year, count in (("2026", 30), ("2027", 20)):
+        for k, name in enumerate((*CLASSES, "crows")):
+            folder = tmp_path / year / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 90, (32, 32, 3), dtype=np.uint8)
+                pixels[..., k % 3] += 120
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    weights = save_weights(VIT, tmp_path / "vit.safetensors", img_size=SIZE)
+    words = f"features --data folders --root {tmp_path}/2026 --hierarchy {tmp_path}/tree.csv -o test=0.2 --model {VIT}"
+    assert cli.main(f"{words} --checkpoint {weights} --image-size 32 --out {tmp_path}/features".split()) == 0
+    words = f"probe --features {tmp_path}/features --validation 0.3 --epochs 20 --out {tmp_path}/runs"
+    assert cli.main(words.split()) == 0
+    (run,) = (path for path in (tmp_path / "runs").iterdir() if (path / "run.json").is_file())
+    return tmp_path, str(run)
+
+
+def test_a_run_is_tested_on_another_year(
+    seasons: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = seasons
+    capsys.readouterr()
+    assert cli.main(["calibrate", run, "--accuracy", "0.8", "--temperature", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "9 of 30 val samples are labelled above the classes and are left out" in said
+    assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/2027", "--accuracy", "0.8"]) == 0
+    said = capsys.readouterr().out
+    assert "80 samples" in said
+    assert "The promise was" in said
+    assert "promised: at most 20.0%" in said
+    words = [
+        "calibrate",
+        run,
+        "--data",
+        f"{folder}/2027",
+        "--accuracy",
+        "0.8",
+        "--out",
+        f"{folder}/2027.json",
+    ]
+    assert cli.main(words) == 0
+    assert "20 of 80 2027 samples are labelled above the classes and count" in capsys.readouterr().out
+    assert cli.main([*words, "--coarse", "drop"]) == 0
+    assert "20 of 80 2027 samples are labelled above the classes and are left out" in capsys.readouterr().out
+    for command in (["predict", run, f"{folder}/2027/robin"], ["evaluate", "--run", run]):
+        assert cli.main([*command, "--accuracy", "0.8", "--calibration", f"{folder}/2027.json"]) == 0
+    shown = ["--data", f"{folder}/2027", "--calibration", f"{folder}/2027.json", "--out", f"{folder}/page"]
+    assert cli.main(["evaluate", "--run", run, "--accuracy", "0.8", *shown]) == 0
+    page = (folder / "page" / "report.html").read_text()
+    assert "These samples do not test the promise: the run was calibrated on them." in page
+
+
+def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder, run = seasons
+    (folder / "2027" / "jay").mkdir()
+    (folder / "2027" / "robin" / "0.png").rename(folder / "2027" / "jay" / "0.png")
+    for words, said in (
+        (["--data", f"{folder}/2027"], "jay: the folder must be a class of the hierarchy"),
+        (["--data", f"{folder}/2027", "--data-root", "x"], "Leave one of them out"),
+        (["--calibration", "c.json"], "--calibration must come with --accuracy"),
+    ):
+        assert cli.main(["evaluate", "--run", run, *words]) == 2
+        assert said in capsys.readouterr().err
+    assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/features"]) == 0
+    assert cli.main(["calibrate", run, "--coarse", "count"]) == 2
+    assert "are not held out" in capsys.readouterr().err

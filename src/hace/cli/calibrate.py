@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hace.cli.options import Parser
+from hace.cli.options import Parser, add_checkpoint
 from hace.cli.options_scores import (
     add_run_data,
     add_score_files,
@@ -62,8 +62,12 @@ def add_arguments(parser: Parser) -> None:
     add("--temperature", "T", "a temperature fitted on other samples; 1 leaves scores unchanged", type=float)
     add("--seed", None, "chooses the samples that fit the temperature (default: 0)", type=int, default=0)
     add("--split", ("val", "test"), "the run's samples to use (default: val)", default="val")
+    add("--data", "PATH", "other labelled samples instead: class folders, a CSV list, features")
+    about = "samples labelled above the classes: drop them, or count an answer below such a label as false"
+    add("--coarse", ("auto", "drop", "count"), f"{about} (default: drop held-out ones)", default="auto")
+    add_checkpoint(parser)
     add_run_data(parser)
-    add("--out", "FILE", "with --scores: where to write the calibration (for a run it goes into the run)")
+    add("--out", "FILE", "where to write the calibration (default: into the run, or calibration.json)")
     parser.flag("--json", "print the calibration as JSON instead of a table")
     add_score_files(parser)
 
@@ -80,13 +84,10 @@ def run(args: argparse.Namespace) -> None:
     if args.run_folder is None:
         found, path = calibrate_file(args, asked), Path(args.out or "calibration.json")
         found.write(path)
-    elif of_files or args.out is not None:
-        words = ", ".join([*of_files, *(["--out"] if args.out is not None else [])])
-        raise ConfigError(
-            f"RUN has its own data, hierarchy and place for a calibration. Leave out {words}, or RUN."
-        )
+    elif of_files:
+        raise ConfigError(f"RUN has its own data and hierarchy. Leave out {', '.join(of_files)}, or RUN.")
     else:
-        path = Path(args.run_folder) / "calibration.json"
+        path = Path(args.out or Path(args.run_folder) / "calibration.json")
         found = calibrate_run(
             args.run_folder,
             asked,
@@ -95,6 +96,10 @@ def run(args: argparse.Namespace) -> None:
             temperature=args.temperature,
             seed=args.seed,
             device=args.device,
+            data=args.data,
+            checkpoint=args.checkpoint,
+            coarse=args.coarse,
+            out=args.out,
         )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
@@ -114,8 +119,8 @@ def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; or RUN, a finished run.")
-    if args.split != "val" or args.data_root:
-        raise ConfigError("--split and --data-root belong to a RUN. Leave them out with --scores.")
+    if args.split != "val" or args.data_root or args.data:
+        raise ConfigError("--split, --data and --data-root belong to a RUN. Leave them out with --scores.")
     sharing = path_sharing(args)
     h, truth = read_truth(args)
     file = scores_of(args.scores, len(truth), args.labels, h, args)

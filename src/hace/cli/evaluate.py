@@ -11,6 +11,7 @@ Examples:
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --metrics leaves    top-k, severity and HD@k alone
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
   hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
+  hace evaluate --run runs/4cd033b43672ca23 --data photos2027 --accuracy 0.95    does the promise hold next year?
   hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
   hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
   hace evaluate --run runs/4cd033b43672ca23 --names classes.txt --out results    names for a hierarchy of numbers
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hace.cli.options import Parser
+from hace.cli.options import Parser, add_checkpoint
 from hace.cli.options_scores import (
     add_promise,
     add_run_data,
@@ -71,6 +72,9 @@ def add_arguments(parser: Parser) -> None:
     add = parser.option
     add("--run", "RUN", "a finished run, instead of --hierarchy, --scores and --labels", dest="run_folder")
     add("--split", ("test", "val", "train"), "the run's samples to score (default: those of its result)")
+    about = "with --run: other labelled data, such as a new year or site: class folders, a CSV list, features"
+    add("--data", "PATH", about)
+    add_checkpoint(parser)
     add_run_data(parser)
     add_score_files(parser)
     add("--names", "FILE", 'names of nodes, one line "id name" each, for a hierarchy with only ids')
@@ -79,7 +83,7 @@ def add_arguments(parser: Parser) -> None:
     add("--threshold", "T", "evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
     add("--level", "LEVEL", "evaluate the best node of a level, by depth or name, and its classes")
     add_promise(parser)
-    add("--calibration", "FILE", "with --scores: written by `hace calibrate --scores`")
+    add("--calibration", "FILE", "written by `hace calibrate` (default: with --run, the one in the run)")
     about = "cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)"
     add("--price", "P", about, type=float)
     add_subset(parser)
@@ -114,7 +118,6 @@ OF_FILES = {
     "label_kind": "auto",
     "label_key": None,
     "label_column": None,
-    "calibration": None,
 }
 
 
@@ -187,6 +190,8 @@ def check_options(args: argparse.Namespace) -> None:
         "--calibration": args.calibration,
     }
     wrong = [option for option, value in given.items() if value is not None]
+    if args.calibration is not None and args.run_folder is not None and args.accuracy is None:
+        raise ConfigError("--calibration must come with --accuracy where --run is given. Got no --accuracy.")
     if args.metrics == "leaves" and wrong:
         raise ConfigError(f"--metrics leaves must come without {wrong[0]}. Leave one of them out.")
     if args.accuracy is not None and args.subset is not None:
@@ -221,7 +226,9 @@ def models_of_files(args: argparse.Namespace) -> Given:
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; or --run, a finished run.")
-    stray = [f"--{name.replace('_', '-')}" for name in ("split", "data_root") if getattr(args, name)]
+    stray = [
+        f"--{n.replace('_', '-')}" for n in ("split", "data_root", "data", "checkpoint") if getattr(args, n)
+    ]
     if stray:
         raise ConfigError(f"{stray[0]} belongs to --run. Leave it out with --scores.")
     if args.compare is not None and Path(args.compare).is_dir():
@@ -318,7 +325,12 @@ def models_of_runs(args: argparse.Namespace) -> Given:
         )
     if not Path(args.run_folder).is_dir():
         raise ConfigError(f"--run must be a run directory, and there is no folder {args.run_folder!r}.")
-    first = rescored(args.run_folder, root=args.data_root, split=args.split, device=args.device)
+    if args.data is not None and args.data_root is not None:
+        raise ConfigError(
+            "--data is other data than the run's own, which --data-root finds. Leave one of them out."
+        )
+    options = {"split": args.split, "device": args.device, "data": args.data, "checkpoint": args.checkpoint}
+    first = rescored(args.run_folder, root=args.data_root, **options)
     models = [run_model(args.run_folder, first, args)]
     if args.compare is not None:
         if Path(args.compare).is_dir():
@@ -339,7 +351,9 @@ def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:
 
     prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
     root = args.data_root if len(prints) == 1 else None
-    second = rescored(args.compare, root=root, split=first.split, device=args.device)
+    split = args.split if args.data is not None else first.split
+    options = {"device": args.device, "data": args.data, "checkpoint": args.checkpoint}
+    second = rescored(args.compare, root=root, split=split, **options)
     a, b = first.samples, second.samples
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(
@@ -367,7 +381,7 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
 
     promise, calibration = promise_of(args), {}
     if promise is not None:
-        found = calibration_of(scored.run)
+        found = calibration_of(scored.run, args.calibration)
         calibration = {
             "temperature": found.temperature,
             "promise": found.promise(*promise, f"hace calibrate {folder}"),

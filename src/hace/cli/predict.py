@@ -65,6 +65,7 @@ def add_arguments(parser: Parser) -> None:
     add("--threshold", "T", "answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
     add("--level", "LEVEL", "answer the best node of a level, by depth or name")
     add_promise(parser)
+    add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
     add_subset(parser)
     add("--format", ("table", "csv", "jsonl"), "default: by --out; table on a terminal, csv in a pipe")
     add("--out", "FILE", "write to this file instead: .csv, .jsonl or .txt")
@@ -90,7 +91,8 @@ def run(args: argparse.Namespace) -> None:
             with writing(Path(args.out).resolve().parent):
                 path = stack.enter_context(atomic_path(args.out))
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-        predictor = Predictor.from_run(args.run_folder, checkpoint=args.checkpoint, device=device)
+        given = {"checkpoint": args.checkpoint, "calibration": args.calibration}
+        predictor = Predictor.from_run(args.run_folder, device=device, **given)
         asked = question(args, predictor.hierarchy)
         promise = predictor.promise(asked)
         if promise is not None:

@@ -16,6 +16,7 @@ from hace.data.fine_grained import load_aircraft, load_nabirds
 from hace.data.own_images import load_folders, load_manifest
 from hace.data.synthetic import synthetic_features, synthetic_images
 from hace.errors import ConfigError, DataError, nearest
+from hace.formats import read_hierarchy
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def load_dataset(
         root_node: Whether the hierarchy has a root; by default as published with the three official data sets, and as the
             hierarchy has it for all others.
         download: Fetch the data set into `root` first if it is missing.
-        **options: Options of the data set; `DATASETS[name].options` lists them.
+        **options: Options of the data set; `DATASETS[name].options` lists them. Others are for the reader of a `hierarchy` that
+            is a file, as of `read_hierarchy`.
 
     Returns:
         `Dataset[Samples]` for images, `Dataset[Features]` for features.
@@ -90,12 +92,14 @@ def load_dataset(
             f"The data set must be one of {', '.join(DATASETS)}. Got {name!r}.{nearest(name, DATASETS)}"
         )
     kind = DATASETS[name]
-    for option in options:
-        if option not in kind.options:
-            known = ", ".join(kind.options) or "none"
-            raise ConfigError(
-                f"An option of {name!r} must be one of {known}. Got {option!r}.{nearest(option, kind.options)}"
-            )
+    reader = {option: options.pop(option) for option in [*options] if option not in kind.options}
+    if reader and isinstance(hierarchy, str | os.PathLike):
+        hierarchy = read_hierarchy(hierarchy, **reader)
+    elif reader:
+        option, known = next(iter(reader)), ", ".join(kind.options) or "none"
+        raise ConfigError(
+            f"An option of {name!r} must be one of {known}. Got {option!r}.{nearest(option, kind.options)}"
+        )
     arguments: dict[str, Any] = {"hierarchy": hierarchy, "root_node": root_node, **options}
     if kind.takes("root"):
         if root is None:

@@ -357,6 +357,30 @@ class Evaluation:
             "specificity": values[title, "specificity"],
         }
 
+    def promise_outcome(self) -> str:
+        """Whether the promise was kept on these samples, in a sentence; what they do not test is said instead."""
+        assert self.promise is not None
+        if self.remark is not None:
+            return self.remark
+        found, promised = self.promise_measured(), 1 - (self.promise.accuracy or 0)
+        all_samples = self.promise.of == "samples"
+        count = len(self.samples) * (1 if all_samples else found["answered"])
+        if not count:
+            return "Nothing was answered here, so nothing was false."
+        false = found["false"] if all_samples else 1 - found["true_of_answers"]
+        low, high = wilson(false * count, count)
+        kept = (
+            "kept"
+            if false <= promised
+            else "not kept"
+            if low > promised
+            else "missed, by what chance explains,"
+        )
+        return (
+            f"The promise was {kept} here: {false:.1%} of {self.promise.of} are false, 95% interval {low:.1%} to {high:.1%}; "
+            f"promised: at most {promised:.1%}."
+        )
+
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
         curve, risk = self.operating_curve, self.risk_coverage
@@ -395,7 +419,7 @@ class Evaluation:
                 promise_text(self.promise),
                 f"  here: {found['false']:.2%} of samples got a false answer, {found['answered']:.2%} one below the root, of "
                 f"which {found['true_of_answers']:.2%} are true; specificity {found['specificity']:.4f}",
-                *([] if self.remark is None else [f"  {self.remark}"]),
+                f"  {self.promise_outcome()}",
             ]
         if self.subset is not None:
             classes, outside = self.subset

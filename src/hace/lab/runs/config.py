@@ -106,6 +106,8 @@ class DataConfig(Config):
         if self.shuffle is not None and self.induce is not None:
             return ["shuffle and induce must not come together: a run trains on one tree."]
         own = DATASETS[self.name].options if self.name in DATASETS else ()
+        if self.hierarchy is not None and self.name in DATASETS:
+            return []  # other options are for the reader of the hierarchy, which refuses what it does not know
         return _unknown(self, DATASETS, own, "an option")
 
 

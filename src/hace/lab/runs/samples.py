@@ -30,6 +30,7 @@ class Task(Generic[_S]):
     train: _S
     evaluated: _S  # the samples of the result
     val: _S | None  # held out
+    left_out: int  # samples that would be held out, but are labelled above the leaves
     labels: Literal["leaves", "nodes"]  # of targets: "nodes" where some training labels are above the leaves
     val_known: np.ndarray | None = None  # nodes that held-out samples would be labelled with in training
 
@@ -72,7 +73,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others (`val_known` is
     what is known of them), and only those known to a leaf are held out.
     """
-    what, train, val, val_known = config.data.labels, data["train"], None, None
+    what, train, val, val_known, left_out = config.data.labels, data["train"], None, None, 0
     size, own = len(train), data["val"] if "val" in data.splits else None
     if config.validation == "split" and own is None:
         raise DataError(
@@ -83,7 +84,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     if config.validation == "split":
         assert own is not None  # refused above
         val_known, val = known[size:][own.leaf_only()], own.select(own.leaf_only())
-        known = known[:size]
+        known, left_out = known[:size], len(own) - len(val)
         if not len(val):
             raise DataError(
                 f"validation='split' needs samples of the val split that are known to a leaf. Got none. {_SHARE}"
@@ -95,6 +96,7 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
         kept, held = held_out(2 * true + (known == true), config.validation, config.seed, train.groups)
         # A coarse label cannot tell whether the best class is right: such samples train instead, unless that cuts a group.
         fine = data.hierarchy.labels[true[held]] >= 0
+        left_out = int((~fine).sum())
         more = held[~fine] if train.groups is None else held[:0]
         kept, held = np.sort(np.concatenate([kept, more])), held[fine]
         if not len(held):
@@ -116,7 +118,8 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
                 "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
             )
     tree = _tree(config.data, data.hierarchy, train, coarse)
-    return Task(data.hierarchy, tree, train, evaluated, val, "nodes" if coarse else "leaves", val_known)
+    labels = "nodes" if coarse else "leaves"
+    return Task(data.hierarchy, tree, train, evaluated, val, left_out, labels, val_known)
 
 
 def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> Hierarchy:

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from hace.checks import check_choice
-from hace.data import Dataset, Features, Samples
+from hace.data import Dataset, Features, Samples, load_dataset
 from hace.data.batches import Preprocessing, make_batches
 from hace.data.dataset import Split
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import label_nodes
 from hace.lab.features.backbones import Backbone, load_backbone
-from hace.lab.features.store import manifest_differences
+from hace.lab.features.store import MANIFEST, FeatureStore, manifest_differences
 from hace.lab.probe.probe import Scaling, check_width, head_outputs
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers
@@ -213,7 +214,7 @@ class Rescored:
 
     Attributes:
         run: The run.
-        split: Which samples: "test", "val" or "train".
+        split: Which samples: "test", "val" or "train"; of other data, their name.
         samples: The samples.
         loss: What the model was trained with.
         outputs: Gives chunks of the model's raw outputs on the samples, anew at every call.
@@ -224,6 +225,7 @@ class Rescored:
     samples: Split
     loss: HierarchicalLoss
     outputs: Callable[[], Iterable[Tensor]]
+    left_out: int = 0  # validation samples that are labelled above the leaves
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -245,15 +247,27 @@ class Rescored:
 
 
 def rescored(
-    folder: str | Path, *, root: str | Path | None = None, split: str | None = None, device: str = "cpu"
+    folder: str | Path,
+    *,
+    root: str | Path | None = None,
+    split: str | None = None,
+    device: str = "cpu",
+    data: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    coarse: bool = False,
 ) -> Rescored:
-    """A finished run on its data again.
+    """A finished run on its data again, or on other labelled data: a new year, a new site.
 
     Args:
         folder: The run directory.
         root: Where its data are now, if they were moved.
-        split: "test", "val" (the samples it held out) or "train"; by default that of its result.
-        device: Where a model that was trained end to end computes.
+        split: "test", "val" (the samples it held out) or "train"; by default that of its result. Of other data one of their
+            splits; by default "test" if they have it, else all.
+        device: Where the model computes.
+        data: Other data, labelled with classes of the run's hierarchy: a folder of class folders, a CSV list of images, a file
+            of features or a folder of `hace features`.
+        checkpoint: For a probe on images: weights of the model behind its features, where they are not in their old place.
+        coarse: Whether "val" includes samples labelled above the leaves, where the data have a split of that name.
 
     Raises:
         FormatError: Not a finished run with a model.
@@ -261,9 +275,13 @@ def rescored(
         DataError: The data are not those of the run, or cannot be found.
     """
     run = open_finished(folder)
+    model = load_trained(run, device) if run.config.kind == "train" else load_probe(run)
+    if data is not None:
+        samples = other_samples(run, Path(data), split)
+        outputs = _outputs_on(model, samples, checkpoint, device)
+        return Rescored(run, Path(data).name, samples, model.loss, outputs)
     split = split or run.config.evaluate
     check_choice("split", split, SPLITS)
-    model = load_trained(run, device) if run.config.kind == "train" else load_probe(run)
     source = _load_data(run, root)
     if isinstance(model, ProbeHead):
         features = source["train"]
@@ -271,10 +289,61 @@ def rescored(
             raise DataError(f"{source.name} holds images, and {run.folder} was trained on features.")
         check_width(features.num_features, model.weights)  # before the fingerprint, because it says more
     _check_same_data(run, source)
-    samples = _samples_of(run, source, split)
-    if isinstance(model, ProbeHead):
-        return Rescored(run, split, samples, model.loss, lambda: model.outputs(samples.x, split))
-    return Rescored(run, split, samples, model.loss, lambda: model.outputs(samples))
+    samples, left_out = _samples_of(run, source, split, coarse)
+    outputs = _outputs_on(model, samples, checkpoint, device, split)
+    return Rescored(run, split, samples, model.loss, outputs, left_out)
+
+
+def _outputs_on(
+    model: ProbeHead | Trained, samples: Any, checkpoint: str | Path | None, device: str, what: str = "given"
+) -> Callable[[], Iterable[Tensor]]:
+    """From nothing to chunks of a model's raw outputs on samples, features or images."""
+    if isinstance(model, Trained):
+        if isinstance(samples, Features):
+            raise ConfigError(f"{model.run.folder} was trained on images, and cannot take features.")
+        return lambda: model.outputs(samples)
+    if isinstance(samples, Features):
+        return lambda: model.outputs(samples.x, what)
+    vision = model.vision(checkpoint, choose_device(device))
+
+    def seen() -> Iterator[Tensor]:
+        for start in range(0, len(samples), vision.batch_size):
+            rows = range(start, min(start + vision.batch_size, len(samples)))
+            yield vision.outputs(torch.stack([vision.transform(samples.image(i)) for i in rows]))
+
+    return seen
+
+
+def other_samples(run: Run, path: Path, split: str | None = None) -> Any:
+    """Labelled samples for a run that it was not made with, over its hierarchy."""
+    h = run.hierarchy
+    if (path / MANIFEST).is_file():
+        store = FeatureStore(path)
+        check_same_features(run, store.about)
+        found = store.dataset("none")
+        for name, part in found.splits.items():
+            ids = np.array([found.hierarchy.nodes[v] for v in part.nodes], dtype=str)
+            known = replace(part, hierarchy=h, nodes=label_nodes(ids, h, "id", f"{path}, {name}"))
+            found = replace(found, hierarchy=h, splits={**found.splits, name: known})
+    else:
+        lists = path.suffix.lower() in (".csv", ".tsv")
+        kind = "folders" if path.is_dir() else "manifest" if lists else "features"
+        found = load_dataset(kind, path, hierarchy=h, allow_empty=True)
+    if split is None and "test" not in found.splits:
+        parts = list(found.splits.values())
+        return type(parts[0]).joined(parts)
+    return found[split or "test"]
+
+
+def check_same_features(run: Run, about: Mapping[str, Any] | None) -> None:
+    """Refuse features that were made in another way than those of a run, as far as both say how."""
+    source = run.about["data"].get("source")
+    if about is None or source is None:
+        return
+    made, now = ({key: d.get(key) for key in ("model", "preprocessing")} for d in (source, about))
+    different = "\n  ".join(manifest_differences(made, now))
+    if different:
+        raise DataError(f"Features must be made as those of the training were. They differ:\n  {different}")
 
 
 def _load_data(run: Run, root: str | Path | None = None) -> Dataset[Any]:
@@ -305,12 +374,19 @@ def _check_same_data(run: Run, source: Dataset[Any]) -> None:
             )
 
 
-def _samples_of(run: Run, source: Dataset[Any], split: str) -> Any:
-    """The samples of a run by name: its test samples, those it held out, or those it trained on."""
+def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tuple[Any, int]:
+    """The samples of a run by name, and how many validation samples are left out: they are labelled above the leaves."""
     if split == "test":
-        return source["test"]
+        return source["test"], 0
     task = make_task(source, run.config)
+    if split == "val" and coarse and run.config.validation != "split":
+        raise ConfigError(
+            f"coarse labels of {run.folder} are not held out: samples labelled above the leaves train, unless validation is "
+            "the data's own split. Calibrate on other data: --data PATH (data=)."
+        )
+    if split == "val" and coarse:
+        return source["val"], 0
     samples = task.val if split == "val" else task.train
     if samples is None:
         raise ConfigError(f"{run.folder} held out no validation samples. Take the split test or train.")
-    return samples
+    return samples, task.left_out if split == "val" else 0

@@ -26,14 +26,20 @@ from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.lab.features.store import manifest_differences
 from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
 from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
-from hace.lab.serve.finished_models import Trained, Vision, load_probe, load_trained, open_finished
+from hace.lab.serve.finished_models import (
+    Trained,
+    Vision,
+    check_same_features,
+    load_probe,
+    load_trained,
+    open_finished,
+)
 from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
-from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise
+from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise, read_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
 from hace.losses.hace import HCELoss
@@ -184,6 +190,7 @@ class Predictor:
         run: A finished run.
         checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
         device: Where to compute.
+        calibration: A file of `hace calibrate` to use instead of the run's own.
 
     Attributes:
         hierarchy: The classes.
@@ -204,9 +211,15 @@ class Predictor:
     loss: HierarchicalLoss
 
     def __init__(
-        self, run: Run, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
+        self,
+        run: Run,
+        *,
+        checkpoint: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        calibration: str | Path | None = None,
     ) -> None:
         self.run, self.checkpoint, self.device = run, checkpoint, torch.device(device)
+        self._calibrated_by = calibration
         self.hierarchy = run.hierarchy
         trained = run.config.kind == "train"
         if trained and checkpoint is not None:
@@ -216,9 +229,14 @@ class Predictor:
 
     @classmethod
     def from_run(
-        cls, folder: str | Path, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
+        cls,
+        folder: str | Path,
+        *,
+        checkpoint: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        calibration: str | Path | None = None,
     ) -> Predictor:
-        """The model of a run directory, or of a file that `hace export` wrote.
+        """The model of a run directory, or of a file that `hace export` wrote; arguments as of the class.
 
         Raises:
             FormatError: Not a finished run, or a damaged one.
@@ -226,8 +244,8 @@ class Predictor:
         if is_exported(folder):
             if checkpoint is not None:
                 raise ConfigError(f"checkpoint must come with a run: {folder} has its weights.")
-            return ExportedPredictor(folder)
-        return cls(open_finished(folder), checkpoint=checkpoint, device=device)
+            return ExportedPredictor(folder, calibration)
+        return cls(open_finished(folder), checkpoint=checkpoint, device=device, calibration=calibration)
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.run.config.kind} {self.run.id} over {self.hierarchy!r}>"
@@ -342,7 +360,7 @@ class Predictor:
     @cached_property
     def calibration(self) -> Calibration:
         """What `hace calibrate` wrote into the run; an error says the command to run."""
-        return calibration_of(self.run)
+        return calibration_of(self.run, self._calibrated_by)
 
     def _nothing(self) -> Tensor:
         return torch.zeros(0, self.loss.num_outputs)
@@ -358,14 +376,7 @@ class Predictor:
         """Refuse features that the model cannot take."""
         if isinstance(self.model, Trained):
             raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
-        source = self.run.about["data"].get("source")
-        if given.about is None or source is None:
-            return
-        made, now = ({key: d.get(key) for key in ("model", "preprocessing")} for d in (source, given.about))
-        different = "\n  ".join(manifest_differences(made, now))
-        if different:
-            made = "must be made as those of the training were"
-            raise DataError(f"Features {made}. They differ:\n  {different}")
+        check_same_features(self.run, given.about)
 
     def _features(self, x: np.ndarray, first: int) -> Tensor:
         """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""
@@ -378,10 +389,11 @@ class ExportedPredictor(Predictor):
 
     Args:
         path: The file or folder.
+        calibration: A file of `hace calibrate` to use instead of the one inside.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path, self.program = Path(path), open_program(path)
+    def __init__(self, path: str | Path, calibration: str | Path | None = None) -> None:
+        self.path, self.program, self._calibrated_by = Path(path), open_program(path), calibration
         self.document = self.program.document
         self._calibrate = f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
         self.hierarchy = hierarchy_of(self.document, path)
@@ -394,7 +406,11 @@ class ExportedPredictor(Predictor):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """What `hace calibrate` had found when the run was exported."""
+        """What `hace calibrate` had found when the run was exported, or wrote later."""
+        if self._calibrated_by is not None:
+            found = read_calibration(self._calibrated_by)
+            found.check_hierarchy(self.hierarchy, self._calibrated_by, "hace calibrate RUN")
+            return found
         if self.document["calibration"] is None:
             raise ConfigError(
                 f"{self.path} must be calibrated before it can promise an accuracy. Run `hace calibrate RUN` and `hace export "

@@ -35,6 +35,11 @@ from hace.lab.serve.finished_models import open_finished, rescored
 FORMAT = "hace.calibration.1"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of promises about answers, which hold with a probability
+_COUNTED = "count: an answer below such a label counts as false, which is the safe reading. --coarse drop leaves them out."
+_DROPPED = (
+    "are left out: the promise is about samples that can be told to a class. To include such samples, calibrate on labelled "
+    "data with both: --data PATH --coarse count."
+)
 _SHARE = 3  # one of so many calibration samples fits the temperature
 
 
@@ -239,8 +244,12 @@ def calibrate_run(
     temperature: float | None = None,
     seed: int = 0,
     device: str = "cpu",
+    data: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    coarse: str = "auto",
+    out: str | Path | None = None,
 ) -> Calibration:
-    """Calibrate a finished run on samples it held out, and write calibration.json into it.
+    """Calibrate a finished run on samples it was not trained on, and write calibration.json into it.
 
     Args:
         folder: The run directory.
@@ -250,7 +259,12 @@ def calibrate_run(
         temperature: Fitted on other samples. None: that of the run, if it has it from its configuration; otherwise it is
             fitted on a third of the samples.
         seed: Chooses that third.
-        device: Where a model that was trained end to end computes.
+        device: Where the model computes.
+        data: Other labelled data instead, and
+        checkpoint: the weights behind the features of a probe on images; both as of :func:`hace.rescored`.
+        coarse: What becomes of samples labelled above the leaves: "drop", or "count": an answer below such a label counts as
+            false, which is the safe reading. "auto" drops them from samples that the run held out, and counts others.
+        out: Where to write the calibration instead.
 
     Raises:
         ConfigError: The run held out no samples.
@@ -259,31 +273,43 @@ def calibrate_run(
     run = open_finished(folder)
     if split not in ("val", "test"):
         raise ConfigError(f"split must be 'val' or 'test', which no run was trained on. Got {split!r}.")
-    if split == "val" and not run.config.validation:
+    check_choice("coarse", coarse, ("auto", "drop", "count"))
+    if data is None and split == "val" and not run.config.validation:
         raise ConfigError(
             f"{folder} held out no samples to calibrate on: it was trained on all of them. Train the same with some held out: "
             f"hace {run.config.kind} --config {run.folder / CONFIG} --validation 0.1; or calibrate scores of other samples: "
             "hace calibrate --hierarchy FILE --scores FILE --labels FILE. --split test spends the test samples."
         )
-    scored = rescored(folder, root=root, split=split, device=device)
+    count = coarse == "count" or (coarse == "auto" and (data is not None or split == "test"))
+    given = {"data": data, "checkpoint": checkpoint, "coarse": count}
+    scored = rescored(folder, root=root, split=None if data is not None else split, device=device, **given)
+    fine = scored.samples.leaf_only()
+    used = np.arange(len(scored.samples)) if count else fine
+    above = scored.left_out + len(scored.samples) - len(fine)
     view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
     found = calibrate_scores(
-        torch.cat([view(z) for z in scored.outputs()]),
-        scored.samples.nodes,
+        torch.cat([view(z) for z in scored.outputs()])[used],
+        scored.samples.nodes[used],
         scored.hierarchy,
         promises,
         outputs=view.outputs,
         temperature=temperature if temperature is not None else run.config.temperature,
-        split=split,
+        split=scored.split,
         seed=seed,
     )
     notes: tuple[str, ...] = ()
-    if split == "test":
-        notes = ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
+    if above:
+        total = len(scored.samples) + scored.left_out
+        told = f"{above:,} of {total:,} {scored.split} samples are labelled above the classes"
+        notes = (f"{told} and {_COUNTED if count else _DROPPED}",)
+    if data is not None:
+        pass
+    elif split == "test":
+        notes += ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
     elif isinstance(run.config, ProbeConfig) and run.config.patience is not None:
-        notes = ("The calibration samples chose the epoch (patience), so promises are slightly optimistic.",)
+        notes += ("The calibration samples chose the epoch (patience), so promises are slightly optimistic.",)
     found = replace(found, weights=_weights_hash(run), notes=notes)
-    found.write(run.folder / CALIBRATION)
+    found.write(run.folder / CALIBRATION if out is None else out)
     return found
 
 
@@ -292,9 +318,9 @@ def _weights_hash(run: Run) -> str:
     return known["sha256"] if known is not None else sha256(run.folder / WEIGHTS)
 
 
-def calibration_of(run: Run) -> Calibration:
-    """The calibration in a run directory."""
-    path, again = run.folder / CALIBRATION, f"hace calibrate {run.folder}"
+def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:
+    """The calibration in a run directory, or in a file made for this run or from its scores."""
+    path, again = Path(given or run.folder / CALIBRATION), f"hace calibrate {run.folder}"
     if not path.is_file():
         raise ConfigError(
             f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
@@ -302,7 +328,7 @@ def calibration_of(run: Run) -> Calibration:
     found = parse_calibration(read_mapping(path), path, f" Calibrate again: {again}")
     found.check_hierarchy(run.hierarchy, path, again)
     weights = _weights_hash(run)
-    if found.weights != weights:
+    if found.weights != weights and not (given and found.weights is None):
         raise ConfigError(
             f"{path} must be made with the weights of the run. It was made with {str(found.weights)[:12]}, and the run has "
             f"{weights[:12]}. Calibrate again: {again}"
