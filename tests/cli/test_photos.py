@@ -159,16 +159,8 @@ def test_a_run_is_tested_on_another_year(
     assert "80 samples" in said
     assert "The promise was" in said
     assert "promised: at most 20.0%" in said
-    words = [
-        "calibrate",
-        run,
-        "--data",
-        f"{folder}/2027",
-        "--accuracy",
-        "0.8",
-        "--out",
-        f"{folder}/2027.json",
-    ]
+    words = ["calibrate", run, "--data", f"{folder}/2027", "--accuracy", "0.8", "--temperature", "1"]
+    words += ["--out", f"{folder}/2027.json"]
     assert cli.main(words) == 0
     assert "20 of 80 2027 samples are labelled above the classes and count" in capsys.readouterr().out
     assert cli.main([*words, "--coarse", "drop"]) == 0

@@ -108,6 +108,7 @@ CHANGES: dict[str, Any] = {
     "validation": 0.2,
     "evaluate": "val",
     "epochs": 5,
+    "steps": 7,
     "batch_size": 32,
     "lr": 0.5,
     "weight_decay": 0.1,
