@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hace.data.dataset import Dataset
 
 CELL_KEYS = ("dataset", "model", "method", "dilution", "pairing", "metric")
-TableKey = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class PaperTable:
     id: str
     title: str  # in our words
     label: str  # the LaTeX label
-    rows: tuple[TableKey, ...]
-    columns: tuple[TableKey, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    columns: tuple[Mapping[str, Any], ...]
     cells: tuple[PrintedCell, ...]
     footnotes: tuple[Footnote, ...] = ()
 

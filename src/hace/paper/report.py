@@ -85,8 +85,9 @@ def paper_table(results: Results, table: PaperTable) -> ReportTable:
     remarks += _tallies(results, table, sources)
     if whole := [note.mark for note in table.footnotes if len(note.cells) == len(table.cells)]:
         remarks.append(f"About the whole table: note {', '.join(whole)}.")
-    name = f"paper-{table.id}"
-    return ReportTable(name, table.title, lines, tuple(rows), 2, notes, tuple(remarks), tuple(blocks))
+    return ReportTable(
+        f"paper-{table.id}", table.title, lines, tuple(rows), 2, notes, tuple(remarks), tuple(blocks)
+    )
 
 
 def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
