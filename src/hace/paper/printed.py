@@ -11,7 +11,7 @@ Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `table
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -120,18 +120,21 @@ class PaperTable:
             raise ConfigError(f"the cell must hold a number. Got {cell.printed!r}. Read its `printed`.")
         return cell.value
 
-    def contests(self) -> Iterator[tuple[PrintedCell, ...]]:
-        """Groups of cells that compete: those that differ in the method alone."""
-        groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
-        for cell in self.cells:
-            if cell.method is not None and cell.value is not None:
-                key = tuple(getattr(cell, n) for n in CELL_KEYS if n != "method")
-                groups.setdefault(key, []).append(cell)
-        yield from (tuple(group) for group in groups.values())
+    def contests(self) -> list[list[PrintedCell]]:
+        """Groups of cells with a number that compete: those that differ in the method alone."""
+        return contests_of([c for c in self.cells if c.method is not None and c.value is not None])
 
     def marks(self, cell: PrintedCell) -> tuple[str, ...]:
         """The marks of a cell's footnotes, without those of the whole table."""
         return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
+
+
+def contests_of(cells: Sequence[PrintedCell]) -> list[list[PrintedCell]]:
+    """The cells in groups that differ in the method alone."""
+    groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(getattr(cell, n) for n in CELL_KEYS if n != "method"), []).append(cell)
+    return list(groups.values())
 
 
 @cache
@@ -147,8 +150,6 @@ def paper_tables() -> Mapping[str, PaperTable]:
         >>> table = paper_tables()["model_matched"]
         >>> table.value(model="swin_tiny", dilution=0.2, pairing="adjusted", method="hace")
         9.75
-        >>> sum(len(table.cells) for table in paper_tables().values())
-        430
     """
     found = {}
     for entry in _document("tables.json")["tables"]:

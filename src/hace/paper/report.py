@@ -20,7 +20,7 @@ from hace.lab.report.results import (
     shown,
     tally,
 )
-from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
+from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, contests_of, paper_tables
 
 _METRICS = {metric.title: metric for metric in HEADLINES}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
@@ -85,18 +85,14 @@ def paper_table(results: Results, table: PaperTable) -> ReportTable:
     remarks += _tallies(results, table, sources)
     if whole := [note.mark for note in table.footnotes if len(note.cells) == len(table.cells)]:
         remarks.append(f"About the whole table: note {', '.join(whole)}.")
-    return ReportTable(
-        f"paper-{table.id}", table.title, lines, tuple(rows), 2, notes, tuple(remarks), tuple(blocks)
-    )
+    name, said = f"paper-{table.id}", tuple(remarks)
+    return ReportTable(name, table.title, lines, tuple(rows), 2, notes, said, tuple(blocks))
 
 
 def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
     """Our numbers for the cells of a row; those that differ in the method alone compete for the marks."""
     entries: dict[PrintedCell, Entry] = {}
-    contests: dict[tuple[object, ...], list[PrintedCell]] = {}
-    for c in cells:
-        contests.setdefault((c.dataset, c.model, c.dilution, c.pairing, c.metric), []).append(c)
-    for contest in contests.values():
+    for contest in contests_of(cells):
         metric, found = _METRICS[str(contest[0].metric)], [measured(results, c, source) for c in contest]
         shown_ = [score_entry(score, metric, state, seeds=True) for score, state in found]
         marked = with_marks(shown_, [score.value for score, _ in found], metric)
