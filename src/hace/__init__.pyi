@@ -1,6 +1,7 @@
 # The public names of hace, each listed once: type checkers read this file, and so does __init__.py, to load each name's
 # module when the name is first used. A new loss is listed in hace/losses/registry.py alone.
 
+from hace import anndata as anndata
 from hace import data as data
 from hace import decisions as decisions
 from hace import draw as draw

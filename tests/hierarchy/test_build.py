@@ -225,10 +225,13 @@ def test_edges_of_an_ontology_graph_point_upward() -> None:
     graph = nx.MultiDiGraph()
     graph.add_node("GO:2", name="death")
     graph.add_edges_from([("GO:2", "GO:1", "is_a"), ("GO:2", "GO:1", "part_of"), ("GO:3", "GO:1", "is_a")])
+    graph.add_edge("GO:3", "GO:2", "part_of")  # no level of a hierarchy
+    for direction in ("parent_to_child", "child_to_parent"):
+        h = Hierarchy.from_networkx(graph, direction=direction)
+        assert (h.nodes, h.name("GO:2"), h.parents("GO:3")) == (("GO:1", "GO:2", "GO:3"), "death", ("GO:1",))
+    parts = graph.edge_subgraph([("GO:2", "GO:1", "part_of"), ("GO:3", "GO:2", "part_of")])
     with pytest.raises(HierarchyError, match="pass direction='child_to_parent'"):
-        Hierarchy.from_networkx(graph)
-    h = Hierarchy.from_networkx(graph, direction="child_to_parent")
-    assert (h.nodes, h.name("GO:2")) == (("GO:1", "GO:2", "GO:3"), "death")
+        Hierarchy.from_networkx(parts)
     upside_down = nx.DiGraph([("husky", "dog"), ("beagle", "dog")])
     assert Hierarchy.from_networkx(upside_down, direction="child_to_parent").tops == ("dog",)
     with pytest.raises(HierarchyError, match="direction must be"):

@@ -1,16 +1,19 @@
-"""Compute the features of all images of a data set with a frozen timm model, once, and store them for linear probes. Stopped
-at any point, the same command resumes and ends with the same bytes.
+"""Compute the features of all images of a data set with a frozen timm model, or of texts with a sentence encoder, once, and
+store them for linear probes. Stopped at any point, the same command resumes and ends with the same bytes.
 
 Examples:
   hace features --data cifar100 --root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
   hace features --data cifar100 --root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
   hace features --data folders --root photos --hierarchy tree.csv --model resnet50 --out F
   hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
+  hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
   torchrun --nproc-per-node 4 -m hace features --data nabirds --root data --model resnet50 --dtype bf16 --out F
 
 Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
 come from the model hub. F/manifest.json records what F was made from; another model, other weights, data or preprocessing
 are refused, with the difference. Images are preprocessed as the model's authors do.
+Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split. --encoder is minilm,
+a model of sentence-transformers (--checkpoint: its folder), or tfidf, which learns its words from the training texts.
 """
 
 from __future__ import annotations
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.option
-    add("--data", "NAME", "what `hace data` reads: cifar100, synthetic, a folder, ...", required=True)
+    add("--data", "NAME", "what `hace data` reads: cifar100, synthetic, a folder, ...")
     add_dataset(parser)
-    add("--model", "NAME", "a timm model, with or without the tag of its weights", required=True)
+    add("--model", "NAME", "a timm model, with or without the tag of its weights")
+    add("--text", "FILE", "texts in place of images: a .csv or .tsv table")
+    add("--column", "NAME", "the column of the texts (default: text)", default="text")
+    add("--encoder", "NAME", "minilm, tfidf, or a model of sentence-transformers")
     add("--out", "FOLDER", "where to store the features: a new folder, or one to resume", required=True)
     add("--checkpoint", "FILE", "weights: .safetensors, or a torch file of tensors (default: the hub)")
     about = "class token, mean over positions, or what the model's classifier sees (default: auto)"
@@ -57,6 +63,12 @@ def run(args: argparse.Namespace) -> None:
 
     rank, world, local_rank = processes()
     device, workers = pick_device(args, local_rank)
+    named = [option for option in ("data", "model", "text", "encoder") if getattr(args, option) is not None]
+    if named not in (["data", "model"], ["text", "encoder"]):
+        said = ", ".join(f"--{option}" for option in named) or "neither"
+        raise ConfigError(f"Give images (--data and --model) or texts (--text and --encoder). Got {said}.")
+    if args.text is not None:
+        return encode_texts(args, device)
     dataset = dataset_of(args.data, args)
     refuse_features(dataset)
     if args.skip_broken:
@@ -101,6 +113,28 @@ def run(args: argparse.Namespace) -> None:
         print(f"{FeatureStore(out)!r} is in {out}")
     else:
         print(f"rank {rank} of {world} is done; other processes still have shards to write", file=sys.stderr)
+
+
+def encode_texts(args: argparse.Namespace, device: str) -> None:
+    """The features of a table of texts."""
+    from hace.files.writing import json_bytes, write_whole
+    from hace.lab.features.extraction import extract
+    from hace.lab.features.store import FeatureStore
+    from hace.lab.features.text import ENCODER, TFIDF, fit_tfidf, load_encoder, tfidf_encoder
+    from hace.lab.runs.process import progress
+
+    args.root, args.option = args.text, [*args.option, f"column={args.column}"]
+    dataset, out, state = dataset_of("texts", args), Path(args.out), None
+    if args.encoder == TFIDF and args.checkpoint is None:
+        state = fit_tfidf(dataset["train"].texts)
+        encoder = tfidf_encoder(state, out / ENCODER)
+    else:
+        encoder = load_encoder(args.encoder, checkpoint=args.checkpoint, device=device)
+    with progress("features", "texts") as start:
+        extract(dataset, encoder, out, batch_size=args.batch_size, shard_size=args.shard_size, progress=start)
+    if state is not None:
+        write_whole(out / ENCODER, json_bytes(state))
+    print(f"{FeatureStore(out)!r} is in {out}")
 
 
 def refuse_features(dataset: Dataset) -> None:

@@ -61,6 +61,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.option
     add("run_folder", "RUN", "a finished run of `hace probe` or `hace train`, or what `hace export` wrote")
     add("input", "INPUT", "images, folders or lists of them; or features", nargs="+")
+    add("--column", "NAME", "for a model of texts: the column of a table (default: that of the training)")
     add("--top-k", "K", "how many classes to give (default: 5)", type=int, default=5)
     add("--threshold", "T", "answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
     add("--level", "LEVEL", "answer the best node of a level, by depth or name")
@@ -78,7 +79,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
     from hace.lab.runs.process import progress
-    from hace.lab.serve.inputs import ImageList, as_inputs
+    from hace.lab.serve.inputs import ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
     from hace.metrics.evaluation import promise_text
 
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
         if promise is not None:
             shown = form == "table" and args.out is None
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
-        inputs = as_inputs(args.input)
+        inputs = predictor.inputs(args.input, args.column)
         if not len(inputs):
             raise DataError(f"{' '.join(args.input)} holds no sample.")
         if isinstance(inputs, ImageList):

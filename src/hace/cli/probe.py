@@ -9,8 +9,9 @@ Examples:
 
 F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
 classes). Losses: any name in hace.LOSSES (docs/losses.md); parameters a loss does not take are ignored. Every combination is
-trained as given and judged on the test samples. A fair comparison, each loss at the best of the same rates on held-out
-samples: hace study fair-probe --features birds=F --methods sce,hace:dilution=0.3 --out S
+trained as given and judged on the test samples; a split val is held out, for temperatures and early stops. A fair comparison,
+each loss at the best of the same rates on held-out samples:
+hace study fair-probe --features birds=F --methods sce,hace:dilution=0.3 --out S
 """
 
 from __future__ import annotations
@@ -122,12 +123,20 @@ def make_runs(
     seeds: Sequence[int],
 ) -> list[Record]:
     """Every loss at every rate and seed, made or read; several rates become part of the titles."""
-    from hace.lab.probe.probe import run_probes
+    from hace.lab.probe.probe import load_sources, passes, run_folder, run_pass
     from hace.lab.runs.process import progress
+    from hace.lab.runs.run import read_run
     from hace.lab.study.cells import CellKey, Record
     from hace.lab.study.methods import behind
 
-    data = base.data
+    data, sources = base.data, load_sources([base])
+    (source,) = sources.values()
+    if "val" in source.splits and not any(
+        "validation" in layer for layer in (*config_layers(args), args.given)
+    ):
+        base = replace(base, validation="split")
+        held = f"the val split, {len(source['val']):,} samples, is held out"
+        print(f"hace: {held}; --validation 0 trains on it too", file=sys.stderr)
     dataset = data.name if data.root is None else Path(data.root).stem
     cells = [
         (title if len(rates) < 2 else f"{title}, lr {rate:g}", replace(base, loss=loss, lr=rate, seed=seed))
@@ -137,7 +146,10 @@ def make_runs(
     ]
     with progress("probes", "epochs") as start:
         step = start(len(cells) * base.epochs, 0)
-        runs = run_probes([config for _, config in cells], args.out, on_epoch=step)
+        configs = [config for _, config in cells]
+        for work in passes(configs, sources):
+            run_pass(work, args.out, sources, on_epoch=step)
+        runs = [read_run(run_folder(config, args.out, sources)) for config in configs]
     return [
         Record(
             CellKey("single", dataset, behind(data), title, None, None, config.seed), "final", config.lr, run

@@ -14,6 +14,7 @@ from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
 from hace.data.fine_grained import load_aircraft, load_nabirds
 from hace.data.own_images import load_folders, load_manifest
+from hace.data.own_texts import load_texts
 from hace.data.synthetic import synthetic_features, synthetic_images
 from hace.errors import ConfigError, DataError, nearest
 from hace.formats import read_hierarchy
@@ -45,6 +46,7 @@ DATASETS: dict[str, DatasetKind] = {
     "nabirds": DatasetKind("NABirds", load_nabirds, 224, official=True),
     "folders": DatasetKind("your images, a folder for each class", load_folders, 224),
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
+    "texts": DatasetKind("your texts, a column of a CSV table", load_texts),
     "features": DatasetKind("your features, from a file", load_features),
     "synthetic": DatasetKind("synthetic images", synthetic_images, 32),
     "synthetic-features": DatasetKind("synthetic features", synthetic_features),

@@ -192,6 +192,8 @@ class Samples(Split):
             image = image.crop(_inside(self.boxes[index], image.width, image.height, self.names[index]))
         return image
 
+    item = image  # what a model sees of a sample
+
     def content(self) -> Iterator[bytes]:
         """The pixels; for images on disk their sizes, since reading every image takes minutes."""
         for i in range(len(self)):

@@ -41,7 +41,8 @@ def parse_obo(
 ) -> Draft:
     """The terms of an OBO file and their `is_a` edges. Obsolete terms are left out; parents in other files are noted.
 
-    Synonyms, alternative ids and replaced terms resolve. `relations` names relations to read as edges too, such as part_of.
+    Synonyms, alternative ids and replaced terms resolve. `relations` names relations to read as edges too, such as part_of;
+    intersection_of is the genus of a term's definition, which ontologies without reasoning may have in place of is_a.
     """
     wanted = check_relations(relations)
     if isolated not in ("keep", "drop"):
@@ -73,6 +74,10 @@ def parse_obo(
             pairs += [(name, term.replaced_by) for name in (term.id, *term.others)]
     draft.synonyms = resolved(pairs, [*kept, *draft.names.values()])
     note_ontology(draft, outside, sum(term.obsolete for term in terms.values()))
+    genus = [term for term in kept.values() if not term.parents and dict(term.related).get("intersection_of")]
+    if genus and "intersection_of" not in wanted:
+        remedy = "relations=intersection_of reads it"
+        draft.notes.append(f"{len(genus):,} terms without is_a have a genus in intersection_of: {remedy}")
     draft.flat = bool(outside)
     if isolated == "drop":
         connected = {end for edge in draft.edges for end in edge}
@@ -121,6 +126,9 @@ def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) 
         term.others += [_unescaped(found[1])] if found else []
     elif tag == "relationship":
         term.related += [tuple(value.split()[:2])] if len(value.split()) > 1 else []  # pyright: ignore[reportAttributeAccessIssue]
+    elif tag == "intersection_of":  # the genus of a definition: one id; the others have a relation before it
+        genus = _REFERENCE.fullmatch(value)
+        term.related += [(tag, _unescaped(genus[1]))] if genus else []
     elif tag in ("alt_id", "replaced_by"):
         id = _unescaped(_without_comment(value))
         term.others += [id] if tag == "alt_id" else []

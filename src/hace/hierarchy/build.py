@@ -350,14 +350,15 @@ def graph_parts(graph: nx.DiGraph, direction: str) -> tuple[list[tuple[Any, Any]
         raise HierarchyError("graph must be directed. Got an undirected graph.")
     every: Any = graph.edges
     keys = {edge[2] for edge in every(keys=True)} if graph.is_multigraph() else set()
-    if direction == "parent_to_child" and keys & _RELATIONS:
+    if direction == "parent_to_child" and keys & _RELATIONS and "is_a" not in keys:
         raise HierarchyError(
             f"The edges of graph must point from parent to child. Got the relations {listed(sorted(map(str, keys)))}, as "
-            "obonet reads them from child to parent: pass direction='child_to_parent'. To follow is_a alone, pass "
-            "graph.edge_subgraph(e for e in graph.edges(keys=True) if e[2] == 'is_a')."
+            "obonet reads them from child to parent: pass direction='child_to_parent'."
         )
     edges = list(dict.fromkeys((edge[0], edge[1]) for edge in graph.edges()))
-    if direction == "child_to_parent":
+    if "is_a" in keys:  # an ontology as obonet reads it: other relations are no levels
+        edges = [(edge[0], edge[1]) for edge in every(keys=True) if edge[2] == "is_a"]
+    if direction == "child_to_parent" or "is_a" in keys:
         edges = [(parent, child) for child, parent in edges]
     names = {k: str(v) for k, v in graph.nodes(data="name") if v is not None}
     return edges, names

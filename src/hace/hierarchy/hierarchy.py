@@ -274,8 +274,8 @@ class Hierarchy:
             graph: the graph.
             leaves: the class list in label order; by default that of the attribute ``label``, or the natural order.
             rooted: whether the single top is a root; see :meth:`from_edges`.
-            direction: where edges point: ``"parent_to_child"``, or ``"child_to_parent"`` as in graphs of ontologies
-                (obonet).
+            direction: where edges point: ``"parent_to_child"`` or ``"child_to_parent"``. Of a graph that obonet read, its
+                ``is_a`` edges count, which point to the parent; other relations are left out.
         """
         edges, names = build.graph_parts(graph, direction)
         return cls.from_edges(
@@ -835,11 +835,20 @@ class Hierarchy:
 
         return matching.migration(self, new, mapping, strict)
 
-    def collapse_unary(self) -> Hierarchy:
+    def collapse_unary(self, keep: Iterable[Any] = ()) -> Hierarchy:
         """The hierarchy without inner nodes that have a single child; their child takes their place.
 
         A root with a single child goes too. Levels lose their names, since a level may no longer be one rank.
+
+        Args:
+            keep: Ids of nodes that stay, such as those of coarse labels.
+
+        Example:
+            >>> h = Hierarchy.from_paths([("cell", "lymphocyte", "T"), ("cell", "monocyte", "CD14", "classical")])
+            >>> h.collapse_unary(keep=["CD14"]).nodes
+            ('cell', 'T', 'CD14', 'classical')
         """
+        stays = {self.index(node) for node in keep}
         children: list[set[int]] = [set() for _ in self.nodes]
         replaced_by = list(range(self.num_nodes))  # each node, or the one that takes its place
         edges = self.edges.tolist()
@@ -847,7 +856,7 @@ class Hierarchy:
             while edges and edges[-1][1] > v:
                 parent, child = edges.pop()
                 children[parent].add(replaced_by[child])
-            if len(children[v]) == 1:
+            if len(children[v]) == 1 and v not in stays:
                 (replaced_by[v],) = children[v]
         kept = [v for v in range(self.num_nodes) if replaced_by[v] == v]
         pairs = [(parent, child) for parent in kept for child in children[parent]]

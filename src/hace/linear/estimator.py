@@ -241,6 +241,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+        reading.check_given(X, y, self.hierarchy)
         X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
         check_classification_targets(y)
         return X, y

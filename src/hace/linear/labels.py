@@ -74,6 +74,26 @@ class LabelReading:
         return found
 
 
+def check_given(X: Any, y: Any, hierarchy: Hierarchy | None) -> None:
+    """Refuse what people give by mistake: an AnnData as features, and missing labels."""
+    if type(X).__name__ == "AnnData":
+        raise ConfigError(
+            "X must be a matrix of features. Got AnnData. Pass adata.X, or use hace.anndata.fit."
+        )
+    values = np.asarray(y)
+    if values.ndim != 1 or values.dtype.kind not in "fO":
+        return
+    lost = [i for i, value in enumerate(values.tolist()) if value is None or value != value]
+    if lost:
+        remedy = "Drop these samples."
+        if hierarchy is not None and hierarchy.rooted:
+            remedy = (
+                f"Drop these samples, or label them with the root, {hierarchy.tops[0]!r}: it means unknown."
+            )
+        many = f"{len(lost):,} of {len(values):,} are missing (NaN); the first is y[{lost[0]}]"
+        raise DataError(f"y must hold a label for every sample. {many}. {remedy}")
+
+
 def read_classes(classes: np.ndarray) -> LabelReading:
     """Labels without a hierarchy: the classes themselves, sorted, and nothing above them."""
     known = {label: position for position, label in enumerate(classes.tolist())}

@@ -57,6 +57,7 @@ def plan_features(
             "dtype": "float32",
             "shard_size": shard_size,
             "checkpoint": backbone.checkpoint,
+            **(dataset.source or {}),  # the column of texts
             "made_with": {name: versions[name] for name in ("hace", "torch", "timm")},
         }
     )
@@ -162,7 +163,7 @@ class _Images(torch.utils.data.Dataset[Any]):
     def __getitem__(self, key: tuple[str, int]) -> Tensor | HaceError:
         split, index = key
         try:
-            return self.transform(self.splits[split].image(index))
+            return self.transform(self.splits[split].item(index))
         except HaceError as error:
             return error
 
@@ -197,7 +198,7 @@ def _loader(
 
 def _collate(images: list[Tensor | HaceError]) -> Tensor | HaceError:
     error = next((image for image in images if isinstance(image, HaceError)), None)
-    return error or torch.stack(images)  # type: ignore[arg-type]
+    return error or (torch.stack(images) if isinstance(images[0], Tensor) else images)  # type: ignore[arg-type]
 
 
 def _check_space(out: Path, needed: int) -> None:

@@ -38,6 +38,7 @@ from hace.formats import parse_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 from hace.lab.features.backbones import POOLS, bare_model, check_backbone_name, pooled
+from hace.lab.features.text import encoder_record
 from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
@@ -243,6 +244,9 @@ def _parts(
         return ProbeNetwork(None, "auto", head.scaling.how, head.weights, head.ball), head.loss, None, made
     backbone = backbone_of(run, checkpoint, torch.device("cpu"))
     seen = backbone.preprocessing
+    if seen.get("text"):  # the head alone: it takes what the encoder that is named here makes of texts
+        made["encoder"] = encoder_record(backbone, run.about["data"]["source"])
+        return ProbeNetwork(None, "auto", head.scaling.how, head.weights, head.ball), head.loss, None, made
     size = seen["input_size"][1]
     if seen["crop_mode"] != "center" or size != seen["input_size"][2]:
         raise ConfigError(f"{backbone.name} must see a resized square cut from the middle. Got {seen}.")

@@ -27,6 +27,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
 from hace.lab.features.backbones import Backbone, load_backbone
 from hace.lab.features.store import MANIFEST, FeatureStore, manifest_differences
+from hace.lab.features.text import load_encoder
 from hace.lab.probe.probe import Scaling, check_width, head_outputs
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers
@@ -56,8 +57,8 @@ def open_finished(folder: str | Path) -> Run:
 class Vision:
     """How a model sees images."""
 
-    transform: Callable[[Any], Tensor]  # from a PIL image to (3, H, W)
-    outputs: Callable[[Tensor], Tensor]  # from a batch of them to the raw outputs (B, C) of the model's head
+    transform: Callable[[Any], Any]  # from a PIL image to (3, H, W); texts stay as they are
+    outputs: Callable[[Any], Tensor]  # from a batch of them to the raw outputs (B, C) of the model's head
     batch_size: int  # that of the run's own features or evaluation, which gives the same bits
 
 
@@ -110,16 +111,19 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
         )
     recorded = source.get("checkpoint")
     if checkpoint is None and recorded is not None:
-        if not Path(recorded).is_file():
+        if not Path(recorded).exists():
             raise ConfigError(
                 f"The features of {run.folder} come from {source['model']['name']} with weights from {recorded}, which is not "
                 "here. Give that file: --checkpoint FILE (checkpoint=)."
             )
         checkpoint = recorded
     model, seen = source["model"], source["preprocessing"]
-    sizes = {"image_size": seen["input_size"][1], "crop_pct": seen["crop_pct"]}
-    how = {"pool": model["pool"], "dtype": source["compute"]["dtype"], "device": device}
-    backbone = load_backbone(model["name"], checkpoint=checkpoint, **sizes, **how)
+    if seen.get("text"):
+        backbone = load_encoder(model["name"], checkpoint=checkpoint, device=device)
+    else:
+        sizes = {"image_size": seen["input_size"][1], "crop_pct": seen["crop_pct"]}
+        how = {"pool": model["pool"], "dtype": source["compute"]["dtype"], "device": device}
+        backbone = load_backbone(model["name"], checkpoint=checkpoint, **sizes, **how)
     if backbone.weights != model["weights"]:
         where = f"--checkpoint {checkpoint}" if checkpoint else "the model hub"
         raise ConfigError(
@@ -128,7 +132,8 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
         )
     different = "\n  ".join(manifest_differences(seen, backbone.preprocessing))
     if different:
-        here = f"This version of timm preprocesses images for {model['name']}"
+        library, what = ("sentence-transformers", "texts") if seen.get("text") else ("timm", "images")
+        here = f"This version of {library} preprocesses {what} for {model['name']}"
         raise ConfigError(f"{here} differently:\n  {different}")
     return backbone
 

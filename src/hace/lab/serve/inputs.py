@@ -18,6 +18,7 @@ from torch.utils import data as torch_data
 
 from hace.data.dataset import image_files
 from hace.data.feature_files import feature_parts
+from hace.data.own_texts import text_columns
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
 from hace.files.reading import as_rgb, optional, read_image, read_text
@@ -25,6 +26,7 @@ from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.runs.run import RUN
 
 _LISTS = (".csv", ".tsv")
+_LONGEST_PATH = 1000  # letters: what is longer is a text
 LONGEST = 1000  # ratio of an image's sides
 FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
@@ -87,6 +89,47 @@ class FeatureRows:
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
                 yield list(names[rows]), np.asarray(x[rows])
+
+
+@dataclass(frozen=True)
+class TextList(ImageList):
+    """Texts; `images` holds them, and `names` what they are called in the output."""
+
+    def batches(
+        self, transform: Callable[[Any], Any], batch_size: int, workers: int = 0
+    ) -> Iterator[tuple[list[str], Any, list[Broken]]]:
+        """For each batch the names of its texts, the texts, and nothing that is broken."""
+        for start in range(0, len(self), batch_size):
+            rows = slice(start, start + batch_size)
+            yield list(self.names[rows]), [transform(text) for text in self.images[rows]], []
+
+
+def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
+    """What a caller gives a model of texts: texts, a .csv or .tsv table with a column of them, or features."""
+    if isinstance(given, (TextList, FeatureRows)):
+        return given
+    items = [given] if isinstance(given, (str, Path)) else given
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, (str, Path)) for item in items):
+        found = as_inputs(given)
+        if isinstance(found, FeatureRows):
+            return found
+        raise ConfigError(f"Give texts, a CSV table of them, or features (M, d). Got {type(given).__name__}.")
+    names: list[str] = []
+    texts: list[str] = []
+    for item in map(str, items):
+        path = Path(item) if len(item) < _LONGEST_PATH else None
+        if path is not None and (path.suffix.lower() in FEATURES or (path / MANIFEST).is_file()):
+            found = read_inputs(path)
+            assert isinstance(found, FeatureRows)
+            return found
+        if path is not None and path.suffix.lower() in _LISTS:
+            (rows,) = text_columns(path, column or "text")
+            texts += rows or []
+            names += rows or []
+        else:
+            texts.append(item)
+            names.append(item)
+    return TextList(names, texts)
 
 
 def read_inputs(path: str | Path) -> ImageList | FeatureRows:

@@ -10,7 +10,7 @@ which is rebuilt as `hace features` recorded it: the same model, weights, poolin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.lab.features.text import recorded_encoder
 from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import Run
@@ -38,7 +39,7 @@ from hace.lab.serve.finished_models import (
     load_trained,
     open_finished,
 )
-from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs
+from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs, as_texts
 from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise, read_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
@@ -301,7 +302,7 @@ class Predictor:
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
         """
-        given, asked = as_inputs(inputs), question or Question()
+        given, asked = self.inputs(inputs), question or Question()
         check_number("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
         check_number("workers", workers, "0 or more", workers >= 0)
         self.decide(self._nothing(), asked)  # what does not fit the hierarchy shows before any image is read
@@ -310,6 +311,23 @@ class Predictor:
             leaves, answers = self.decide(z, asked)
             yield Predictions(names, leaves, answers, broken, start, self.promise(asked))
             start += len(names) + len(broken)
+
+    @property
+    def _encoder(self) -> Mapping[str, Any] | None:
+        """What the record says of the encoder of texts behind the features; None where there is none."""
+        source = self.run.about["data"].get("source") or {}
+        return source if (source.get("preprocessing") or {}).get("text") else None
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it takes texts in place of images."""
+        return self._encoder is not None
+
+    def inputs(self, given: Any, column: str | None = None) -> ImageList | FeatureRows:
+        """What :meth:`predict` takes, opened; `column` names the texts of a table, by default that of the training."""
+        return (
+            as_inputs(given) if self._encoder is None else as_texts(given, column or self._encoder["column"])
+        )
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
@@ -418,9 +436,16 @@ class ExportedPredictor(Predictor):
             )
         return stored_calibration(self.document, self.hierarchy, self.path)
 
+    @property
+    def _encoder(self) -> Mapping[str, Any] | None:
+        return self.document["architecture"].get("encoder")
+
     @cached_property
     def vision(self) -> Vision:
-        """How the model sees images."""
+        """How the model sees images, or texts."""
+        if self._encoder is not None:
+            encoder = recorded_encoder(self._encoder, self.path)
+            return Vision(str, lambda texts: self.program.run(encoder(texts))[0], _IMAGES)
         view = self.document["preprocessing"]
         if view is None:
             raise ConfigError(f"{self.path} takes features, and cannot see images.")

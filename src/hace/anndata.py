@@ -1,0 +1,396 @@
+"""Cell types in AnnData: train on annotated cells, and annotate others at the rank that the model is sure of.
+
+    ontology = hace.read_hierarchy("cl-basic.obo")
+    model = hace.anndata.fit(reference, labels="cell_type", hierarchy=ontology, groups="donor")
+    hace.anndata.annotate(query, model, accuracy=0.95, groups="leiden")
+    query.obs["hace_name"], query.uns["hace"]
+
+The model is a :class:`hace.HACEClassifier`: `model.save`, `hace serve` and scikit-learn take it as any other. It knows its
+features by name, so `annotate` finds the genes of the training among those of the query.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.checks import check_choice, check_count, check_number
+from hace.decisions import Decisions, predict
+from hace.draw import drawable
+from hace.errors import ConfigError, DataError, listed, nearest
+from hace.files.reading import optional
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.index import is_above
+from hace.hierarchy.names import label_nodes
+from hace.linear.estimator import HACEClassifier
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+_COUNTS = 50  # a feature this large, among whole numbers, is a raw count
+_MOST = 1 << 20  # cells of a batch
+
+
+def fit(
+    adata: AnnData,
+    labels: str,
+    hierarchy: Hierarchy | None = None,
+    *,
+    layer: str | None = None,
+    obsm: str | None = None,
+    groups: str | None = None,
+    held_out: float = 0.2,
+    seed: int = 0,
+    **options: Any,
+) -> HACEClassifier:
+    """Train a classifier on annotated cells, and calibrate it on a part of them that training does not see.
+
+    Args:
+        adata: Cells, in memory or backed by a file; their features may be sparse.
+        labels: Column of `obs` with cell types: ids or names of nodes of the hierarchy, at any depth. Cells without a label
+            are not used.
+        hierarchy: All types, such as the Cell Ontology. The classes are the types labelled here; types above them are
+            answers too, and those below them are not, since no cell shows what they look like. None: the labels alone.
+        layer: Layer with the features; by default `adata.X`.
+        obsm: Key of `obsm` with the features, such as "X_pca".
+        groups: Column of `obs` with donors, or whatever new cells will differ in: whole groups are held out.
+        held_out: Share of cells (or of groups) kept for calibration; 0: no calibration, and no promises.
+        seed: Random seed of what is held out.
+        **options: Options of :class:`hace.HACEClassifier`, such as `weight_decay`.
+
+    Returns:
+        The classifier. `unseen_classes_` has the types that only held-out cells have.
+
+    Raises:
+        DataError: A label is not in the hierarchy, or there are too few cells.
+        ConfigError: No such column, layer or embedding.
+    """
+    check_number("held_out", held_out, "at least 0 and below 1", 0 <= held_out < 1)
+    given = _column(adata, labels).astype(object)
+    known = np.flatnonzero(given.notna().to_numpy())
+    if len(known) < 2:
+        raise DataError(f"obs[{labels!r}] must have a label for at least two cells. Got {len(known)}.")
+    y = given.iloc[known].astype(str).to_numpy(dtype=object)
+    h = hierarchy
+    if h is not None:
+        nodes = label_nodes(y.astype(str), h, "id", f"obs[{labels!r}]")
+        h, y = _within(h, nodes), np.array(h.nodes, dtype=object)[nodes]
+    kept, held = _parts(adata, known, groups, held_out, seed)
+    names = _names(adata, obsm)
+    model = HACEClassifier(h, **{"labels": "ids" if h is not None else "auto", **options})
+    model.fit(_read(adata, known[kept], layer, obsm), y[kept])
+    if len(held):
+        try:
+            model.calibrate(_read(adata, known[held], layer, obsm), y[held])
+        except DataError as error:  # all of few cells are right, say
+            warnings.warn(f"The model makes no promises: give annotate a threshold. {error}", stacklevel=2)
+    model.feature_names_in_ = np.array(names, dtype=object)
+    return model
+
+
+def annotate(
+    adata: AnnData,
+    model: HACEClassifier,
+    *,
+    accuracy: float | None = 0.95,
+    threshold: float | None = None,
+    groups: str | None = None,
+    layer: str | None = None,
+    obsm: str | None = None,
+    missing: str = "error",
+    key: str = "hace",
+    batch_size: int = 8192,
+) -> None:
+    """Write an answer for every cell into `adata.obs`, and what was done into `adata.uns`.
+
+    Columns, each after `key`: the answer's id (`hace`), `_name`, `_rank` (depth in the hierarchy; 0: no answer),
+    `_probability`, `_promise` (the accuracy, where one was asked for) and `_class`, the most probable class.
+    With `groups` also `_group`, `_group_name` and `_group_probability`: one answer for each cluster, by the mean
+    probabilities of its cells. The promise is about cells, not about clusters.
+
+    Args:
+        adata: Cells, in memory or backed by a file.
+        model: What :func:`fit` returned.
+        accuracy: Promise: at most 1 - accuracy of all cells get a false answer; answers are as deep as that allows.
+        threshold: Instead of a promise: answer with the deepest node of at least this probability.
+        groups: Column of `obs` with clusters.
+        layer: Layer with the features, as in :func:`fit`.
+        obsm: Key of `obsm` with the features, as in :func:`fit`.
+        missing: What to do about genes of the training that `adata` lacks: "error", or "zero" for a value of 0.
+        key: Start of the names of columns, and the key of `uns`.
+        batch_size: Cells at once.
+
+    Raises:
+        DataError: The features are not those of the training.
+        ConfigError: A promise from a model that is not calibrated; no such column, layer or embedding.
+    """
+    check_count("batch_size", batch_size, _MOST)
+    check_choice("missing", missing, ("error", "zero"))
+    if threshold is not None:
+        accuracy = None
+    elif accuracy is None:
+        raise ConfigError("accuracy or threshold must be given. Got neither.")
+    clusters = None if groups is None else _column(adata, groups).astype(str).to_numpy()
+    promise = None if accuracy is None else model.guarantee(accuracy)
+    places = _places(adata, model, obsm, missing)
+    h, parts, best = model.hierarchy_, [], []
+    names, member = np.unique(clusters, return_inverse=True) if clusters is not None else ([], None)
+    total = np.zeros((len(names), h.num_nodes))
+    for rows in _batches(adata.n_obs, batch_size):
+        x = _aligned(_read(adata, rows, layer, obsm), places)
+        with warnings.catch_warnings():  # the names were compared above
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            log_q = model.predict_node_log_proba(x)
+        parts.append(_decided(log_q, h, promise, threshold))
+        best.append(h.leaf_nodes[log_q[:, h.leaf_nodes].argmax(axis=1)])
+        if member is not None:
+            np.add.at(total, member[rows], np.exp(log_q))
+    answers = Decisions.joined(parts)
+    _write(adata, key, answers, np.concatenate(best), accuracy)
+    record = _record(model, accuracy, threshold, promise, layer, obsm, places, answers)
+    if member is not None:
+        mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
+        told = _decided(mean, h, promise, threshold)
+        _write_groups(adata, key, told, member)
+        ids = ["" if node is None else node for node in told.ids]
+        record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
+    adata.uns[key] = record
+
+
+def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy) -> float:
+    """Macro-F1 over the true types, where an answer below the truth counts as right.
+
+    For each type in `truth`: 2 tp / (2 tp + fp + fn), and the mean over types. Cells without a label do not count; cells
+    without an answer count as missed.
+
+    Args:
+        truth: Ids or names of nodes.
+        answers: Ids or names of nodes; None or NaN for no answer.
+        hierarchy: The hierarchy of both; the whole ontology where truths are not classes of the model.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("T", "CD4"), ("T", "CD8"), ("B",)])
+        >>> round(macro_f1(["T", "T", "B", "CD4"], ["CD4", "B", "B", "T"], h), 3)
+        0.489
+    """
+    true, said = (np.array([_text(v) for v in values], dtype=object) for values in (truth, answers))
+    if len(true) != len(said):
+        raise DataError(f"answers must be as many as truths. Got {len(said)} and {len(true)}.")
+    labelled = true != ""
+    t = label_nodes(true[labelled].astype(str), hierarchy, "id", "truth")
+    a = np.full(len(t), -1)
+    told = said[labelled] != ""
+    a[told] = label_nodes(said[labelled][told].astype(str), hierarchy, "id", "answers")
+    right = (a >= 0) & is_above(hierarchy, t, np.maximum(a, 0))
+    a = np.where(right, t, a)  # as scikit-learn's f1_score then counts
+    scores = []
+    for v in np.unique(t):
+        hit = np.sum((t == v) & (a == v))
+        scores.append(2 * hit / (np.sum(t == v) + np.sum(a == v)))
+    return float(np.mean(scores))
+
+
+def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: str = "X_umap") -> None:
+    """Draw the cells in two dimensions, coloured by the rank of their answers, to a .png or .svg file.
+
+    Args:
+        adata: Cells that :func:`annotate` has seen.
+        path: File; it is replaced.
+        key: As in :func:`annotate`.
+        basis: Key of `obsm` with two or more columns.
+    """
+    figure_module = optional("matplotlib.figure", "A picture", "report")
+    import matplotlib
+
+    places = np.asarray(_embedding(adata, basis))[:, :2]
+    ranks = _column(adata, f"{key}_rank").to_numpy()
+    names = _column(adata, f"{key}_name").astype(object).to_numpy()
+    figure = figure_module.Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.add_subplot()
+    levels = sorted(set(ranks.tolist()))
+    colours = matplotlib.colormaps["viridis"].resampled(max(len(levels), 2))
+    for i, rank in enumerate(levels):
+        here = ranks == rank
+        label = f"rank {rank}: {here.sum():,} cells" if rank else f"no answer: {here.sum():,} cells"
+        axes.scatter(*places[here].T, s=6, color=colours(i) if rank else "#c9c9c9", label=label)
+    for name in sorted({name for name in names if isinstance(name, str)}):
+        x, y = np.median(places[names == name], axis=0)
+        axes.annotate(drawable(name), (x, y), ha="center", fontsize=7, parse_math=False)
+    axes.set(xticks=[], yticks=[], xlabel=f"{basis} 1", ylabel=f"{basis} 2")
+    axes.legend(title="How specific the answer is", fontsize=8, markerscale=2)
+    figure.savefig(path, dpi=150)
+
+
+def _within(h: Hierarchy, nodes: np.ndarray) -> Hierarchy:
+    """The part of a hierarchy above the labels: classes are labels without a label below them; others are coarse labels."""
+    seen = np.unique(nodes)
+    above = [bool(is_above(h, np.full(len(seen), v), seen).sum() > 1) for v in seen]
+    classes = [h.nodes[v] for v, inner in zip(seen, above, strict=True) if not inner]
+    return h.subset(classes).collapse_unary(keep=[h.nodes[v] for v in seen])
+
+
+def _parts(
+    adata: AnnData, known: np.ndarray, groups: str | None, held_out: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the labelled cells to train on and which to calibrate on: positions in `known`."""
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        order = rng.permutation(len(known))
+        count = round(held_out * len(known))
+        return np.sort(order[count:]), np.sort(order[:count])
+    names, member = np.unique(_column(adata, groups).astype(str).to_numpy()[known], return_inverse=True)
+    count = 0 if held_out == 0 else max(1, round(held_out * len(names)))
+    if count >= len(names):
+        raise DataError(
+            f"obs[{groups!r}] must have at least two groups, to train on some and calibrate on others. Got {len(names)}."
+        )
+    held = np.isin(member, rng.permutation(len(names))[:count])
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _column(adata: AnnData, name: str) -> Any:
+    if name not in adata.obs:
+        known = [str(column) for column in adata.obs.columns]
+        raise ConfigError(
+            f"obs must have the column {name!r}. Got {listed(known) or 'none'}.{nearest(name, known)}"
+        )
+    return adata.obs[name]
+
+
+def _embedding(adata: AnnData, obsm: str) -> Any:
+    if obsm not in adata.obsm:
+        known = [str(key) for key in adata.obsm]
+        raise ConfigError(
+            f"obsm must have the key {obsm!r}. Got {listed(known) or 'none'}.{nearest(obsm, known)}"
+        )
+    return adata.obsm[obsm]
+
+
+def _names(adata: AnnData, obsm: str | None) -> list[str]:
+    """A name for each feature: genes, or the key of an embedding and a number."""
+    if obsm is None:
+        return [str(gene) for gene in adata.var_names]
+    return [f"{obsm}:{i}" for i in range(_embedding(adata, obsm).shape[1])]
+
+
+def _read(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None) -> Any:
+    """The features of some cells in memory, dense or sparse by rows."""
+    if layer is not None and obsm is not None:
+        raise ConfigError("layer and obsm must not be given together. Drop one.")
+    if layer is not None and layer not in adata.layers:
+        known = [str(key) for key in adata.layers]
+        raise ConfigError(
+            f"layers must have {layer!r}. Got {listed(known) or 'none'}.{nearest(layer, known)}"
+        )
+    source = _embedding(adata, obsm) if obsm is not None else adata.layers[layer] if layer else adata.X
+    if source is None:
+        raise ConfigError("adata.X must hold features. It is empty. Give a layer or obsm.")
+    x: Any = source[rows]
+    if hasattr(x, "to_memory"):  # a part of a sparse matrix in a file
+        x = x.to_memory()
+    x = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+    values: Any = x.data if hasattr(x, "indptr") else x
+    if obsm is None and values.size and values.max() > _COUNTS and not np.any(values % 1):
+        warnings.warn(
+            "The features look like raw counts. Normalise and log them first: sc.pp.normalize_total, then sc.pp.log1p.",
+            stacklevel=3,
+        )
+    return x
+
+
+def _places(adata: AnnData, model: HACEClassifier, obsm: str | None, missing: str) -> np.ndarray | None:
+    """Where each feature of the training is among those of the cells, -1 for missing ones; None if they are the same."""
+    wanted, here = list(getattr(model, "feature_names_in_", ())), _names(adata, obsm)
+    if not wanted:
+        raise DataError("model must know its features by name. Train it with hace.anndata.fit.")
+    if wanted == here:
+        return None
+    place = {name: i for i, name in enumerate(here)}
+    found = np.array([place.get(name, -1) for name in wanted])
+    lost = [wanted[i] for i in np.flatnonzero(found < 0)]
+    if lost and (missing == "error" or len(lost) == len(wanted)):
+        rule = f"The cells must have the {len(wanted):,} features of the training. {len(lost):,} are missing"
+        hint = f" Pass obsm={lost[0].partition(':')[0]!r}." if ":" in lost[0] and obsm is None else ""
+        zero = ' Pass missing="zero" to take 0 for them.' if len(lost) < len(wanted) else ""
+        raise DataError(f"{rule}: {listed(lost)}.{hint}{zero}")
+    return found
+
+
+def _aligned(x: Any, places: np.ndarray | None) -> Any:
+    """The features in the order of the training."""
+    if places is None:
+        return x
+    lost = places < 0
+    found = x[:, np.where(lost, 0, places)]
+    if not lost.any():
+        return found
+    if hasattr(found, "multiply"):
+        return found.multiply((~lost).astype(x.dtype)[None]).tocsr()
+    return np.where(lost, 0, found)
+
+
+def _batches(cells: int, size: int) -> Iterator[np.ndarray]:
+    yield from (np.arange(start, min(start + size, cells)) for start in range(0, cells, size))
+
+
+def _decided(log_q: np.ndarray, h: Hierarchy, promise: Any, threshold: float | None) -> Decisions:
+    if promise is not None:
+        return promise.predict(log_q, h, kind="node_log_probs")
+    return predict(log_q, h, rule="threshold", threshold=threshold, kind="node_log_probs")
+
+
+def _write(adata: AnnData, key: str, answers: Decisions, best: np.ndarray, accuracy: float | None) -> None:
+    pd = optional("pandas", "Columns of cells", "cells")
+    h = answers.hierarchy
+    adata.obs[key] = pd.Categorical(answers.ids)
+    adata.obs[f"{key}_name"] = pd.Categorical(answers.names)
+    adata.obs[f"{key}_rank"] = answers.levels.numpy()
+    adata.obs[f"{key}_probability"] = answers.probabilities.numpy()
+    adata.obs[f"{key}_promise"] = np.nan if accuracy is None else accuracy
+    adata.obs[f"{key}_class"] = pd.Categorical(np.array(h.nodes, dtype=object)[best])
+
+
+def _write_groups(adata: AnnData, key: str, told: Decisions, member: np.ndarray) -> None:
+    pd = optional("pandas", "Columns of cells", "cells")
+    for name, values in (("group", told.ids), ("group_name", told.names)):
+        adata.obs[f"{key}_{name}"] = pd.Categorical(np.array(values, dtype=object)[member])
+    adata.obs[f"{key}_group_probability"] = told.probabilities.numpy()[member]
+
+
+def _record(
+    model: HACEClassifier,
+    accuracy: float | None,
+    threshold: float | None,
+    promise: Any,
+    layer: str | None,
+    obsm: str | None,
+    places: np.ndarray | None,
+    answers: Decisions,
+) -> dict[str, Any]:
+    """What was done, as values that an .h5ad file can hold."""
+    from hace import __version__
+
+    h = model.hierarchy_
+    record = {
+        "version": __version__,
+        "hierarchy": h.fingerprint,
+        "classes": list(h.leaves),
+        "unseen_classes": [str(name) for name in model.unseen_classes_],
+        "features": f"obsm {obsm}" if obsm else f"layer {layer}" if layer else "X",
+        "missing_features": 0 if places is None else int((places < 0).sum()),
+        "threshold": float("nan") if threshold is None else threshold,
+        "temperature": float(model.temperature_),
+        "answered": float((answers.levels > 0).float().mean()),
+    }
+    if promise is not None:
+        record |= {"accuracy": accuracy, "promise": promise.promise, "assumptions": list(promise.assumptions)}
+    return record
+
+
+def _text(value: Any) -> str:
+    """A label as text; "" for none."""
+    return "" if value is None or value != value else str(value)
