@@ -326,7 +326,7 @@ def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
     assert "a class of the hierarchy. Got 'huskey'. Did you mean 'husky'?" in header(*LEAVES[1:], "huskey")
     assert "--ignore-column" in header(*LEAVES, "image")
     assert "Leaves without a column: 'siamese'" in header("husky", "beagle", "persian")
-    assert "Nodes without a column" in header(*LEAVES, "dog")
+    assert "There must be one label per row" in header(*LEAVES, "dog")  # columns at mixed ranks are read
     assert "one column. Got two for 'husky'" in header(*LEAVES, "husky")
     Path("text.csv").write_text(",".join(LEAVES) + "\n" + "1,2,three,4\n" * 40)
     assert "every cell must be a number" in refused(capsys, scores="text.csv")

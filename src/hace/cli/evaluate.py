@@ -9,6 +9,8 @@ Examples:
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --subset species_of_bavaria.txt
   hace evaluate --hierarchy tree.csv --scores a.npy --compare b.npy --labels y.npy
   hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --metrics leaves    top-k, severity and HD@k alone
+  hace evaluate --hierarchy tree.csv --answers tool.csv --labels truth.csv --groups site    answers without scores
+  hace evaluate --hierarchy tree.csv --scores top5.csv --rest spread --labels y.csv    lists of (class, score)
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
   hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
   hace evaluate --run runs/4cd033b43672ca23 --data photos2027 --accuracy 0.95    does the promise hold next year?
@@ -38,7 +40,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hace.cli.options import Parser, add_checkpoint
+from hace.cli.options import Parser, add_checkpoint, reader_options
 from hace.cli.options_scores import (
     add_promise,
     add_run_data,
@@ -77,6 +79,11 @@ def add_arguments(parser: Parser) -> None:
     add_checkpoint(parser)
     add_run_data(parser)
     add_score_files(parser)
+    about = "answers without scores instead of --scores, one node per sample: .csv, .txt, .npy, or SpeciesNet's .json"
+    add("--answers", "FILE", about)
+    add("--answer-column", "NAME", "the column to take from a .csv of answers")
+    add("--no-answer", "WORDS", "answers that mean none, with commas, such as blank,unknown", default="")
+    add("--groups", "COLUMN", "with --answers: a column of --labels; each of its values is shown as a slice")
     add("--names", "FILE", 'names of nodes, one line "id name" each, for a hierarchy with only ids')
     distances = ("lca_height", "lca_depth", "edges")
     add("--distance", distances, "distance for severity and costs", default="lca_height")
@@ -137,6 +144,9 @@ Given = tuple["Hierarchy", list[Model], dict[str, str]]
 def run(args: argparse.Namespace) -> None:
     """Read, evaluate, print and write."""
     check_options(args)
+    if args.answers is not None:
+        print_answers(args)
+        return
     h, models, about = models_of_files(args) if args.run_folder is None else models_of_runs(args)
     options = {
         "subset": None if args.subset is None else subset_of(args.subset, h),
@@ -174,6 +184,32 @@ def run(args: argparse.Namespace) -> None:
         page = report.write(args.out, raw_cells=args.raw_cells)
         if drawn:
             print(f"The page: {page}", file=sys.stderr if args.json else sys.stdout)
+
+
+def print_answers(args: argparse.Namespace) -> None:
+    """Evaluate answers that come without scores."""
+    from hace.formats import read_hierarchy
+    from hace.formats.answer_files import read_answers
+    from hace.metrics import evaluate_answers
+
+    if args.scores is not None or args.run_folder is not None or not (args.hierarchy and args.labels):
+        raise ConfigError("--answers must come with --hierarchy and --labels, without --scores and --run.")
+    h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
+    columns = {"answer_column": args.answer_column, "label_column": args.label_column, "groups": args.groups}
+    answers, truth, groups = read_answers(args.answers, args.labels, **columns)
+    none = {"", *(word.strip().casefold() for word in args.no_answer.split(","))}
+    given = [None if word.casefold() in none else word for word in answers]
+    try:
+        found = evaluate_answers(given, truth, h, groups=groups, distance=args.distance)
+    except DataError as error:
+        raise DataError(
+            f"{args.answers}, {args.labels}: {error} Name answers that mean none with --no-answer."
+        ) from error
+    print(
+        json.dumps(without_nan(found.to_dict()), indent=2, ensure_ascii=False)
+        if args.json
+        else found.to_text()
+    )
 
 
 def check_options(args: argparse.Namespace) -> None:

@@ -44,7 +44,13 @@ def add_score_files(parser: Parser) -> None:
     add("--outputs", ("auto", "leaves", "nodes", "paths"), about, default="auto")
     add("--sharing", "S", "sharing of the loss, with --outputs paths (default: 1)", type=float)
     add("--key", "NAME", "the array to take from an .npz of scores")
-    add("--ignore-column", "NAME", "a column that holds no scores", action="append", default=[])
+    about = "a column, or a class of a list, that is left out (may repeat)"
+    add("--ignore-column --ignore-columns", "NAME", about, action="append", default=[], dest="ignore_column")
+    about = (
+        "--scores holds a list of (class, score) pairs per sample; the rest of the probability is spread over the other "
+        "classes, or stays at the root, unknown"
+    )
+    add("--rest", ("spread", "unknown"), about)
     add("--labels", "FILE", "the truth, one per sample: .npy, .npz, .csv or .txt")
     add("--label-kind", ("auto", "index", "id"), "labels are 0, 1, ... or ids", default="auto")
     about = "a larger hierarchy: a label that --hierarchy lacks counts as its closest ancestor there"
@@ -83,7 +89,15 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
     from hace.formats.score_files import open_scores
 
     columns = "nodes" if args.outputs == "paths" else args.outputs
-    scores = open_scores(path, h, key=args.key, outputs=columns, ignore_columns=args.ignore_column)
+    if args.rest is not None:
+        from hace.formats.answer_files import open_top_k
+
+        args.kind = "probs"
+        scores = open_top_k(path, h, args.rest, args.ignore_column)
+    else:
+        absent = 0.0 if args.kind == "probs" else float("-inf")
+        about = {"key": args.key, "outputs": columns, "ignore_columns": args.ignore_column, "absent": absent}
+        scores = open_scores(path, h, **about)
     if scores.rows != rows:
         raise DataError(
             f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label per row."

@@ -223,7 +223,7 @@ class Samples(Split):
         return str(_file_size(self.paths[index])).encode()
 
     @classmethod
-    def joined(cls, splits: Sequence[Self]) -> Self:
+    def joined(cls, splits: Sequence[Any]) -> Self:
         """Several splits of one data set, one after another."""
         if len({(s.pixels is None, s.boxes is None, s.trim_bottom) for s in splits}) > 1:
             raise DataError("Splits to join must be cropped alike, and all in memory or all on disk.")

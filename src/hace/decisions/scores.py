@@ -15,7 +15,7 @@ from torch import Tensor
 from hace.errors import ConfigError, DataError, HierarchyError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import layout
-from hace.hierarchy.names import score_columns
+from hace.hierarchy.names import known_names, score_columns
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns
 
@@ -278,7 +278,7 @@ def holds_ids(labels: Any) -> bool:
 
 def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -> Tensor:
     """Node indices of ids."""
-    index: dict[Any, int] = {node: i for i, node in enumerate(hierarchy.nodes)}
+    index: dict[Any, int] = dict(known_names(hierarchy))
     if abstain:
         index[None] = -1
     known = (index.get(value, -2) if isinstance(value, (str, NoneType)) else -2 for value in ids.flat)

@@ -48,8 +48,9 @@ def open_scores(
     key: str | None = None,
     outputs: str = "auto",
     ignore_columns: Sequence[str] = (),
+    absent: float = float("-inf"),
 ) -> ScoreFile:
-    """Open a file of scores."""
+    """Open a file of scores; a node without a column has the score `absent`: no mass of its own."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix in (".npy", ".npz"):
@@ -60,7 +61,8 @@ def open_scores(
         raise FormatError(f"{path}: scores must be .npy, .npz, .csv or .parquet. Got {suffix or 'nothing'}.")
     if key is not None:
         raise ConfigError(f"{path}: --key is for .npz: name an array of an .npz, or leave --key out.")
-    return (_open_csv if suffix == ".csv" else _open_parquet)(path, hierarchy, outputs, ignore_columns)
+    open_table = _open_csv if suffix == ".csv" else _open_parquet
+    return open_table(path, hierarchy, outputs, ignore_columns, absent)
 
 
 def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -> np.ndarray:
@@ -119,7 +121,15 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
         raise DataError(f"{path}: {error}") from error
 
 
-def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
+def _with_absent(scores: np.ndarray, places: Sequence[int], absent: float) -> np.ndarray:
+    """Columns by place, `absent` where there is none."""
+    if min(places, default=0) >= 0:
+        return scores
+    scores[:, [i for i, place in enumerate(places) if place < 0]] = absent
+    return scores
+
+
+def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
     lines = _csv_rows(path)
     _, first = next(lines, (0, []))
     if not first:
@@ -142,7 +152,10 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) ->
             if wrong:
                 raise ragged(str(path), *wrong, len(first))
             try:
-                yield np.array([[cells[i] for i in places] for _, cells in block], dtype=np.float64)
+                picked = np.array(
+                    [[cells[i] if i >= 0 else 0 for i in places] for _, cells in block], dtype=np.float64
+                )
+                yield _with_absent(picked, places, absent)
             except (ValueError, OverflowError) as error:
                 words = shorten(str(error).rstrip(". "), 200)
                 raise FormatError(
@@ -160,7 +173,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _column_places(
     columns: Sequence[str], h: Hierarchy, outputs: str, ignored: Sequence[str], source: str
 ) -> tuple[list[int], Width]:
-    """For each leaf in label order, or each node in node order, the column that holds it."""
+    """For each leaf in label order, or each node in node order, the column that holds it.
+
+    With inner nodes among them, or with outputs="nodes", columns may be any nodes: one without a column, -1 here, has no mass
+    of its own.
+    """
     stray = [c for c in ignored if c not in columns]
     if stray:
         raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
@@ -180,24 +197,25 @@ def _column_places(
     for over, nodes in wanted.items():
         if outputs in ("auto", over) and set(place) == set(nodes):
             return [place[v] for v in nodes], over
-    over = "leaves" if outputs != "nodes" and all(h.labels[v] >= 0 for v in place) else "nodes"
-    missing = [h.nodes[v] for v in wanted[over] if v not in place]
-    extra = [h.nodes[v] for v in place if v not in wanted[over]]
+    inner = [h.nodes[v] for v in place if h.labels[v] < 0]
+    if outputs == "nodes" or (outputs == "auto" and inner):
+        return [place.get(v, -1) for v in range(h.num_nodes)], "nodes"
+    missing = [h.nodes[v] for v in wanted["leaves"] if v not in place]
     what = (
         f"without a column: {listed(missing)}"
         if missing
-        else f"inner nodes among the columns: {listed(extra)}"
+        else f"inner nodes among the columns: {listed(inner)}"
     )
     raise DataError(
-        f"{source}: scores must have a column for each of the {h.num_leaves} leaves, or for each of the {h.num_nodes} nodes. "
-        f"{over.capitalize()} {what}."
+        f"{source}: scores must have a column for each of the {h.num_leaves} leaves. Leaves {what}. If classes without a "
+        "column have no mass, say --outputs nodes."
     )
 
 
-def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]) -> ScoreFile:
+def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
     table = Parquet(path)
     places, over = _column_places(table.names, h, outputs, ignored, str(path))
-    wanted = [table.names[i] for i in places]
+    wanted = [table.names[i] for i in places if i >= 0]
     step = max(1, CHUNK // max(len(table.names), 1))
 
     def chunks() -> Iterator[np.ndarray]:
@@ -208,7 +226,10 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
                 raise DataError(
                     f"{path}: scores must be numbers. Got another type in the columns {listed(bad, 5)}."
                 )
-            yield np.stack(columns, axis=1).astype(np.float64)
+            found = np.stack(columns, axis=1).astype(np.float64)
+            whole = np.full((len(found), len(places)), absent)
+            whole[:, [i for i, place in enumerate(places) if place >= 0]] = found
+            yield whole
 
     return ScoreFile(path, table.rows, over, chunks)
 

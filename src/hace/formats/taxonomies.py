@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hace.errors import ConfigError, FormatError, listed
+from hace.errors import ConfigError, FormatError, HierarchyError, listed
 from hace.formats.source import Draft, SourceText, quoted
 from hace.hierarchy.matching import AUTHOR
 
@@ -52,8 +52,13 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
     if not lines:
         raise FormatError(f"{source.name}: must list paths such as 'A > B'. Got comments alone.")
     split = [_NUMBERED.fullmatch(line) for _, line in lines]
-    numbered = all(split) and len({found[1] for found in split if found}) == len(lines)
+    numbered = all(split)
     ids = [found[1] for found in split if found] if numbered else []
+    twice = [id for id, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise HierarchyError(
+            f"{source.name}: every line must have an id of its own. Got {quoted(twice[0])} twice."
+        )
     texts = [found[2] for found in split if found] if numbered else [line for _, line in lines]
     lineages = not numbered and all(LINEAGE.search(text) for text in texts)
     if lineages:
@@ -66,7 +71,7 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
     if lineages:
         paths = [tuple(part for part in path if not part.endswith("__")) for path in paths]
     for (line, text), path in zip(lines, paths, strict=True):
-        if "" in path or not path:
+        if "" in path or not path or any(part.strip(mark.strip() or None) != part for part in path):
             source.problems.broken(line, f"every part of a path must have a name. Got {quoted(text)}.")
     source.problems.raise_broken()
     own = dict(zip(paths, ids, strict=True)) if numbered else {}
@@ -314,8 +319,9 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
 
 def absent(missing: Sequence[str]) -> str:
     """The note about nodes whose parents are not in the file."""
-    are, tops = ("is", "it is a top") if len(missing) == 1 else ("are", "they are tops")
-    return f"the parents of {len(missing):,} nodes {are} not in the file; {tops}: {listed(missing, 3)}"
+    if len(missing) == 1:
+        return f"the parent of {missing[0]!r} is not in the file; it is a top"
+    return f"the parents of {len(missing):,} nodes are not in the file; they are tops: {listed(missing, 3)}"
 
 
 def _bare(id: str) -> str:
@@ -421,8 +427,8 @@ def _categories(source: SourceText, categories: list[dict[str, Any]]) -> Draft:
     draft.ranks = {id: "supercategory" for id, _ in draft.edges} | dict.fromkeys(names, "category")
     pairs = [(str(c["id"]), c["name"]) for c in categories if isinstance(c.get("id"), int | str)]
     for c in categories:
-        listed_names = c.get("synonyms") if isinstance(c.get("synonyms"), list) else []
-        pairs += [(str(other), c["name"]) for other in [*listed_names, c.get("synset") or ""]]
+        others: Any = c.get("synonyms") if isinstance(c.get("synonyms"), list) else []
+        pairs += [(str(other), c["name"]) for other in [*others, c.get("synset") or ""]]
     draft.synonyms = resolved(pairs, {*names, *(id for edge in draft.edges for id in edge)})
     if not draft.edges:
         draft.notes.append("the categories have no supercategory: the classes are flat")
@@ -467,7 +473,7 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
                 raise FormatError(
                     f"{source.name}: every node of an obograph must have an id, got {quoted(node)}."
                 )
-            meta = node.get("meta") if isinstance(node.get("meta"), dict) else {}
+            meta: Any = node.get("meta") if isinstance(node.get("meta"), dict) else {}
             id, name = _curie(node["id"]), node.get("lbl")
             if node.get("type") != ("CLASS" if typed else None):
                 continue
@@ -491,7 +497,9 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
     for graph in graphs:
         for edge in graph.get("edges", ()) if isinstance(graph, dict) else ():
-            ends = [edge.get(key) for key in ("obj", "sub", "pred")] if isinstance(edge, dict) else [None]
+            ends: list[Any] = (
+                [edge.get(k) for k in ("obj", "sub", "pred")] if isinstance(edge, dict) else [None]
+            )
             if not all(isinstance(end, str) for end in ends):
                 raise FormatError(
                     f"{source.name}: every edge of an obograph must have sub, pred and obj, got {quoted(edge)}."

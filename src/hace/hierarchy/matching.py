@@ -176,6 +176,10 @@ def within(
     part = h.subset([ids[text] for text in kept])
     if ranks is not None:
         part = _of_ranks(part, set(ranks))
+    if not part.rooted and len(part.tops) == 1 and part.level_names is None and part.num_nodes > 1:
+        part = part._derive(
+            part.nodes, part.edges, part.leaves, rooted=None
+        )  # the one top that is left is the root
     part = part.collapse_unary() if collapse else part
     also = {text: id for text, id in ids.items() if text != id and text not in part.nodes}
     return with_synonyms(part, also)
@@ -269,7 +273,8 @@ class Migration:
         at = self._columns(old.shape[-1])
         moved = np.zeros((*old.shape[:-1], self.new.num_nodes), dtype=old.dtype)
         kept = np.flatnonzero(at >= 0)
-        np.add.at(moved, (..., at[kept]), old[..., kept])
+        for column in kept.tolist():
+            moved[..., at[column]] += old[..., column]
         return moved
 
     def head(self, weight: Any, bias: Any | None = None) -> tuple[np.ndarray, np.ndarray | None]:

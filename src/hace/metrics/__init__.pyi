@@ -3,6 +3,8 @@
 from hace.metrics.adapters import ID_METRICS as ID_METRICS
 from hace.metrics.adapters import AnswerMetric as AnswerMetric
 from hace.metrics.adapters import trainer_metrics as trainer_metrics
+from hace.metrics.answers import AnswerReport as AnswerReport
+from hace.metrics.answers import evaluate_answers as evaluate_answers
 from hace.metrics.comparison import CurveBand as CurveBand
 from hace.metrics.comparison import Difference as Difference
 from hace.metrics.comparison import compare as compare
