@@ -67,8 +67,34 @@ class LabelledFeatures:
                 right += int((label == target).sum())
         return right / len(self)
 
+    def principal_axes(self, count: int, *, centred: bool) -> tuple[Tensor, Tensor, Tensor, float]:
+        """Mean (d,), the first axes (d, k), the variance along each (k,) and the mean variance along the others.
+
+        By three rounds of subspace iteration: to a few percent, which is enough for a preconditioner.
+        """
+        samples, width = self.x.shape
+        share = (
+            torch.full((samples, 1), 1.0, dtype=self.like.dtype)
+            if self.weight is None
+            else self.weight[:, None]
+        )
+        share = share / share.sum()
+        mean = (self.x.T @ share)[:, 0] if centred else self.like.new_zeros(width)
+        axes = torch.randn(width, min(count, width), generator=torch.Generator().manual_seed(0)).to(self.like)
+        for _ in range(3):
+            along = share * (self.x @ (axes := torch.linalg.qr(axes).Q) - mean @ axes)  # (M, k)
+            axes = self.x.T @ along - torch.outer(mean, along.sum(dim=0))
+        axes = torch.linalg.qr(axes).Q
+        variance = (share * (self.x @ axes - mean @ axes).square()).sum(dim=0)
+        squares = self.x.square() @ torch.ones(width, 1, dtype=self.like.dtype)
+        total = float((share * squares).sum()) - float(mean.square().sum())
+        rest = max(total - float(variance.sum()), 0.0) / max(width - count, 1)
+        return mean.double(), axes, variance, rest
+
     def to(self, dtype: torch.dtype) -> LabelledFeatures:
         """The same data with features and weights of another type."""
+        if dtype is self.like.dtype:
+            return self
         other = copy.copy(self)
         other.x, other.like = self.x.to(dtype), self.like.to(dtype)
         other.weight = None if self.weight is None else self.weight.to(dtype)
@@ -200,6 +226,10 @@ class SparseFeatures:
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(self._matrix @ other.numpy()))
+
+    def square(self) -> SparseFeatures:
+        """Every entry squared."""
+        return SparseFeatures(self._matrix.multiply(self._matrix).tocsr())
 
     def index_select(self, _: int, rows: Tensor) -> Tensor:
         """Some rows as a dense tensor."""

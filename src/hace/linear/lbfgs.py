@@ -1,8 +1,15 @@
-"""A linear head trained to convergence: L-BFGS on all samples at once."""
+"""A linear head trained to convergence: L-BFGS on all samples at once, preconditioned by the problem's own curvature.
+
+The Hessian of the mean loss is about S (x) C: S the covariance of the features, C the mean outer product of the gradients with
+respect to a sample's logits. Both are known before and during training, so L-BFGS starts each step from
+(S (x) C + weight_decay I)^-1 in place of a multiple of I, and only has to learn what this leaves out.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,6 +23,12 @@ from hace.losses.head import Head
 
 _ENTRIES = 1 << 22  # logits held at once
 _SAMPLES = 4096  # samples at once where the logits of a batch are never held whole
+_DENSE = 2048  # classes up to which their metric is factorised
+_AXES = 32  # principal axes of the features that the preconditioner knows
+_PAIRS = 10  # steps that L-BFGS remembers
+_FLOOR = 1e-6  # of the largest curvature: less is not trusted
+_REFRESH = (2, 5, 10, 20, 40)  # iterations that measure the curvature anew
+_STILL = 3  # iterations without progress beyond rounding that end it
 
 
 @torch.no_grad()
@@ -31,77 +44,184 @@ def converged_head(
     Logits and their gradients have the precision of the features; sums, and what L-BFGS keeps, are double. Where single
     precision is too coarse for the last steps, double precision takes them.
     """
-    from scipy.optimize import minimize
-
     loss, decay = trial.loss.reduced_by("none"), trial.weight_decay
     columns, width = rows.shape_of(loss)
-    initial = np.zeros((width + 1, columns))  # the bias last
+    head = torch.zeros(width + 1, columns, dtype=torch.float64)  # the bias last
     if start is not None:
-        initial[:-1] = start.weight.T.numpy()
-        initial[-1] = start.bias.numpy() if options.bias and start.bias is not None else 0.0
-    flat, steps, steepest, found = initial.ravel(), 0, np.inf, None
-    single = rows.like.dtype is torch.float32
-    for data in (rows, rows.to(torch.float64)) if single else (rows,):
-        found = minimize(
-            _Objective(data, loss, decay, options.bias),
-            flat,
-            method="L-BFGS-B",
-            jac=True,
-            # The gradient decides; differences of the objective only once they drown in rounding.
-            options={
-                "maxiter": max(1, options.max_iter - steps),
-                "maxfun": 20 * options.max_iter,
-                "gtol": options.tolerance,
-                "ftol": 64 * np.finfo(float).eps,
-            },
+        head[:-1] = start.weight.T
+        head[-1] = start.bias if options.bias and start.bias is not None else 0.0
+    steps, found = 0, None
+    for precision in dict.fromkeys((rows.like.dtype, torch.float64)):
+        objective = _Objective(rows.to(precision), loss, decay, options.bias)
+        found = _minimise(
+            objective, objective.inside(head), options.tolerance, max(1, options.max_iter - steps)
         )
-        flat, steps = found.x, steps + int(found.nit)
-        steepest = float(np.abs(found.jac).max())
-        if steepest <= options.tolerance or steps >= options.max_iter:
+        head, steps = objective.outputs(found.point), steps + found.steps
+        if found.steepest <= options.tolerance or steps >= options.max_iter or not found.finite:
             break
     assert found is not None
-    if not (np.isfinite(found.fun) and np.isfinite(flat).all()):
+    if not (found.finite and bool(head.isfinite().all())):
         diverged = {"epoch": steps, "step": steps, "lr": None}
         bias = torch.zeros(columns) if options.bias else None
         return FittedHead(torch.zeros(columns, width), bias, [], diverged, 0, converged=False)
-    head = torch.from_numpy(flat).view(width + 1, columns)
-    mean = float(found.fun) - decay / 2 * float((head[:-1] * head[:-1]).sum())
-    done = found.status == 0
-    record = {"epoch": steps, "lr": None, "loss": mean, "gradient": steepest, "converged": done}
+    mean = found.value - decay / 2 * float(found.point[:-1].square().sum())
+    record = {"epoch": steps, "lr": None, "loss": mean, "gradient": found.steepest, "converged": found.done}
     bias = head[-1].to(dtype) if options.bias else None
-    return FittedHead(head[:-1].T.to(dtype).contiguous(), bias, [record], None, steps, done)
+    return FittedHead(head[:-1].T.to(dtype).contiguous(), bias, [record], None, steps, found.done)
+
+
+class _Minimum:
+    """Where L-BFGS is: the point, its value and gradient, iterations so far and whether it has arrived."""
+
+    def __init__(self, point: Tensor, value: float, gradient: Tensor, steepest: float) -> None:
+        self.point, self.value, self.gradient, self.steepest = point, value, gradient, steepest
+        self.steps, self.done = 0, False
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.value)) and bool(np.isfinite(self.steepest))
+
+
+def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: int) -> _Minimum:
+    """L-BFGS with a line search that halves or interpolates: the gradient decides when it ends.
+
+    It also ends, done, once the objective changes by no more than rounding.
+    """
+    value, gradient = objective(point)
+    now = _Minimum(point, value, gradient, objective.steepest(gradient))
+    precondition = objective.preconditioner()
+    pairs: deque[tuple[Tensor, Tensor, float]] = deque(
+        maxlen=_PAIRS
+    )  # step, change of the gradient, 1 / their product
+    # What the mean loss may be off by: errors of single precision average out over the samples.
+    rounding = 64 * np.finfo(float).eps if objective.dtype is torch.float64 else 3e-8
+    still = 0
+    while now.finite and now.steps < max_iter:
+        if now.steepest <= tolerance or still >= _STILL:
+            now.done = True
+            break
+        direction = _direction(now.gradient, pairs, precondition)
+        slope = _dot(direction, now.gradient)
+        if not slope < 0:  # not convex, or rounding: forget, and go down
+            pairs.clear()
+            direction = _direction(now.gradient, pairs, precondition)
+            slope = _dot(direction, now.gradient)
+        now.steps += 1
+        objective.measures = now.steps in _REFRESH or now.steps % _REFRESH[-1] == 0
+        slack, step = rounding * max(1.0, abs(now.value)), 1.0
+        while True:
+            point = now.point + step * direction
+            value, gradient = objective(point)
+            if value <= now.value + 1e-4 * step * slope + slack or -step * slope <= 1e-3 * slack:
+                break
+            bend = 2 * (value - now.value - step * slope)
+            best = -slope * step / bend if np.isfinite(bend) and bend > 0 else 0.1
+            step *= min(0.5, max(0.1, best))
+        if objective.measures:
+            precondition = objective.preconditioner()
+        moved, change = point - now.point, gradient - now.gradient
+        product = _dot(moved, change)
+        if product > 0:
+            pairs.append((moved, change, 1 / product))
+        still = still + 1 if now.value - value <= slack else 0
+        now.point, now.value, now.gradient = point, value, gradient
+        now.steepest = objective.steepest(gradient)
+    return now
+
+
+def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], Tensor]) -> Tensor:
+    """Minus the inverse Hessian times the gradient, as far as L-BFGS knows it: the recursion of two loops."""
+    direction, factors = gradient.clone(), []
+    for step, change, inverse in reversed(pairs):
+        factors.append(inverse * _dot(step, direction))
+        direction.sub_(change, alpha=factors[-1])
+    direction = precondition(direction)
+    if pairs:
+        _, change, inverse = pairs[-1]
+        direction /= inverse * _dot(change, precondition(change))
+    for (step, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
+        direction.add_(step, alpha=factor - inverse * _dot(change, direction))
+    return direction.neg_()
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float(torch.dot(a.reshape(-1), b.reshape(-1)))
 
 
 class _Objective:
-    """Mean loss + penalty, and its gradient, as scipy asks for them: from and to one row of numbers, the bias last.
+    """Mean loss + weight_decay / 2 ||V||^2 of V (d + 1, K), and its gradient; the last row is the bias on centred features.
 
-    Outputs of path sums are summed in the weights, (d + 1, N) to (d + 1, n), before any sample is seen: the logits of the
-    samples, and products with the features, have one column per class.
+    Without path sums V are the outputs. With them the classes have W = U A', and V is such that W = V L', with L L' = A A':
+    the smallest U behind a W is as long as V, so the minimum is the same, in one column per class. Where A A' is too large to
+    factorise, V are the outputs U, and are summed before any sample is seen.
     """
 
     def __init__(
         self, rows: LabelledFeatures, loss: HierarchicalLoss, weight_decay: float, bias: bool
     ) -> None:
-        self._rows, self._decay, self._bias = rows, weight_decay, bias
-        self._summed = loss.head if loss.head.path_sums is not None else None
-        self._loss = loss
-        if self._summed is not None:
+        self._rows, self._decay, self._bias, self._loss = rows, weight_decay, bias, loss
+        self.dtype, self.measures = rows.like.dtype, True
+        self._summed = self._root = None
+        if loss.head.path_sums is not None and loss.hierarchy.num_nodes > loss.hierarchy.num_leaves:
+            self._summed = loss.head
             self._loss = copy.copy(loss)
             self._loss.head = Head(loss.hierarchy, "leaves")
-        self._columns, self._width = rows.shape_of(loss)
+            self._factorise(loss.hierarchy.num_leaves)
         self._mass = total_weight(loss, rows.target, rows.weight)
         columns = self._loss.num_outputs
         self._large = columns > LARGE and isinstance(rows.x, Tensor)
         few = _SAMPLES if self._large else max(1, _ENTRIES // columns)
         self._parts = [slice(first, first + few) for first in range(0, len(rows), few)]
+        self._mean, self._axes, self._spread, self._rest = rows.principal_axes(_AXES, centred=bias)
+        self._curvature: Tensor | None = None
 
-    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        head = torch.from_numpy(flat).view(self._width + 1, self._columns)
-        with torch.enable_grad():
-            outputs = head.detach().requires_grad_(self._summed is not None)
-            layer = outputs if self._summed is None else self._summed.leaf_logits(outputs)  # (d + 1, C)
+    def _factorise(self, classes: int) -> None:
+        """L, and what leads from W back to U, unless that costs more than it saves."""
+        samples, width = self._rows.x.shape
+        if self._summed is None or classes > _DENSE or 10 * classes**2 > samples * width:
+            return
+        paths = self._summed.leaf_logits(torch.eye(self._summed.num_outputs, dtype=torch.float64))  # A'
+        self._root = torch.linalg.cholesky(paths.T @ paths)
+        self._behind = torch.cholesky_solve(paths.T, self._root)  # (A A')^-1 A
+        self._inverse = torch.linalg.solve_triangular(self._root, torch.eye(classes).double(), upper=False)
+
+    def inside(self, head: Tensor) -> Tensor:
+        """V of outputs (d + 1, C)."""
+        point = head.clone()
+        if self._root is not None and self._summed is not None:
+            point = self._summed.leaf_logits(head) @ self._inverse.T
+        point[-1] += self._mean @ point[:-1]
+        return point
+
+    def outputs(self, point: Tensor) -> Tensor:
+        """Outputs (d + 1, C) of V."""
+        head = self._uncentred(point)
+        return head if self._root is None else head @ self._root.T @ self._behind
+
+    def _uncentred(self, point: Tensor) -> Tensor:
+        head = point.clone()
+        head[-1] -= self._mean @ point[:-1]
+        return head
+
+    def steepest(self, gradient: Tensor) -> float:
+        """The largest entry of the gradient; with V = W L'^-1, of that with respect to W."""
+        return float((gradient if self._root is None else self._product(gradient, self._inverse)).abs().max())
+
+    def _product(self, a: Tensor, b: Tensor) -> Tensor:
+        """A product in the precision of the features."""
+        return a.to(self.dtype) @ b.to(self.dtype)
+
+    def __call__(self, point: Tensor) -> tuple[float, Tensor]:
+        outer = self._uncentred(point)
+        if self._root is not None:
+            layer = self._product(outer, self._root.T)
+        else:
+            with torch.enable_grad():
+                outer.requires_grad_(self._summed is not None)
+                layer = outer if self._summed is None else self._summed.leaf_logits(outer)  # (d + 1, K)
         used = layer.detach().to(self._rows.like)
         value, slope = 0.0, torch.zeros_like(layer, requires_grad=False)
+        moment = 0.0
         for part in self._parts:
             x, target = self._rows.x[part], self._rows.target[part]
             z = (used if self._large else (x @ used[:-1]).add_(used[-1])).requires_grad_()
@@ -115,15 +235,58 @@ class _Objective:
             value += float(each.detach().double().sum()) / self._mass
             if self._large:
                 slope += grad
-            else:
-                slope[:-1] += x.T @ grad
-                slope[-1] += grad.sum(dim=0)
+                continue
+            slope[:-1] += x.T @ grad
+            slope[-1] += grad.sum(dim=0)
+            if self.measures:
+                # Weights act once, as if a sample occurred that often: they are in the gradient already.
+                own = (
+                    grad
+                    if self._rows.weight is None
+                    else grad / self._rows.weight[part, None].clamp(min=_FLOOR)
+                )
+                moment = moment + ((grad * own).sum(dim=0) if self._root is None else grad.T @ own)
+        self._curvature = moment * self._mass if isinstance(moment, Tensor) else None
         if not self._bias:
             slope[-1] = 0.0
         gradient = slope
-        if self._summed is not None:
+        if self._root is not None:
+            gradient = self._product(slope, self._root).double()
+        elif self._summed is not None:
             with torch.enable_grad():  # a scalar: torch imports sympy to check the shape of anything else
-                (gradient,) = torch.autograd.grad((layer * slope).sum(), outputs)
-        gradient[:-1] += self._decay * head[:-1]
-        penalty = self._decay / 2 * float((head[:-1] * head[:-1]).sum())
-        return value + penalty, gradient.numpy().ravel()
+                (gradient,) = torch.autograd.grad((layer * slope).sum(), outer)
+        gradient[:-1] += self._decay * point[:-1] - torch.outer(self._mean, gradient[-1])
+        self._length = float(gradient.norm())
+        return value + self._decay / 2 * float(point[:-1].square().sum()), gradient
+
+    def preconditioner(self) -> Callable[[Tensor], Tensor]:
+        """The inverse of S (x) C + weight_decay I, with C as the last point had it; S is known in its principal axes only."""
+        if self._curvature is None:  # a first step of length 1; what follows scales itself
+            scale = 1 / max(self._length, np.finfo(float).tiny)
+            return lambda gradient: gradient * scale
+        basis, classes = None, self._curvature
+        if self._root is not None:
+            turned = self._root.T @ self._curvature.double() @ self._root
+            classes, basis = torch.linalg.eigh(turned)
+            basis = basis.to(self.dtype)
+        elif self._summed is not None:
+            classes = classes.mean()  # of leaves, where V has a column for each node
+        classes = classes.to(self.dtype).clamp(min=0)
+        along = self._spread[:, None] * classes + self._decay
+        # Nothing penalises the bias: where the loss does not mind a shift, a number per column would make it drift.
+        rest, bias = (
+            self._rest * classes + self._decay,
+            classes.mean() if basis is None else classes + self._decay,
+        )
+        least = _FLOOR * max(float(along.max()), float(bias.max()))
+        along, rest, bias = ((t + least).reciprocal_() for t in (along, rest, bias))
+
+        def apply(gradient: Tensor) -> Tensor:
+            turned = gradient.to(self.dtype) if basis is None else gradient.to(self.dtype) @ basis
+            out = torch.empty_like(turned)
+            weights = turned[:-1]
+            out[:-1] = (weights * rest).addmm_(self._axes, (self._axes.T @ weights) * (along - rest))
+            out[-1] = turned[-1] * bias
+            return (out if basis is None else out @ basis.T).double()
+
+        return apply
