@@ -9,6 +9,7 @@ Examples:
   hace data folders --root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
   hace data folders --root photos -o test=0.2               husky/1.jpg, ...: a fifth of each class is the test
   hace data manifest --root list.csv --hierarchy tree.csv   columns path, label, split
+  hace data camera-traps --root images.csv --hierarchy tree.csv -o detections=md.json    labels, sites, boxes of animals
   hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
 """
 

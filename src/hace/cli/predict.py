@@ -11,9 +11,10 @@ Examples:
   hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
   hace predict runs/4cd033b43672ca23 features.npz
 
-INPUT is an image, a folder of images (at any depth), or a .csv or .tsv list with a column path (relative to the list); give as
-many as you like. A run of `hace train` takes images directly; a run of `hace probe` sees them through the frozen model that
-`hace features` recorded, and also takes features: a file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
+INPUT is an image, a folder of images (at any depth), a .csv or .tsv list with a column path (relative to the list), or the
+.json of MegaDetector beside its images, whose boxes are cropped; give as many as you like. A run of `hace train` takes images
+directly; a run of `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a
+file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
 With --accuracy it is at the rank that keeps a promise: of new samples, at most 1 - A get a false answer (--of samples), or of
@@ -32,6 +33,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from hace.lab.serve.predictor import Predictions, Question
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
+TABLES = ("camtrap", "wildlife-insights", "timelapse")  # observations.csv, images.csv, a CSV to import
 SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
 
 
@@ -68,9 +71,14 @@ def add_arguments(parser: Parser) -> None:
     add_promise(parser)
     add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
     add_subset(parser)
-    add("--format", ("table", "csv", "jsonl"), "default: by --out; table on a terminal, csv in a pipe")
+    about = "default: by --out; table on a terminal, csv in a pipe; the others are tables of camera traps"
+    add("--format", ("table", "csv", "jsonl", *TABLES), about)
     add("--out", "FILE", "write to this file instead: .csv, .jsonl or .txt")
     parser.flag("--skip-broken", "skip images that cannot be read")
+    about = "of a .json of MegaDetector: the largest box of an image, or all (default: largest)"
+    add("--boxes", ("largest", "all"), about, default="largest")
+    add("--min-confidence", "C", "of its boxes (default: 0.2)", type=float, default=0.2)
+    add("--padding", "P", "around a box, as a share of its sides (default: 0.1)", type=float, default=0.1)
     add_checkpoint(parser)
     add("--batch-size", "N", "images at once (default: as the run had it)", type=int)
     add_device(parser)
@@ -79,7 +87,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Predict, batch by batch."""
     from hace.lab.runs.process import progress
-    from hace.lab.serve.inputs import ImageList
+    from hace.lab.serve.inputs import EMPTY, ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
     from hace.metrics.evaluation import promise_text
 
@@ -99,8 +107,10 @@ def run(args: argparse.Namespace) -> None:
         if promise is not None:
             shown = form == "table" and args.out is None
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
-        inputs = predictor.inputs(args.input, args.column)
-        if not len(inputs):
+        boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
+        inputs = predictor.inputs(args.input, args.column, boxes)
+        empty = list(getattr(inputs, "empty", ()))
+        if not len(inputs) and not empty:
             raise DataError(f"{' '.join(args.input)} holds no sample.")
         if isinstance(inputs, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs
@@ -114,12 +124,13 @@ def run(args: argparse.Namespace) -> None:
                 stream.write(line.encode(code, "backslashreplace").decode(code))
                 first = False
             stream.flush()
-            broken += batch.broken
+            broken += [image for image in batch.broken if image.reason != EMPTY]
             if step is not None:
                 step(len(batch) + len(batch.broken))
     if args.out is not None:
         left = " (broken images skipped)" if broken and args.skip_broken else ""
-        print(f"wrote {len(inputs) - len(broken) * args.skip_broken:,} rows to {args.out}{left}")
+        rows = len(inputs) + len(empty) - len(broken) * args.skip_broken
+        print(f"wrote {rows:,} rows to {args.out}{left}")
     if broken and not args.skip_broken:
         raise DataError(
             broken_message(broken, len(inputs)) + "\nAll others are answered. --skip-broken skips these."
@@ -177,7 +188,9 @@ def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[
         yield f"{'sample':{SAMPLE_WIDTH}}  {'answer':{ANSWER_WIDTH}} prob.  best classes\n"
     for document in batch.documents():
         sample = fitted(printable(document["sample"]), SAMPLE_WIDTH)
-        if "error" not in document:
+        if "empty" in document:
+            yield f"{sample}  empty\n"
+        elif "error" not in document:
             answer = document["answer"]
             said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
             best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
@@ -185,6 +198,25 @@ def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[
             yield f"{sample}  {said} {sure}  {best}\n"
         elif not skip_broken:
             yield f"{sample}  {printable(document['error'])}\n"
+
+
+def table_of(form: str) -> Callable[[Predictions, bool, bool], Iterator[str]]:
+    """The writer of a table of camera traps; who answered is the version of hace."""
+
+    def lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+        from hace import __version__
+        from hace.data.camera_traps import answer_row
+
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        found = (d for d in batch.documents() if not (skip_broken and "error" in d))
+        rows = [answer_row(document, form, f"hace {__version__}", now) for document in found]
+        buffer = io.StringIO()
+        if rows:
+            cells = [[safe_cell(value) for value in row.values()] for row in rows]
+            csv.writer(buffer, lineterminator="\n").writerows([*([list(rows[0])] if first else []), *cells])
+        yield buffer.getvalue()
+
+    return lines
 
 
 def title(node: dict[str, Any]) -> str:
@@ -211,4 +243,5 @@ WRITERS: dict[str, Callable[[Predictions, bool, bool], Iterator[str]]] = {
     "table": table_lines,
     "csv": csv_lines,
     "jsonl": json_lines,
+    **{form: table_of(form) for form in TABLES},
 }

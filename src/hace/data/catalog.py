@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hace.data.camera_traps import load_camera_traps
 from hace.data.cifar100 import load_cifar100
 from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
@@ -47,6 +48,7 @@ DATASETS: dict[str, DatasetKind] = {
     "folders": DatasetKind("your images, a folder for each class", load_folders, 224),
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
     "texts": DatasetKind("your texts, a column of a CSV table", load_texts),
+    "camera-traps": DatasetKind("your camera traps, by their table", load_camera_traps, 224),
     "features": DatasetKind("your features, from a file", load_features),
     "synthetic": DatasetKind("synthetic images", synthetic_images, 32),
     "synthetic-features": DatasetKind("synthetic features", synthetic_features),

@@ -138,6 +138,7 @@ class Samples(Split):
         pixels: uint8 (M, 3, H, W), for images in memory.
         paths: Their files, for images on disk.
         boxes: (M, 4) x, y, width, height: the part of each image to use; None for all of it.
+        relative: Whether boxes are shares of the image's sides instead of pixels.
         trim_bottom: Rows of pixels to cut off at the bottom, such as the line of credits in FGVC-Aircraft.
 
     Example:
@@ -152,6 +153,7 @@ class Samples(Split):
     paths: Sequence[Path] | None = None
     boxes: np.ndarray | None = None
     trim_bottom: int = 0
+    relative: bool = False
     _columns: ClassVar = ("nodes", "names", "groups", "pixels", "paths", "boxes")
 
     def __post_init__(self) -> None:
@@ -189,7 +191,8 @@ class Samples(Split):
         if self.trim_bottom:
             image = image.crop((0, 0, image.width, max(1, image.height - self.trim_bottom)))
         if self.boxes is not None:
-            image = image.crop(_inside(self.boxes[index], image.width, image.height, self.names[index]))
+            box = self.boxes[index] * ((*image.size, *image.size) if self.relative else 1)
+            image = image.crop(_inside(box, image.width, image.height, self.names[index]))
         return image
 
     item = image  # what a model sees of a sample
@@ -213,7 +216,7 @@ class Samples(Split):
 
     def _crop(self, index: int) -> bytes:
         crop = b"" if self.boxes is None else np.asarray(self.boxes[index], "<f8").tobytes()
-        return f" {self.trim_bottom} ".encode() + crop
+        return f" {self.trim_bottom} {'relative ' if self.relative else ''}".encode() + crop
 
     def raw(self, index: int) -> bytes:
         """An image's pixels before any crop; on disk the size of its file."""
@@ -225,7 +228,7 @@ class Samples(Split):
     @classmethod
     def joined(cls, splits: Sequence[Any]) -> Self:
         """Several splits of one data set, one after another."""
-        if len({(s.pixels is None, s.boxes is None, s.trim_bottom) for s in splits}) > 1:
+        if len({(s.pixels is None, s.boxes is None, s.trim_bottom, s.relative) for s in splits}) > 1:
             raise DataError("Splits to join must be cropped alike, and all in memory or all on disk.")
         return super().joined(splits)
 

@@ -178,6 +178,29 @@ def csv_rows(text: str | Iterable[str], name: str, delimiter: str = ",") -> Iter
         ) from error
 
 
+def read_rows(
+    path: str | os.PathLike[str], encoding: str | None = None, delimiter: str | None = None
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """A table with a header: its columns, and of each row the line and the cells by column.
+
+    Without a delimiter, tabs divide a .tsv; other files are divided by commas, or as spreadsheets of many countries write
+    them by semicolons, where the header has no comma.
+    """
+    name, text = os.fsdecode(path), decode(read_bytes(path), os.fsdecode(path), encoding)
+    if delimiter is None:
+        first = text.partition("\n")[0]
+        semicolons = ";" in first and "," not in first
+        delimiter = "\t" if name.lower().endswith(".tsv") else ";" if semicolons else ","
+    table = csv_rows(text, name, delimiter)
+    header = [cell.strip() for cell in next(table, (0, []))[1]]
+    rows = []
+    for line, cells in table:
+        if len(cells) != len(header):
+            raise ragged(name, line, len(cells), len(header))
+        rows.append((line, dict(zip(header, cells, strict=True))))
+    return header, rows
+
+
 def ragged(name: str, line: int, found: int, wanted: int) -> FormatError:
     """The error about a row with another number of cells than the header."""
     remedy = "Quote cells that hold the delimiter."

@@ -231,6 +231,22 @@ def _orientation(image: Image) -> int:
     return found if found in range(1, 9) else 1
 
 
+def read_taken(path: str | os.PathLike[str]) -> str:
+    """When a photo was taken, as its EXIF data say."""
+    pillow = optional("PIL.Image", "Reading images")
+    try:
+        with open_regular(path) as file, pillow.open(file, formats=IMAGE_FORMATS) as opened:
+            exif = opened.getexif()
+            found = exif.get_ifd(0x8769).get(0x9003) or exif.get(0x0132)  # DateTimeOriginal, DateTime
+    except Exception as error:  # decoders raise whatever they like about broken bytes
+        raise DataError(f"{os.fsdecode(path)}: its EXIF data cannot be read ({str(error)[:200]}).") from error
+    if not found:
+        raise DataError(
+            f"{os.fsdecode(path)}: must have a time in its EXIF data, or in the table. Got neither."
+        )
+    return str(found)
+
+
 def _eight_bits(image: Image) -> Image:
     """One channel of 16 or 32 bits in 8: 65535 becomes 255, and what goes beyond is scaled by its range."""
     import numpy as np

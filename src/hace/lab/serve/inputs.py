@@ -6,7 +6,7 @@ batch, not an error: the caller decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
+from hace.data.camera_traps import Box, read_detections
 from hace.data.dataset import image_files
 from hace.data.feature_files import feature_parts
 from hace.data.own_texts import text_columns
@@ -31,12 +32,25 @@ LONGEST = 1000  # ratio of an image's sides
 FEATURES = (".npy", ".npz", ".safetensors", ".parquet")
 
 
+EMPTY = "no animal was detected"
+
+
 class Broken(NamedTuple):
-    """An image that cannot be read."""
+    """An image that cannot be read, or, with the reason EMPTY, shows nothing to answer about."""
 
     place: int  # among all samples that were given
     name: str
     reason: str
+
+
+class Crop(NamedTuple):
+    """A part of an image file."""
+
+    path: Path
+    box: Box
+
+    def __str__(self) -> str:
+        return str(self.path)
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,8 @@ class ImageList:
     """Images, not opened yet."""
 
     names: Sequence[str]  # for the output
-    images: Sequence[Any]  # a path, a PIL image or a uint8 array (H, W, 3) each
+    images: Sequence[Any]  # a path, a crop, a PIL image or a uint8 array (H, W, 3) each
+    empty: Sequence[str] = ()  # names of images in which a detector found nothing
 
     def __len__(self) -> int:
         return len(self.names)
@@ -132,13 +147,14 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
     return TextList(names, texts)
 
 
-def read_inputs(path: str | Path) -> ImageList | FeatureRows:
+def read_inputs(path: str | Path, boxes: Mapping[str, Any] | None = None) -> ImageList | FeatureRows:
     """The samples at a path.
 
     Args:
         path: An image; a folder of images, at any depth; a .csv or .tsv list with a column "path", relative to the file or
-            absolute; a file of features (.npy, .npz, .safetensors, .parquet), with labels or without; or a folder that
-            `hace features` wrote.
+            absolute; a .json of MegaDetector, whose boxes are cropped, beside the images; a file of features (.npy, .npz,
+            .safetensors, .parquet), with labels or without; or a folder that `hace features` wrote.
+        boxes: How to crop: `confidence` and `padding` as of `read_detections`, and whether to take `all` boxes of an image.
 
     Raises:
         FormatError: Nothing is there, or it is damaged.
@@ -158,18 +174,20 @@ def read_inputs(path: str | Path) -> ImageList | FeatureRows:
         )
     if path.suffix.lower() in _LISTS:
         return _list(path)
+    if path.suffix.lower() == ".json":
+        return _detected(path, **(boxes or {}))
     if path.suffix.lower() in FEATURES:
         parts = feature_parts(path).items()
         return FeatureRows([_named(x, f"{split}/" if split else "") for split, x in parts])
     return ImageList([str(path)], [path])
 
 
-def as_inputs(given: Any) -> ImageList | FeatureRows:
+def as_inputs(given: Any, boxes: Mapping[str, Any] | None = None) -> ImageList | FeatureRows:
     """What a caller gives: a path, an image, several of either, or an array of features."""
     if isinstance(given, (ImageList, FeatureRows)):
         return given
     if isinstance(given, (str, Path)):
-        return read_inputs(given)
+        return read_inputs(given, boxes)
     if isinstance(given, Tensor) and given.is_floating_point():
         given = given.detach().cpu().float().numpy()
     if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
@@ -183,22 +201,35 @@ def as_inputs(given: Any) -> ImageList | FeatureRows:
             f"Got {type(given).__name__}."
         )
     if len(items) == 1 and isinstance(items[0], (str, Path)):
-        return read_inputs(items[0])
+        return read_inputs(items[0], boxes)
     names: list[str] = []
     images: list[Any] = []
+    empty: list[str] = []
     for i, item in enumerate(items):
         found = ImageList([f"{i:06d}"], [item])
         if isinstance(item, (str, Path)):
             if (Path(item) / RUN).is_file():
                 raise ConfigError(f"INPUT must be images. Got the run {item}: ask one run at a time.")
             # One that does not exist is listed among the broken ones.
-            found = read_inputs(item) if Path(item).exists() else ImageList([str(item)], [Path(item)])
+            found = read_inputs(item, boxes) if Path(item).exists() else ImageList([str(item)], [Path(item)])
         if isinstance(found, FeatureRows):
             rule = "INPUT must be one path, or several of images"
             raise ConfigError(f"{rule}. Got the features {item} among others.")
         names += found.names
         images += found.images
-    return ImageList(names, images)
+        empty += found.empty
+    return ImageList(names, images, empty)
+
+
+def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bool = False) -> ImageList:
+    """Crops of the images that MegaDetector looked at; a second box of an image is named image#2."""
+    found = read_detections(path, confidence, padding)
+    names, crops = [], []
+    for file, boxes in found.items():
+        for i, box in enumerate(boxes if all else boxes[:1], 1):
+            names.append(file if i == 1 else f"{file}#{i}")
+            crops.append(Crop(path.parent / file, box))
+    return ImageList(names, crops, [file for file, boxes in found.items() if not boxes])
 
 
 def _is_image(value: Any) -> bool:
@@ -257,7 +288,14 @@ class _Opened(torch_data.Dataset[Any]):
     def __getitem__(self, index: int) -> Tensor | DataError:
         image = self.images[index]
         try:
-            if isinstance(image, Path):
+            if isinstance(image, Crop):
+                x, y, w, h = image.box
+                image = read_image(image.path)
+                wide, high = image.size
+                image = image.crop(
+                    (round(x * wide), round(y * high), round((x + w) * wide), round((y + h) * high))
+                )
+            elif isinstance(image, Path):
                 image = read_image(image)
             elif isinstance(image, np.ndarray):
                 image = optional("PIL.Image", "Making images").fromarray(image)

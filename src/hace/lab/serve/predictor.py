@@ -39,7 +39,7 @@ from hace.lab.serve.finished_models import (
     load_trained,
     open_finished,
 )
-from hace.lab.serve.inputs import Broken, FeatureRows, ImageList, as_inputs, as_texts
+from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
 from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise, read_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
@@ -142,7 +142,8 @@ class Predictions:
         row = 0
         for place in range(self.start, self.start + len(self) + len(reasons)):
             if place in reasons:
-                yield {"sample": reasons[place].name, "error": reasons[place].reason}
+                name, reason = reasons[place][1:]
+                yield {"sample": name, **({"empty": True} if reason == EMPTY else {"error": reason})}
                 continue
             best = zip(ids[row], names[row], probabilities[row], strict=True)
             yield {
@@ -170,6 +171,7 @@ class Predictions:
         columns = self.row_columns()
         for document in self.documents():
             row = dict.fromkeys(columns) | {"sample": document["sample"], "error": document.get("error")}
+            row |= {"answer_name": "empty"} if "empty" in document else {}
             leaves = {f"leaf_{i}": leaf for i, leaf in enumerate(document.get("leaves", ()), 1)}
             for what, node in {"answer": document.get("answer", {}), **leaves}.items():
                 for key, value in node.items():
@@ -282,8 +284,9 @@ class Predictor:
         nothing = Predictions([], *self.decide(self._nothing(), asked), promise=self.promise(asked))
         parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
         found = Predictions.joined([nothing, *parts])
-        if found.broken and not skip_broken:
-            raise DataError(broken_message(found.broken, len(found) + len(found.broken)))
+        broken = [image for image in found.broken if image.reason != EMPTY]
+        if broken and not skip_broken:
+            raise DataError(broken_message(broken, len(found) + len(found.broken)))
         return found
 
     def stream(
@@ -311,6 +314,9 @@ class Predictor:
             leaves, answers = self.decide(z, asked)
             yield Predictions(names, leaves, answers, broken, start, self.promise(asked))
             start += len(names) + len(broken)
+        if isinstance(given, ImageList) and given.empty:
+            none = [Broken(start + i, name, EMPTY) for i, name in enumerate(given.empty)]
+            yield Predictions([], *self.decide(self._nothing(), asked), none, start, self.promise(asked))
 
     @property
     def _encoder(self) -> Mapping[str, Any] | None:
@@ -323,11 +329,13 @@ class Predictor:
         """Whether it takes texts in place of images."""
         return self._encoder is not None
 
-    def inputs(self, given: Any, column: str | None = None) -> ImageList | FeatureRows:
+    def inputs(
+        self, given: Any, column: str | None = None, boxes: Mapping[str, Any] | None = None
+    ) -> ImageList | FeatureRows:
         """What :meth:`predict` takes, opened; `column` names the texts of a table, by default that of the training."""
-        return (
-            as_inputs(given) if self._encoder is None else as_texts(given, column or self._encoder["column"])
-        )
+        if self._encoder is None:
+            return as_inputs(given, boxes)
+        return as_texts(given, column or self._encoder["column"])
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int

@@ -1,0 +1,338 @@
+"""Camera traps: labels, sites and bursts from the tables people have, crops from MegaDetector, answers in the same columns.
+
+    load_dataset("camera-traps", "images.csv", hierarchy="tree.csv", detections="md.json", test=0.2)
+
+Tables are told apart by their columns: a folder of Camtrap DP (media.csv, observations.csv, deployments.csv), images.csv of
+Wildlife Insights, or the CSV that Timelapse exports. Sites, or bursts, become groups, so that no split cuts one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hace.checks import check_choice, check_number
+from hace.data.dataset import Dataset, HierarchyLike, Samples, check_exist, chosen_hierarchy, with_test
+from hace.errors import ConfigError, DataError, FormatError, listed
+from hace.files.documents import read_json, read_rows
+from hace.files.reading import read_taken
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import known_names
+
+Box = tuple[float, float, float, float]  # x, y, width, height as shares of the image's sides
+WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
+ANIMAL = "animal"  # the category of MegaDetector that is cropped
+BLANK = ("", "blank", "empty", "none", "nothing", "false trigger")
+RANKS = ("species", "genus", "family", "order", "class")  # columns of Wildlife Insights, the finest first
+GROUPS = ("site", "burst", "none")
+_TIMES = (
+    "%Y-%m-%d %H:%M:%S",
+    "%Y:%m:%d %H:%M:%S",
+    "%d-%b-%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M:%S",
+    "%Y-%m-%d %H:%M",
+)
+
+
+class Shot(NamedTuple):
+    """An image of a table."""
+
+    path: str
+    labels: tuple[str, ...]  # the finest first; none: not labelled
+    blank: bool = False
+    site: str = ""
+    time: str = ""
+    sequence: str = ""  # the table's own name of its burst
+    box: Box | None = None
+
+
+def read_shots(path: Path, label: str | None = None) -> list[Shot]:
+    """The images of a table; `label` is the column of Timelapse that holds the species."""
+    if path.is_dir() or path.name == "datapackage.json":
+        return _camtrap(path if path.is_dir() else path.parent)
+    header, rows = read_rows(path)
+    names = {name.casefold(): name for name in header}
+
+    def column(*wanted: str) -> Callable[[Mapping[str, str]], str]:
+        found = next((names[w] for w in wanted if w in names), None)
+        return lambda row: row.get(found, "").strip() if found else ""
+
+    site, time = column("deployment_id", "site", "station"), column("timestamp", "datetime", "date")
+    burst = column("sequence_id", "sequence", "episode")
+    if {"relativepath", "file"} <= set(names):
+        wanted = label or "species"
+        if wanted.casefold() not in names:
+            raise FormatError(
+                f"{path} must have a column {wanted!r}. Got {listed(header, 30)}. Name it: -o label=COLUMN."
+            )
+        said, folder, file = column(wanted.casefold()), column("relativepath"), column("file")
+        found = []
+        for _, row in rows:
+            place = folder(row).replace("\\", "/")
+            named, blank = said(row), said(row).casefold() in BLANK
+            where = site(row) or place
+            labels = () if blank else (named,)
+            found.append(
+                Shot(f"{place}/{file(row)}".lstrip("/"), labels, blank, where, time(row), burst(row))
+            )
+        return found
+    image, blank = column("filename", "location"), column("is_blank")
+    if "deployment_id" not in names or not {"filename", "location"} & set(names):
+        raise FormatError(
+            f"{path} must be a table of Wildlife Insights (deployment_id, filename), of Timelapse (RelativePath, File), or a "
+            f"folder of Camtrap DP. Got the columns {listed(header, 30)}."
+        )
+    ranks, common = [column(rank) for rank in RANKS], column("common_name")
+    found = []
+    for _, row in rows:
+        fine, genus, *rest = (rank(row) for rank in ranks)
+        both = f"{genus} {fine}" if genus and fine else ""
+        labels = tuple(word for word in (both, fine, common(row), genus, *rest) if word)
+        empty = blank(row).casefold() in ("1", "true", "yes") or (common(row) or "-").casefold() in BLANK
+        found.append(Shot(image(row), () if empty else labels, empty, site(row), time(row), burst(row)))
+    return found
+
+
+def _camtrap(folder: Path) -> list[Shot]:
+    """The images of a Camtrap DP that an observation of its own names; observations of events are not of one image."""
+    tables = {name: read_rows(folder / f"{name}.csv")[1] for name in ("media", "observations")}
+    media = {row["mediaID"]: row for _, row in tables["media"]}
+    found, events = [], 0
+    for line, row in tables["observations"]:
+        if not row.get("mediaID"):
+            events += 1
+            continue
+        if row["mediaID"] not in media:
+            raise FormatError(
+                f"{folder / 'observations.csv'}, line {line}: there is no medium {row['mediaID']!r}."
+            )
+        of = media[row["mediaID"]]
+        kind, name = row.get("observationType", ""), row.get("scientificName", "")
+        box = tuple(row.get(f"bbox{side}", "") for side in ("X", "Y", "Width", "Height"))
+        found.append(
+            Shot(
+                of["filePath"],
+                (name,) if kind == ANIMAL and name else (),
+                kind == "blank",
+                of.get("deploymentID", ""),
+                of.get("timestamp", ""),
+                row.get("eventID", ""),
+                _box(map(float, box)) if all(box) else None,
+            )
+        )
+    if events:
+        warnings.warn(
+            f"{folder}: {events:,} observations of events name no image, and are left out.", stacklevel=4
+        )
+    return found
+
+
+def read_detections(path: Path, confidence: float = 0.2, padding: float = 0.0) -> dict[str, list[Box]]:
+    """Boxes of animals by image, the largest first, from the JSON of MegaDetector; none for an image without."""
+    document = read_json(path)
+    kinds = document.get("detection_categories") if isinstance(document, dict) else None
+    images = document.get("images") if isinstance(document, dict) else None
+    if not isinstance(kinds, dict) or not isinstance(images, list):
+        raise FormatError(f"{path} must be detections of MegaDetector: 'images' and 'detection_categories'.")
+    check_number("confidence", confidence, "from 0 to 1", 0 <= confidence <= 1)
+    check_number("padding", padding, "0 or more", padding >= 0)
+    found: dict[str, list[Box]] = {}
+    for i, image in enumerate(images):
+        try:
+            boxes = [
+                _box(map(float, d["bbox"]), padding)
+                for d in image.get("detections") or ()
+                if kinds.get(str(d["category"])) == ANIMAL and float(d["conf"]) >= confidence
+            ]
+            found[str(image["file"]).replace("\\", "/")] = sorted(boxes, key=lambda box: -box[2] * box[3])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{path}: image {i} must have a file and detections with category, conf and bbox."
+            ) from error
+    return found
+
+
+def _box(given: Iterable[float], padding: float = 0.0) -> Box:
+    """A box within the image, larger by a share of its sides."""
+    x, y, w, h = given
+    if not all(np.isfinite((x, y, w, h))) or w <= 0 or h <= 0:
+        raise ValueError("a box needs a width and a height")
+    left, top = max(0.0, x - padding * w), max(0.0, y - padding * h)
+    return left, top, min(1.0, x + w + padding * w) - left, min(1.0, y + h + padding * h) - top
+
+
+def burst_names(sites: Sequence[str], times: Sequence[str], seconds: float) -> list[str]:
+    """For each photo the name of its burst: photos of one site, each at most so many seconds after the one before.
+
+    Example:
+        >>> burst_names(["a", "a", "b"], ["2026-05-01 10:00:00", "2026-05-01 10:00:30", "2026-05-01 10:00:31"], 60)
+        ['a 2026-05-01 10:00:00', 'a 2026-05-01 10:00:00', 'b 2026-05-01 10:00:31']
+    """
+    taken = [parsed_time(time) for time in times]
+    found, last, name = [""] * len(sites), None, ""
+    for i in sorted(range(len(sites)), key=lambda i: (sites[i], taken[i])):
+        near = (
+            last is not None
+            and sites[i] == sites[last]
+            and (taken[i] - taken[last]).total_seconds() <= seconds
+        )
+        name = name if near else f"{sites[i]} {taken[i]}"
+        found[i], last = name, i
+    return found
+
+
+def parsed_time(text: str) -> datetime:
+    """A time as tables and cameras write it; its zone is dropped, since clocks of cameras have none."""
+    try:
+        return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).replace(tzinfo=None)
+    except ValueError:
+        pass
+    for form in _TIMES:
+        try:
+            return datetime.strptime(text.strip(), form)
+        except ValueError:
+            continue
+    raise DataError(f"A time must be like 2026-05-01 10:00:00. Got {text!r}.")
+
+
+def load_camera_traps(
+    root: Path,
+    hierarchy: HierarchyLike = None,
+    root_node: bool | None = None,
+    *,
+    images: str | None = None,
+    label: str | None = None,
+    detections: str | None = None,
+    confidence: float = 0.2,
+    boxes: str = "largest",
+    padding: float = 0.1,
+    empty: str | None = None,
+    groups: str = "site",
+    burst: float = 60.0,
+    test: float = 0.0,
+) -> Dataset[Samples]:
+    """Images of camera traps by a table; `images` is their folder, by default that of the table.
+
+    A label is the finest name of its row that the hierarchy knows; rows without one are left out and told. `detections` are
+    MegaDetector's: boxes of animals above `confidence` are cropped, the "largest" of an image or "all", with `padding`.
+    `empty` names a class for empty images, beside the tree; without it they are left out. `groups` keeps the photos of a
+    site, or of a burst (within `burst` seconds), in one split.
+    """
+    check_choice("boxes", boxes, ("largest", "all"))
+    check_choice("groups", groups, GROUPS)
+    h = chosen_hierarchy(hierarchy, root_node)
+    h = h if empty is None else beside(h, empty)
+    folder = Path(images) if images is not None else root if root.is_dir() else root.parent
+    shots, known = read_shots(root, label), known_names(h)
+    crops = None if detections is None else read_detections(Path(detections), confidence, padding)
+    out: Counter[str] = Counter()
+    rows: list[tuple[Shot, int, Box]] = []
+    for shot in shots:
+        name = empty if shot.blank else next((word for word in shot.labels if word in known), None)
+        if name is None:
+            out[
+                "blank"
+                if shot.blank
+                else f"labelled {shot.labels[0]!r}"
+                if shot.labels
+                else "without a label"
+            ] += 1
+            continue
+        found = [shot.box or WHOLE] if crops is None or shot.blank else crops.get(shot.path, [])
+        if not found:
+            out["without a box of an animal"] += 1
+        rows += [(shot, known[name], box) for box in found[: None if boxes == "all" else 1]]
+    if out:
+        told = ", ".join(f"{count:,} {what}" for what, count in out.most_common(8))
+        warnings.warn(
+            f"{root}: {sum(out.values()):,} of {len(shots):,} images are left out: {told}.", stacklevel=3
+        )
+    if not rows:
+        raise DataError(f"{root}: must have images with labels of the hierarchy. Got none of {len(shots):,}.")
+    check_exist(folder, [shot.path for shot, _, _ in rows])
+    counts: Counter[str] = Counter()
+    names = []
+    for shot, _, _ in rows:
+        counts[shot.path] += 1
+        names.append(shot.path if counts[shot.path] == 1 else f"{shot.path}#{counts[shot.path]}")
+    samples = Samples(
+        h,
+        np.array([node for _, node, _ in rows]),
+        names,
+        paths=[folder / shot.path for shot, _, _ in rows],
+        boxes=np.array([box for _, _, box in rows]),
+        relative=True,
+        groups=_groups([shot for shot, _, _ in rows], folder, groups, burst),
+    )
+    return Dataset(root.resolve().stem, h, with_test({"train": samples}, test, str(root)))
+
+
+def _groups(shots: Sequence[Shot], folder: Path, kind: str, seconds: float) -> np.ndarray | None:
+    if kind == "none" or (kind == "site" and not all(shot.site for shot in shots)):
+        return None
+    if kind == "site":
+        return np.array([shot.site for shot in shots])
+    if all(shot.sequence for shot in shots):
+        return np.array([shot.sequence for shot in shots])
+    times = [shot.time or read_taken(folder / shot.path) for shot in shots]
+    return np.array(burst_names([shot.site for shot in shots], times, seconds))
+
+
+def beside(h: Hierarchy, name: str) -> Hierarchy:
+    """The hierarchy with one more class at its side, below no other node; itself where it has that class."""
+    if name in known_names(h):
+        return h
+    h = h.without_root()
+    if not h.is_tree:
+        raise ConfigError(f"empty={name!r} needs a tree or forest. Got {h!r}.")
+    up = {
+        node: None if p < 0 else h.nodes[p] for node, p in zip(h.nodes, h.parent_nodes.tolist(), strict=True)
+    }
+    names = dict(zip(h.nodes, h.names, strict=True))
+    levels = h.level_names
+    return Hierarchy.from_parents(
+        up | {name: None}, leaves=[*h.leaves, name], names=names, level_names=levels
+    )
+
+
+def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dict[str, Any]:
+    """An answer of `Predictions.documents` in the columns of a format: camtrap, wildlife-insights or timelapse.
+
+    Rank, confidence and promise have columns of their own where the format has them, and are in its remarks otherwise.
+    """
+    answer = document.get("answer", {})
+    path = document["sample"].partition("#")[0]
+    name, rank = answer.get("name") or "", answer.get("level_name") or answer.get("level") or ""
+    sure, promise = answer.get("probability"), answer.get("promise") or ""
+    blank = bool(document.get("empty"))
+    if form == "camtrap":
+        told = "blank" if blank else ANIMAL if answer.get("id") is not None else "unknown"
+        return {
+            "observationID": f"{document['sample']}:{by}",
+            "mediaID": path,
+            "observationLevel": "media",
+            "observationType": told,
+            "scientificName": name if told == ANIMAL else "",
+            "classificationMethod": "machine",
+            "classifiedBy": by,
+            "classificationTimestamp": now,
+            "classificationProbability": sure,
+            "observationTags": f"rank:{rank}" if rank and told == ANIMAL else "",
+            "observationComments": document.get("error") or promise,
+        }
+    if form == "wildlife-insights":
+        columns = {"filename": path, "is_blank": int(blank), "identified_by": by, "common_name": name}
+        return columns | {
+            "rank": rank,
+            "cv_confidence": sure,
+            "uncertainty": document.get("error") or promise,
+        }
+    folder, _, file = path.rpartition("/")
+    said = {"Species": "empty" if blank else name, "Rank": rank, "Confidence": sure, "Promise": promise}
+    return {"RelativePath": folder, "File": file, **said, "Error": document.get("error") or ""}
